@@ -1,0 +1,71 @@
+# `make` alone explains itself. Everything happens inside .venv; tools/setup.sh makes it.
+MAKEFLAGS += --no-print-directory
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help up test test-long check format docs bench clean environment dev-environment packages
+
+PY := .venv/bin/python
+# More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
+ARGS =
+
+# $(call quiet,command,advice): output and advice only when the command fails.
+quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" 'check: $(2)' >&2; exit 1; }
+
+help:
+	@echo 'Bascule: one local daemon through which AI agents act.'
+	@echo
+	@echo '  make up         install into .venv if needed and run the daemon here; Ctrl-C stops it'
+	@echo '  make test       what CI runs: the static checks, then every test but the long ones'
+	@echo '  make check      the static checks alone: format, lint, types, imports, generated docs'
+	@echo '  make test-long  every test with the large counts (an hour, not minutes)'
+	@echo '  make format     rewrite the sources the way `make check` wants them'
+	@echo '  make docs       write the generated reference pages again'
+	@echo '  make bench      measure; installs what it compares with first'
+	@echo '  make clean      remove .venv and caches; your messages and settings stay where they are'
+	@echo
+	@echo 'ARGS passes more arguments:  make up ARGS="--port 5051"   make test ARGS="-k ticket -x"'
+	@echo 'PYTHON chooses the Python:   make up PYTHON=/path/to/python3.12'
+
+# exec: the daemon replaces the shell, so Ctrl-C and SIGTERM reach it and make waits until it has stopped.
+up: environment
+	@exec .venv/bin/bascule up $(ARGS)
+
+test: packages check
+	@$(PY) -m pytest $(ARGS)
+
+# BASCULE_LONG raises the counts inside tests; -m overrides the default that leaves `long` tests out.
+test-long: packages check
+	@BASCULE_LONG=1 $(PY) -m pytest -m 'long or not long' $(ARGS)
+
+check: dev-environment
+	@# Two of the tools say a page when all is well: they are heard only when it is not.
+	@$(call quiet,.venv/bin/ruff format --check --output-format concise .,run: make format)
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/mypy --no-error-summary
+	@$(call quiet,.venv/bin/lint-imports --no-logo,the layers are drawn in docs/architecture.md)
+	@if [ -f tools/gen_docs.py ]; then $(PY) tools/gen_docs.py --check; fi
+	@echo 'check: format, lint, types, imports and generated docs are fine'
+
+format: dev-environment
+	@.venv/bin/ruff check --silent --exit-zero --fix .
+	@.venv/bin/ruff format .
+
+docs: dev-environment
+	@$(PY) tools/gen_docs.py
+
+bench: environment
+	@sh tools/setup.sh env bench
+	@$(PY) bench/run.py $(ARGS)
+
+clean:
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
+	@find . -type d -name __pycache__ -prune -exec rm -rf {} +
+
+environment:
+	@sh tools/setup.sh env
+
+dev-environment:
+	@sh tools/setup.sh env dev
+
+packages:
+	@sh tools/setup.sh packages

@@ -1,0 +1,1 @@
+"""What touches the machine: implementations of the owners' ports, picked by `daemon.compose`."""

@@ -1,0 +1,362 @@
+"""Who is there: registration, tokens, presence."""
+
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from bascule.audit.journal import Transaction
+from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.ports import Connections, TokenFiles
+from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.state import State
+from bascule.call import PERSON, Call, Principal, agent_of
+from bascule.clock import rfc3339
+from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.identity.tokens import TokenBook, hash_token
+from bascule.ids import RESERVED_AGENT_IDS, new_token
+from bascule.protocols.broker import (
+    AgentParams,
+    AgentsListParams,
+    AgentStatus,
+    AgentView,
+    HeartbeatResult,
+    RegisterParams,
+    RegisterResult,
+    RevokeResult,
+)
+from bascule.wire import codec
+
+# Names offered when a handle is taken; past that the reader has understood.
+_MAX_SUFFIX = 1_000
+# A sentence that lists who is online stays a sentence.
+_NAMED_ONLINE = 10
+
+
+class Presence:
+    """When an agent was last seen, in this life's clock."""
+
+    __slots__ = ("armed", "connections", "gone", "online", "seen", "seen_wall", "stored_wall")
+
+    def __init__(self, seen: float, seen_wall: int) -> None:
+        self.seen = seen
+        self.seen_wall = seen_wall
+        self.stored_wall = seen_wall
+        # Live link connections that act as this agent.
+        self.connections = 0
+        # Its last connection ended: the process is gone, whatever the clock says.
+        self.gone = False
+        self.online = False
+        self.armed = False
+
+
+class Agents:
+    def __init__(
+        self,
+        state: State,
+        events: EventHub,
+        tokens: TokenBook,
+        files: TokenFiles,
+        connections: Connections,
+    ) -> None:
+        self._state = state
+        self._events = events
+        self._tokens = tokens
+        self._files = files
+        self._connections = connections
+        self._presence: dict[str, Presence] = {}
+        now, wall = state.clock.monotonic(), state.clock.wall_ms()
+        state.agents.on_change = self._changed
+        for agent_id, record in state.agents.rows.items():
+            if record.token_hash is not None:
+                tokens.add(agent_id, record.token_hash)
+            # A wall clock that went backwards must not make anybody younger than now.
+            ago = max(0, wall - record.seen_at)
+            self._presence[agent_id] = Presence(now - ago / 1000, record.seen_at)
+            self._watch(agent_id)
+
+    # -- methods --
+
+    def register(self, call: Call, params: RegisterParams, tx: Transaction) -> RegisterResult:
+        agent_id = params.agent_id
+        if agent_id in RESERVED_AGENT_IDS:
+            raise InvalidRequest(f"`agentId`: {agent_id!r} is reserved", hint="choose another handle")
+        self._check_metadata(params.metadata)
+        tx.subject = agent_id
+        state = self._state
+        old = state.agents.rows.get(agent_id)
+        own = agent_of(call.principal) == agent_id
+        if own and params.exclusive and self._connections.others(agent_id, call.connection):
+            raise self._taken(agent_id, "another live connection acts as it")
+        how = self._claim(call.principal, agent_id, old, own=own)
+        if old is None and len(state.agents.rows) >= state.limits.max_agents:
+            raise Overloaded(
+                f"{state.limits.max_agents} agents are registered", hint="`bascule gc` removes long-gone ones"
+            )
+        # The record may have been removed while the agent was connected: then it starts anew.
+        token = None if own and old is not None else new_token()
+        now = state.clock.wall_ms()
+        record = AgentRecord(
+            agent_id=agent_id,
+            type=params.type,
+            metadata=params.metadata,
+            heartbeat_interval_ms=params.heartbeat_interval_ms,
+            token_hash=old.token_hash if token is None and old is not None else hash_token(token or ""),
+            registered_at=now,
+            seen_at=now,
+        )
+        tx.put(state.agents, agent_id, record)
+        tx.details = {"type": params.type, "how": how}
+        tx.after.append(partial(self._registered, agent_id, token, how, call))
+        return RegisterResult(
+            agent_id=agent_id,
+            status="registered",
+            expires_at=rfc3339(now + self._lifetime_ms(record)),
+            agent_token=token,
+            reconnected=token is None,
+            unread=self.unread(agent_id),
+        )
+
+    def _claim(self, principal: Principal, agent_id: str, old: AgentRecord | None, *, own: bool) -> str:
+        """How this caller comes to the handle; 409 when it may not."""
+        if old is None:
+            return "new"
+        if own:
+            return "reconnect"
+        if old.token_hash is None:
+            return "declared"
+        if principal == PERSON:
+            return "takeover"
+        silent_ms = (self._state.clock.monotonic() - self._presence[agent_id].seen) * 1000
+        if silent_ms >= self._state.limits.takeover_ms and not self._presence[agent_id].connections:
+            return "takeover"
+        raise self._taken(agent_id, "registered by somebody else, and this call does not carry its token")
+
+    def _registered(self, agent_id: str, token: str | None, how: str, call: Call) -> None:
+        if token is not None:
+            if how == "takeover":
+                self._connections.drop(agent_id)
+            self._files.write(agent_id, token)
+        self.touch(agent_id)
+        self._events.emit("agent.registered", agent_id=agent_id, sender=str(call.principal), status=how)
+
+    def revoke(self, call: Call, params: AgentParams, tx: Transaction) -> RevokeResult:
+        record = self.find(params.agent_id)
+        tx.subject = record.agent_id
+        # Without a token the handle is free; the inbox stays for whoever registers it next.
+        tx.put(self._state.agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
+        tx.after.append(partial(self._revoked, record.agent_id))
+        return RevokeResult(agent_id=record.agent_id, status="revoked")
+
+    def _revoked(self, agent_id: str) -> None:
+        self._files.remove(agent_id)
+        self._connections.drop(agent_id)
+        self.mark_gone(agent_id)
+        self._events.emit("agent.revoked", agent_id=agent_id)
+
+    def heartbeat(self, call: Call, params: AgentParams) -> HeartbeatResult:
+        record = self.find(params.agent_id)
+        self.touch(params.agent_id)
+        return HeartbeatResult(
+            agent_id=params.agent_id,
+            status=AgentStatus.ONLINE,
+            expires_at=rfc3339(self._state.clock.wall_ms() + self._lifetime_ms(record)),
+            unread=self.unread(params.agent_id),
+        )
+
+    def list_agents(self, call: Call, params: AgentsListParams) -> list[AgentView]:
+        views = []
+        for record in self._state.agents.rows.values():
+            if params.type is not None and record.type != params.type:
+                continue
+            status = self.status(record.agent_id)
+            if params.status is not None and status is not params.status:
+                continue
+            views.append(
+                AgentView(
+                    agent_id=record.agent_id,
+                    type=record.type,
+                    status=status,
+                    last_heartbeat=rfc3339(self._presence[record.agent_id].seen_wall),
+                    metadata=record.metadata,
+                    unread=self.unread(record.agent_id),
+                )
+            )
+        return views
+
+    # -- what the rest of the broker asks --
+
+    def find(self, agent_id: str) -> AgentRecord:
+        record = self._state.agents.rows.get(agent_id)
+        if record is None:
+            online = [name for name in self._state.agents.rows if self.status(name) is AgentStatus.ONLINE]
+            shown = ", ".join(sorted(online)[:_NAMED_ONLINE]) or "nobody"
+            raise NotFound(
+                "agent not registered",
+                hint=f"online now: {shown}; the agent joins with `bridge-register --agent {agent_id}`",
+                details={"agentId": agent_id},
+            )
+        return record
+
+    def status(self, agent_id: str) -> AgentStatus:
+        presence = self._presence.get(agent_id)
+        if presence is None:
+            return AgentStatus.OFFLINE
+        record = self._state.agents.rows[agent_id]
+        if presence.connections and not presence.gone:
+            return AgentStatus.ONLINE
+        if presence.gone or record.token_hash is None:
+            return AgentStatus.OFFLINE
+        age_ms = (self._state.clock.monotonic() - presence.seen) * 1000
+        return AgentStatus.ONLINE if age_ms < self._lifetime_ms(record) else AgentStatus.OFFLINE
+
+    def unread(self, agent_id: str) -> int:
+        inbox = self._state.inboxes.get(agent_id)
+        return len(inbox) if inbox is not None else 0
+
+    def online_count(self) -> int:
+        return sum(1 for name in self._state.agents.rows if self.status(name) is AgentStatus.ONLINE)
+
+    def declare(self, tx: Transaction, record: AgentRecord) -> None:
+        """An agent that only the configuration knows: it can be written to before it ever came."""
+        tx.put(self._state.agents, record.agent_id, record)
+
+    # -- presence --
+
+    def seen(self, principal: Principal) -> None:
+        """Any authenticated act of an agent is a heartbeat."""
+        agent_id = agent_of(principal)
+        if agent_id is not None:
+            self.touch(agent_id)
+
+    def touch(self, agent_id: str) -> None:
+        presence = self._presence.get(agent_id)
+        if presence is None:
+            return
+        clock = self._state.clock
+        presence.seen = clock.monotonic()
+        presence.seen_wall = clock.wall_ms()
+        presence.gone = False
+        if not presence.online:
+            presence.online = True
+            self._events.emit("agent.online", agent_id=agent_id)
+            self._watch(agent_id)
+
+    def connected(self, agent_id: str) -> None:
+        presence = self._presence.get(agent_id)
+        if presence is not None:
+            presence.connections += 1
+            self.touch(agent_id)
+
+    def disconnected(self, agent_id: str) -> None:
+        presence = self._presence.get(agent_id)
+        if presence is not None:
+            presence.connections -= 1
+            if not presence.connections:
+                self.mark_gone(agent_id)
+
+    def mark_gone(self, agent_id: str) -> None:
+        presence = self._presence.get(agent_id)
+        if presence is not None:
+            presence.gone = True
+            self._note_offline(agent_id, presence)
+
+    def unstored(self) -> list[tuple[AgentRecord, int]]:
+        """Records whose last sign of life is newer than what is stored."""
+        out = []
+        for agent_id, presence in self._presence.items():
+            if presence.seen_wall != presence.stored_wall:
+                presence.stored_wall = presence.seen_wall
+                out.append((self._state.agents.rows[agent_id], presence.seen_wall))
+        return out
+
+    def long_gone(self) -> list[str]:
+        limit = self._state.limits.agent_retention_ms
+        now = self._state.clock.monotonic()
+        return [
+            agent_id
+            for agent_id, presence in self._presence.items()
+            if self.status(agent_id) is AgentStatus.OFFLINE
+            # Declared in the configuration and never seen: it stays as long as it is declared.
+            and self._state.agents.rows[agent_id].registered_at
+            and (now - presence.seen) * 1000 >= limit
+        ]
+
+    def drop(self, tx: Transaction, agent_id: str) -> None:
+        tx.put(self._state.agents, agent_id, None)
+        tx.after.append(partial(self._files.remove, agent_id))
+        tx.after.append(partial(self._events.emit, "agent.removed", agent_id=agent_id))
+
+    def _lifetime_ms(self, record: AgentRecord) -> int:
+        limits = self._state.limits
+        if record.heartbeat_interval_ms is None:
+            return limits.silence_ms
+        return record.heartbeat_interval_ms * limits.missed_heartbeats
+
+    def _watch(self, agent_id: str) -> None:
+        """One entry in the heap per agent, however often it acts."""
+        presence = self._presence[agent_id]
+        presence.online = self.status(agent_id) is AgentStatus.ONLINE
+        if presence.online and not presence.armed:
+            presence.armed = True
+            record = self._state.agents.rows[agent_id]
+            self._state.deadlines.at(presence.seen + self._lifetime_ms(record) / 1000, partial(self._check, agent_id))
+
+    def _check(self, agent_id: str, now: float) -> None:
+        presence = self._presence.get(agent_id)
+        if presence is None:
+            return
+        presence.armed = False
+        if self.status(agent_id) is AgentStatus.OFFLINE:
+            self._note_offline(agent_id, presence)
+        elif presence.connections:
+            # Alive by its connection: look again in a lifetime, there is nothing to compute from `seen`.
+            presence.armed = True
+            lifetime = self._lifetime_ms(self._state.agents.rows[agent_id]) / 1000
+            self._state.deadlines.at(now + lifetime, partial(self._check, agent_id))
+        else:
+            self._watch(agent_id)
+
+    def _note_offline(self, agent_id: str, presence: Presence) -> None:
+        if presence.online:
+            presence.online = False
+            self._events.emit("agent.offline", agent_id=agent_id)
+
+    def _changed(self, agent_id: str, old: AgentRecord | None, new: AgentRecord | None) -> None:
+        """Keep tokens and presence beside the table, forwards and backwards."""
+        if old is not None and old.token_hash is not None:
+            self._tokens.remove(agent_id)
+        if new is not None and new.token_hash is not None:
+            self._tokens.add(agent_id, new.token_hash)
+        if new is None:
+            self._presence.pop(agent_id, None)
+        elif agent_id not in self._presence:
+            self._presence[agent_id] = Presence(self._state.clock.monotonic(), new.seen_at)
+
+    def _taken(self, agent_id: str, why: str) -> Conflict:
+        free = self._free_name(agent_id)
+        return Conflict(
+            f"handle {agent_id} is taken: {why}",
+            hint=f"register as {free}, or come back with {agent_id}'s agentToken (bridge-register --agent {agent_id})",
+            details={"agentId": agent_id, "free": free},
+        )
+
+    def _free_name(self, agent_id: str) -> str:
+        for number in range(2, _MAX_SUFFIX):
+            name = f"{agent_id[:58]}-{number}"
+            if name not in self._state.agents.rows:
+                return name
+        return f"{agent_id[:50]}-{new_token()[:8]}"
+
+    def _check_metadata(self, metadata: dict[str, Any]) -> None:
+        check_metadata(metadata, self._state.limits.max_metadata_bytes)
+
+
+def check_metadata(metadata: dict[str, Any], limit: int) -> bytes:
+    encoded = codec.encode(metadata) if metadata else b"{}"
+    if len(encoded) > limit:
+        raise TooLarge(
+            f"`metadata` is {len(encoded)} bytes; the limit is {limit}",
+            hint="put large content into the payload",
+        )
+    return encoded

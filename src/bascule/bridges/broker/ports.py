@@ -1,0 +1,21 @@
+"""What the broker needs from the outside."""
+
+from typing import Protocol
+
+
+class TokenFiles(Protocol):
+    """Where helpers find an agent's token: one private file per handle."""
+
+    def write(self, agent_id: str, token: str) -> None: ...
+
+    def remove(self, agent_id: str) -> None: ...
+
+
+class Connections(Protocol):
+    """Which live link connections act as an agent."""
+
+    def others(self, agent_id: str, connection: object | None) -> int:
+        """How many connections but this one are identified as the agent."""
+
+    def drop(self, agent_id: str) -> None:
+        """Close what acts with a token that is no longer good."""

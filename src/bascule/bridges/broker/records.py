@@ -1,0 +1,62 @@
+"""What the broker keeps: plain frozen Structs, stored as they are."""
+
+from typing import Any
+
+import msgspec
+
+from bascule.protocols.broker import TicketStatus
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    agent_id: str
+    type: str
+    metadata: dict[str, Any] = {}
+    heartbeat_interval_ms: int | None = None
+    # SHA-256 of the agentToken in hex; None for an agent that only the config knows yet.
+    token_hash: str | None = None
+    registered_at: int = 0
+    # As of the last write; the living value is in `state.Presence`.
+    seen_at: int = 0
+
+
+class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    ticket_id: str
+    sender: str
+    target: str
+    status: TicketStatus
+    expect_reply: bool
+    created_at: int
+    updated_at: int
+    reply_by: int
+    payload_bytes: int
+    # Keyed digest over everything the sender said: a retry must say the same.
+    digest: str
+    conversation_id: str | None = None
+    acked_at: int | None = None
+    settled_at: int | None = None
+    replied_at: int | None = None
+    late: bool = False
+    reason: str | None = None
+    replies: int = 0
+
+    @property
+    def undelivered(self) -> bool:
+        """Still to be handed over: nobody acknowledged it and nobody withdrew it."""
+        return self.acked_at is None and self.status in (TicketStatus.PENDING, TicketStatus.TIMEOUT)
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A payload on its way out (number 0) or back (1, 2, ...). Stored apart from the ticket: written once."""
+
+    # Re-encoded from what we decoded, so that no second parser can read it differently.
+    payload: msgspec.Raw
+    metadata: dict[str, Any] = {}
+    sender: str
+    at: int
+    late: bool = False
+
+
+class Remembered(msgspec.Struct, frozen=True):
+    """The id of a ticket that is gone."""
+
+    until: int

@@ -1,0 +1,185 @@
+"""The broker behind its method rows: puts the parts together and keeps time for them."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from bascule.audit.journal import Journal, Transaction
+from bascule.audit.ports import JournalStore, Log
+from bascule.bridges.broker.agents import Agents
+from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.limits import Limits
+from bascule.bridges.broker.ports import Connections, TokenFiles
+from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.state import State
+from bascule.bridges.broker.tickets import Tickets
+from bascule.bridges.broker.views import sides, ticket_view
+from bascule.bridges.broker.waits import Waits
+from bascule.call import DAEMON, Call, Principal
+from bascule.clock import Clock
+from bascule.errors import NotFound
+from bascule.identity.tokens import TokenBook
+from bascule.protocols.broker import (
+    ConversationParams,
+    ConversationView,
+    EventsParams,
+    TicketParams,
+    TicketsListParams,
+    TicketView,
+)
+from bascule.protocols.house import GcItem
+from bascule.stream import Stream
+
+# Work done per wake-up of the timer, so that a thousand deadlines at once do not hold up the loop.
+MAX_DUE_PER_TICK = 200
+# Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
+SWEEP_EVERY_MS = 60_000
+
+
+class Broker:
+    def __init__(
+        self,
+        *,
+        store: JournalStore,
+        journal: Journal,
+        clock: Clock,
+        limits: Limits,
+        tokens: TokenBook,
+        files: TokenFiles,
+        connections: Connections,
+        log: Log,
+        key: bytes,
+    ) -> None:
+        self._journal = journal
+        self.state = State(store, clock, limits)
+        self.events = EventHub(clock, log)
+        self.agents = Agents(self.state, self.events, tokens, files, connections)
+        self.waits = Waits(self.state, self.events)
+        self.tickets = Tickets(
+            self.state,
+            self.agents,
+            self.events,
+            journal,
+            key=key,
+            on_sent=self.waits.pump,
+            on_settled=self.waits.settled,
+            on_acked=self.waits.pump,
+        )
+        self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "agents.register": self.agents.register,
+            "agents.heartbeat": self.agents.heartbeat,
+            "agents.list": self.agents.list_agents,
+            "agents.revoke": self.agents.revoke,
+            "messages.send": self.tickets.send,
+            "messages.broadcast": self.tickets.broadcast,
+            "replies.post": self.tickets.reply,
+            "replies.wait": self.waits.wait_reply,
+            "replies.stream": self.waits.stream_reply,
+            "inbox.take": self.waits.take,
+            "inbox.stream": self.waits.stream_inbox,
+            "inbox.ack": self.tickets.ack,
+            "tickets.cancel": self.tickets.cancel,
+            "tickets.list": self.list_tickets,
+            "tickets.show": self.show_ticket,
+            "conversations.show": self.show_conversation,
+            "events.stream": self.stream_events,
+        }
+
+    def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
+        return {"inbox.take": self.waits.give_back}
+
+    def parties(self, ticket_id: str) -> tuple[Principal, Principal]:
+        return sides(self.state.ticket(ticket_id))
+
+    # -- reads --
+
+    def list_tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
+        views: list[TicketView] = []
+        for ticket in reversed(self.state.tickets.rows.values()):
+            if params.status is not None and ticket.status is not params.status:
+                continue
+            if params.agent_id is not None and ticket.target != params.agent_id:
+                continue
+            views.append(ticket_view(self.state, ticket, call.principal, payloads=False))
+            if len(views) == params.limit:
+                break
+        return views
+
+    def show_ticket(self, call: Call, params: TicketParams) -> TicketView:
+        return ticket_view(self.state, self.state.ticket(params.ticket_id), call.principal, payloads=True)
+
+    def show_conversation(self, call: Call, params: ConversationParams) -> ConversationView:
+        members = self.state.conversations.get(params.conversation_id, {})
+        mine = [
+            ticket_view(self.state, ticket, call.principal, payloads=True)
+            for ticket in map(self.state.ticket, members)
+            if call.principal in (*sides(ticket), "person")
+        ]
+        if not mine:
+            raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
+        return ConversationView(conversation_id=params.conversation_id, tickets=mine[-params.limit :])
+
+    def stream_events(self, call: Call, params: EventsParams) -> Stream:
+        return self.events.open(params)
+
+    # -- time --
+
+    def tick(self, now: float) -> None:
+        """Do what is due. The daemon's one timer calls this and asks `deadlines.next()` again."""
+        for happen in self.state.deadlines.due(now, MAX_DUE_PER_TICK):
+            happen(now)
+
+    def declare(self, records: list[AgentRecord]) -> None:
+        """Agents of the configuration: known from the start, offline until they come."""
+        tx = Transaction()
+        for record in records:
+            if record.agent_id not in self.state.agents.rows:
+                self.agents.declare(tx, record)
+        if tx.changes:
+            tx.details = {"agents": len(tx.changes)}
+            self._journal.commit(tx, DAEMON, "agents.declare")
+
+    def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
+        """What is past its retention; removed through `tx` unless it is only asked about."""
+        wall = self.state.clock.wall_ms()
+        stale_ids = [key for key, entry in self.state.remembered.rows.items() if entry.until <= wall]
+        agents = self.agents.long_gone()
+        messages = self.tickets.long_undelivered()
+        if not dry_run:
+            for ticket in messages:
+                self.tickets.drop(tx, ticket)
+            for agent_id in agents:
+                self.agents.drop(tx, agent_id)
+            for key in stale_ids:
+                tx.put(self.state.remembered, key, None)
+        week = "kept for 7 days"
+        return [
+            GcItem(what="messages nobody fetched", count=len(messages), why=week),
+            GcItem(what="agents long offline", count=len(agents), why=week),
+            GcItem(what="ids of expired tickets", count=len(stale_ids), why="remembered for 24 hours"),
+        ]
+
+    def store_presence(self) -> None:
+        """Last signs of life: soft state, written now and then, without a ledger record."""
+        tx = Transaction()
+        for record, seen_at in self.agents.unstored():
+            tx.put(self.state.agents, record.agent_id, msgspec.structs.replace(record, seen_at=seen_at))
+        if tx.changes:
+            self._journal.commit_quietly(tx)
+
+    def end(self) -> None:
+        self.waits.end()
+        self.events.end()
+
+    def _sweep(self, _now: float) -> None:
+        self.store_presence()
+        tx = Transaction()
+        items = self.gc(tx, dry_run=False)
+        if tx.changes:
+            tx.details = {item.what: item.count for item in items if item.count}
+            self._journal.commit(tx, DAEMON, "daemon.sweep")
+        self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)

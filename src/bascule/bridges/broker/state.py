@@ -1,0 +1,143 @@
+"""The broker's tables and everything derived from them.
+
+Indexes are kept by `on_change(old, new)`, which is symmetric: undoing a transaction that did not become
+durable runs the same code the other way round.
+"""
+
+import heapq
+from collections.abc import Callable, Iterator
+from itertools import count
+
+from bascule.audit.journal import Table, Transaction
+from bascule.audit.ports import JournalStore
+from bascule.bridges.broker.inbox import Inbox
+from bascule.bridges.broker.limits import Limits
+from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
+from bascule.clock import Clock
+from bascule.errors import NotFound
+from bascule.protocols.broker import OPEN_STATUSES
+
+
+def message_key(ticket_id: str, number: int) -> str:
+    # Ticket ids cannot contain a slash.
+    return f"{ticket_id}/{number}"
+
+
+class Deadlines:
+    """One heap for everything that happens by itself. Entries are checked when they come up, never removed."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, Callable[[float], None]]] = []
+        self._order = count()
+        # Set by the daemon: arms its one timer.
+        self.on_earlier: Callable[[float], None] | None = None
+
+    def at(self, when: float, what: Callable[[float], None]) -> None:
+        heap = self._heap
+        earlier = not heap or when < heap[0][0]
+        heapq.heappush(heap, (when, next(self._order), what))
+        if earlier and self.on_earlier is not None:
+            self.on_earlier(when)
+
+    def after_ms(self, ms: float, what: Callable[[float], None]) -> None:
+        self.at(self._clock.monotonic() + ms / 1000, what)
+
+    def next(self) -> float | None:
+        return self._heap[0][0] if self._heap else None
+
+    def due(self, now: float, limit: int) -> Iterator[Callable[[float], None]]:
+        while limit and self._heap and self._heap[0][0] <= now:
+            limit -= 1
+            yield heapq.heappop(self._heap)[2]
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+
+class State:
+    def __init__(self, store: JournalStore, clock: Clock, limits: Limits) -> None:
+        self.clock = clock
+        self.limits = limits
+        self.deadlines = Deadlines(clock)
+        self.agents: Table[AgentRecord] = Table("agents", AgentRecord)
+        self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)
+        self.messages: Table[Message] = Table("messages", Message)
+        self.remembered: Table[Remembered] = Table("remembered", Remembered)
+        self.inboxes: dict[str, Inbox] = {}
+        self.open_by_sender: dict[str, int] = {}
+        self.open_count = 0
+        self.conversations: dict[str, dict[str, None]] = {}
+        for table in (self.agents, self.messages, self.remembered):
+            self._load(store, table)
+        # Oldest first, so that inboxes come back in the order of sending.
+        loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].created_at)
+        for key, ticket in loaded:
+            self.tickets.apply(key, ticket)
+
+    @staticmethod
+    def _load(store: JournalStore, table: Table[AgentRecord] | Table[Message] | Table[Remembered]) -> None:
+        rows = table.rows
+        for key, value in store.load(table.name, table.type):
+            rows[key] = value  # type: ignore[assignment] # the table names the type of its own rows
+
+    def inbox(self, agent_id: str) -> Inbox:
+        inbox = self.inboxes.get(agent_id)
+        if inbox is None:
+            inbox = self.inboxes[agent_id] = Inbox(agent_id)
+        return inbox
+
+    def ticket(self, ticket_id: str) -> Ticket:
+        ticket = self.tickets.rows.get(ticket_id)
+        if ticket is not None:
+            return ticket
+        if ticket_id in self.remembered.rows:
+            raise NotFound(
+                "ticket expired",
+                hint="it was settled and its time to live is over; send the message again if it still matters",
+                details={"ticketId": ticket_id},
+            )
+        raise NotFound(
+            "unknown ticket",
+            hint="check the id; `bridgectl list tickets` shows them",
+            details={"ticketId": ticket_id},
+        )
+
+    def message(self, ticket_id: str, number: int = 0) -> Message:
+        return self.messages.rows[message_key(ticket_id, number)]
+
+    def forget(self, tx: Transaction, ticket: Ticket, now_ms: int) -> None:
+        """Drop a ticket and its payloads; remember its id for a while."""
+        for number in range(ticket.replies + 1):
+            tx.put(self.messages, message_key(ticket.ticket_id, number), None)
+        tx.put(self.tickets, ticket.ticket_id, None)
+        tx.put(self.remembered, ticket.ticket_id, Remembered(now_ms + self.limits.remember_ms))
+
+    def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
+        was_open = old is not None and old.status in OPEN_STATUSES
+        is_open = new is not None and new.status in OPEN_STATUSES
+        ticket = new or old
+        assert ticket is not None
+        if was_open != is_open:
+            step = 1 if is_open else -1
+            self.open_count += step
+            left = self.open_by_sender.get(ticket.sender, 0) + step
+            if left:
+                self.open_by_sender[ticket.sender] = left
+            else:
+                self.open_by_sender.pop(ticket.sender, None)
+        was_in = old is not None and old.undelivered
+        is_in = new is not None and new.undelivered
+        if was_in != is_in:
+            if is_in:
+                self.inbox(ticket.target).add(ticket_id, ticket.payload_bytes)
+            else:
+                self.inbox(ticket.target).discard(ticket_id, ticket.payload_bytes)
+        if ticket.conversation_id is not None and (old is None) != (new is None):
+            members = self.conversations.setdefault(ticket.conversation_id, {})
+            if new is not None:
+                members[ticket_id] = None
+            else:
+                members.pop(ticket_id, None)
+                if not members:
+                    del self.conversations[ticket.conversation_id]

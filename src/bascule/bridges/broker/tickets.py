@@ -1,0 +1,458 @@
+"""The life of a ticket: send, broadcast, reply, acknowledge, cancel, time out, expire."""
+
+import hashlib
+import uuid
+from collections.abc import Callable
+from functools import partial
+
+import msgspec
+
+from bascule.audit.journal import Journal, Transaction
+from bascule.bridges.broker.agents import Agents, check_metadata
+from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.records import Message, Ticket
+from bascule.bridges.broker.state import State, message_key
+from bascule.bridges.broker.views import is_settled, ticket_view
+from bascule.call import DAEMON, PERSON, Call, agent_of, sender_name
+from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.ids import MAX_TICKET_ID_CHARS, new_ticket_id
+from bascule.protocols.broker import (
+    MAX_BROADCAST,
+    TRANSITIONS,
+    AgentStatus,
+    BroadcastFailure,
+    BroadcastParams,
+    BroadcastResult,
+    BroadcastTicket,
+    CancelParams,
+    InboxAckParams,
+    InboxAckResult,
+    ReplyParams,
+    ReplyResult,
+    SendParams,
+    SendResult,
+    TicketEvent,
+    TicketStatus,
+    TicketView,
+)
+from bascule.wire import codec
+
+_replace = msgspec.structs.replace
+_DOTS = frozenset({".", ".."})
+
+
+class Tickets:
+    def __init__(
+        self,
+        state: State,
+        agents: Agents,
+        events: EventHub,
+        journal: Journal,
+        *,
+        key: bytes,
+        on_sent: Callable[[str], None],
+        on_settled: Callable[[Ticket], None],
+        on_acked: Callable[[str], None],
+    ) -> None:
+        self._state = state
+        self._agents = agents
+        self._events = events
+        self._journal = journal
+        # Keys the digests in store and ledger, so that a short secret cannot be guessed back from them.
+        self._key = key
+        self._on_sent = on_sent
+        self._on_settled = on_settled
+        self._on_acked = on_acked
+        # When the next thing happens to a ticket by itself: its reply deadline, later its end of life.
+        self._due: dict[str, float] = {}
+        self._resume()
+
+    # -- methods --
+
+    def send(self, call: Call, params: SendParams, tx: Transaction) -> SendResult:
+        state = self._state
+        limits = state.limits
+        target = params.agent_id
+        self._agents.find(target)
+        payload = codec.encode(params.payload)
+        if len(payload) > limits.max_payload_bytes:
+            raise TooLarge(
+                f"`payload` is {len(payload)} bytes; the limit is {limits.max_payload_bytes}",
+                hint="write it to a file and send its path",
+            )
+        metadata = check_metadata(params.metadata, limits.max_metadata_bytes)
+        digest = self._digest(params, payload, metadata)
+        status = self._agents.status(target)
+        ticket_id = params.ticket_id
+        if ticket_id is not None:
+            known = self._retry_of(ticket_id, call.principal, digest)
+            if known is not None:
+                return self._sent_result(known, status)
+        else:
+            ticket_id = new_ticket_id()
+        if status is AgentStatus.OFFLINE and (params.require_online or limits.reject_offline):
+            raise NotFound(
+                "agent not registered",
+                hint=f"{target} is known but offline; send without requireOnline to queue the message",
+                details={"agentId": target, "agentStatus": "offline"},
+            )
+        self._check_room(call, target, len(payload))
+        now = state.clock.wall_ms()
+        timeout_ms = params.timeout_ms or limits.default_timeout_ms
+        ticket = Ticket(
+            ticket_id=ticket_id,
+            sender=call.principal,
+            target=target,
+            status=TicketStatus.PENDING,
+            expect_reply=params.expect_reply,
+            created_at=now,
+            updated_at=now,
+            reply_by=now + timeout_ms,
+            payload_bytes=len(payload),
+            digest=digest,
+            conversation_id=params.conversation_id,
+        )
+        message = Message(payload=msgspec.Raw(payload), metadata=params.metadata, sender=call.principal, at=now)
+        tx.put(state.messages, message_key(ticket_id, 0), message)
+        # Sealed until durable: nobody may receive what a power cut could take back.
+        state.inbox(target).sealed.add(ticket_id)
+        tx.put(state.tickets, ticket_id, ticket)
+        self._schedule(ticket_id, state.clock.monotonic() + timeout_ms / 1000)
+        tx.subject = ticket_id
+        tx.details = {"to": target, "bytes": len(payload), "digest": digest}
+        tx.after.append(partial(self._sent, ticket))
+        return self._sent_result(ticket, status)
+
+    def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
+        broadcast_id = params.broadcast_id or str(uuid.uuid4())
+        targets = self._targets(call, params)
+        tickets: list[BroadcastTicket] = []
+        failed: list[BroadcastFailure] = []
+        for agent_id in targets:
+            one = SendParams(
+                agent_id=agent_id,
+                payload=params.payload,
+                ticket_id=f"{broadcast_id}.{agent_id}"[:MAX_TICKET_ID_CHARS],
+                metadata=params.metadata,
+                expect_reply=params.expect_reply,
+                timeout_ms=params.timeout_ms,
+                conversation_id=params.conversation_id,
+            )
+            try:
+                sent = self.send(call, one, tx)
+            except BasculeError as error:
+                # `send` refuses before it changes anything, so the others go on.
+                failed.append(BroadcastFailure(agent_id=agent_id, error=error.body()))
+            else:
+                tickets.append(
+                    BroadcastTicket(
+                        agent_id=agent_id,
+                        ticket_id=sent.ticket_id,
+                        status=sent.status,
+                        agent_status=sent.agent_status,
+                    )
+                )
+        if tx.changes:
+            tx.subject = broadcast_id
+            tx.details = {"to": [ticket.agent_id for ticket in tickets], "failed": len(failed)}
+        return BroadcastResult(broadcast_id=broadcast_id, tickets=tickets, failed=failed)
+
+    def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> ReplyResult:
+        state = self._state
+        ticket = state.ticket(params.ticket_id)
+        if agent_of(call.principal) != ticket.target:
+            raise Forbidden(
+                f"ticket {ticket.ticket_id} is addressed to {ticket.target}",
+                hint=f"reply as {ticket.target}: bridge-reply --agent {ticket.target}",
+            )
+        if ticket.status is TicketStatus.CANCELLED:
+            raise Conflict("ticket cancelled", hint="the sender withdrew it; stop working on it")
+        payload = codec.encode(params.payload)
+        if len(payload) > state.limits.max_payload_bytes:
+            raise TooLarge(
+                f"`payload` is {len(payload)} bytes; the limit is {state.limits.max_payload_bytes}",
+                hint="write it to a file and reply with its path",
+            )
+        check_metadata(params.metadata, state.limits.max_metadata_bytes)
+        first = ticket.replied_at is None
+        if not first:
+            last = state.message(ticket.ticket_id, ticket.replies)
+            if bytes(last.payload) == payload and last.metadata == params.metadata:
+                # The same words again are a retry whose answer was lost on the way.
+                return ReplyResult(
+                    ticket_id=ticket.ticket_id,
+                    status=ticket.status,
+                    first=ticket.replies == 1,
+                    late=ticket.late,
+                )
+        if ticket.replies >= state.limits.max_replies:
+            raise Conflict(
+                f"ticket {ticket.ticket_id} has {ticket.replies} replies already",
+                hint="send a new message instead",
+            )
+        now = state.clock.wall_ms()
+        late = ticket.status is TicketStatus.TIMEOUT or ticket.late
+        answered = _replace(
+            ticket,
+            status=TRANSITIONS.get((ticket.status, TicketEvent.REPLY), ticket.status),
+            updated_at=now,
+            acked_at=ticket.acked_at if ticket.acked_at is not None else now,
+            settled_at=now if first else ticket.settled_at,
+            replied_at=now if first else ticket.replied_at,
+            late=late if first else ticket.late,
+            replies=ticket.replies + 1,
+        )
+        message = Message(
+            payload=msgspec.Raw(payload), metadata=params.metadata, sender=call.principal, at=now, late=late
+        )
+        tx.put(state.messages, message_key(ticket.ticket_id, answered.replies), message)
+        tx.put(state.tickets, ticket.ticket_id, answered)
+        tx.subject = ticket.ticket_id
+        tx.details = {"bytes": len(payload), "digest": self._keyed(payload), "number": answered.replies}
+        tx.after.append(partial(self._replied, answered, first=first))
+        if first:
+            self._end_of_life(answered)
+        return ReplyResult(ticket_id=ticket.ticket_id, status=answered.status, first=first, late=answered.late)
+
+    def ack(self, call: Call, params: InboxAckParams, tx: Transaction) -> InboxAckResult:
+        state = self._state
+        acked: list[str] = []
+        unknown: list[str] = []
+        changed: list[Ticket] = []
+        for ticket_id in params.ticket_ids:
+            ticket = state.tickets.rows.get(ticket_id)
+            if ticket is None or ticket.target != params.agent_id:
+                unknown.append(ticket_id)
+                continue
+            acked.append(ticket_id)
+            if ticket.acked_at is None:
+                changed.append(self._acked(ticket, tx))
+        if changed:
+            tx.subject = changed[0].ticket_id if len(changed) == 1 else params.agent_id
+            tx.details = {"tickets": [ticket.ticket_id for ticket in changed]} if len(changed) > 1 else None
+            tx.after.append(partial(self._after_ack, params.agent_id, changed))
+        return InboxAckResult(acked=acked, unknown=unknown)
+
+    def cancel(self, call: Call, params: CancelParams, tx: Transaction) -> TicketView:
+        state = self._state
+        ticket = state.ticket(params.ticket_id)
+        if call.principal not in (ticket.sender, PERSON):
+            raise Forbidden(
+                f"only its sender may cancel ticket {ticket.ticket_id}",
+                hint="answer it instead: bridge-reply, or post_reply",
+            )
+        if ticket.status is TicketStatus.CANCELLED:
+            return ticket_view(state, ticket, call.principal, payloads=True)
+        to = TRANSITIONS.get((ticket.status, TicketEvent.CANCEL))
+        if to is None or is_settled(ticket):
+            raise Conflict(
+                f"ticket already {ticket.status.value}",
+                hint="a settled ticket stays as it is until it expires",
+            )
+        now = state.clock.wall_ms()
+        withdrawn = _replace(ticket, status=to, updated_at=now, settled_at=now, reason=params.reason)
+        tx.put(state.tickets, ticket.ticket_id, withdrawn)
+        tx.subject = ticket.ticket_id
+        tx.after.append(partial(self._settled, withdrawn, "ticket.cancelled"))
+        self._end_of_life(withdrawn)
+        return ticket_view(state, withdrawn, call.principal, payloads=True)
+
+    # -- what happens by itself --
+
+    def long_undelivered(self) -> list[Ticket]:
+        """Messages nobody fetched for as long as an offline agent is kept."""
+        cut = self._state.clock.wall_ms() - self._state.limits.agent_retention_ms
+        return [
+            ticket for ticket in self._state.tickets.rows.values() if ticket.undelivered and ticket.created_at <= cut
+        ]
+
+    def drop(self, tx: Transaction, ticket: Ticket) -> None:
+        self._state.forget(tx, ticket, self._state.clock.wall_ms())
+        tx.after.append(partial(self._gone, ticket))
+
+    def _resume(self) -> None:
+        """After a restart: what is left of each deadline, never more than it was."""
+        state = self._state
+        now, wall = state.clock.monotonic(), state.clock.wall_ms()
+        ttl = state.limits.ticket_ttl_ms
+        for ticket in state.tickets.rows.values():
+            if not is_settled(ticket):
+                left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
+                self._schedule(ticket.ticket_id, now + left / 1000)
+            elif not ticket.undelivered:
+                since = max(ticket.settled_at or 0, ticket.acked_at or 0)
+                self._schedule(ticket.ticket_id, now + min(max(0, since + ttl - wall), ttl) / 1000)
+
+    def _schedule(self, ticket_id: str, when: float) -> None:
+        self._due[ticket_id] = when
+        self._state.deadlines.at(when, partial(self._happens, ticket_id))
+
+    def _end_of_life(self, ticket: Ticket) -> None:
+        ttl = self._state.limits.ticket_ttl_ms
+        self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000)
+
+    def _happens(self, ticket_id: str, now: float) -> None:
+        due = self._due.get(ticket_id)
+        if due is None or due > now:
+            return
+        ticket = self._state.tickets.rows.get(ticket_id)
+        if ticket is None:
+            self._due.pop(ticket_id, None)
+            return
+        if is_settled(ticket):
+            if ticket.undelivered:
+                # The wait is over, the delivery is not: it stays until fetched, or a week.
+                self._due.pop(ticket_id, None)
+                return
+            self._expire(ticket)
+            return
+        self._time_out(ticket)
+
+    def _time_out(self, ticket: Ticket) -> None:
+        now = self._state.clock.wall_ms()
+        status = TRANSITIONS[ticket.status, TicketEvent.DEADLINE]
+        over = _replace(ticket, status=status, updated_at=now, settled_at=now)
+        tx = Transaction()
+        tx.put(self._state.tickets, ticket.ticket_id, over)
+        tx.subject = ticket.ticket_id
+        tx.after.append(partial(self._settled, over, "ticket.timeout"))
+        self._end_of_life(over)
+        self._journal.commit(tx, DAEMON, "tickets.timeout")
+
+    def _expire(self, ticket: Ticket) -> None:
+        tx = Transaction()
+        tx.subject = ticket.ticket_id
+        self.drop(tx, ticket)
+        self._journal.commit(tx, DAEMON, "tickets.expire")
+
+    def _acked(self, ticket: Ticket, tx: Transaction) -> Ticket:
+        now = self._state.clock.wall_ms()
+        status = TRANSITIONS.get((ticket.status, TicketEvent.ACK), ticket.status)
+        over = status is TicketStatus.DELIVERED and not ticket.expect_reply
+        delivered = _replace(
+            ticket,
+            status=status,
+            updated_at=now,
+            acked_at=now,
+            settled_at=now if over else ticket.settled_at,
+        )
+        tx.put(self._state.tickets, ticket.ticket_id, delivered)
+        if is_settled(delivered):
+            self._end_of_life(delivered)
+        return delivered
+
+    # -- after the commit --
+
+    def _sent(self, ticket: Ticket) -> None:
+        self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
+        self._note("ticket.sent", ticket)
+        self._on_sent(ticket.target)
+
+    def _replied(self, ticket: Ticket, *, first: bool) -> None:
+        if first:
+            self._settled(ticket, "ticket.responded")
+        else:
+            self._note("ticket.extra_reply", ticket)
+        self._on_acked(ticket.target)
+
+    def _after_ack(self, agent_id: str, tickets: list[Ticket]) -> None:
+        for ticket in tickets:
+            if is_settled(ticket):
+                self._settled(ticket, "ticket.delivered")
+            else:
+                self._note("ticket.delivered", ticket)
+        self._on_acked(agent_id)
+
+    def _settled(self, ticket: Ticket, event: str) -> None:
+        self._note(event, ticket)
+        self._on_settled(ticket)
+
+    def _gone(self, ticket: Ticket) -> None:
+        self._due.pop(ticket.ticket_id, None)
+        self._note("ticket.expired", ticket)
+
+    def _note(self, event: str, ticket: Ticket) -> None:
+        self._events.emit(
+            event,
+            ticket_id=ticket.ticket_id,
+            agent_id=ticket.target,
+            sender=sender_name(ticket.sender),  # type: ignore[arg-type] # stored as plain text
+            status=ticket.status.value,
+        )
+
+    # -- checks --
+
+    def _retry_of(self, ticket_id: str, sender: str, digest: str) -> Ticket | None:
+        """The ticket that a repeated send means; 409 when the id stands for something else."""
+        if ticket_id in _DOTS:
+            raise InvalidRequest(f"`ticketId`: {ticket_id!r} is reserved", hint="leave it out, or use a UUID")
+        known = self._state.tickets.rows.get(ticket_id)
+        if known is None:
+            if ticket_id in self._state.remembered.rows:
+                raise Conflict(f"ticket id {ticket_id} was used before", hint="use a new id, or leave it out")
+            return None
+        if known.sender == sender and known.digest == digest:
+            return known
+        raise Conflict(
+            f"ticket id {ticket_id} stands for another message",
+            hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
+        )
+
+    def _check_room(self, call: Call, target: str, size: int) -> None:
+        state = self._state
+        limits = state.limits
+        if state.open_by_sender.get(call.principal, 0) >= limits.max_open_tickets:
+            raise Overloaded(
+                f"{sender_name(call.principal)} has {limits.max_open_tickets} open tickets",
+                hint="wait for replies, or cancel some: bridgectl list tickets --status pending",
+                retry_after=1.0,
+            )
+        inbox = state.inboxes.get(target)
+        if inbox is not None and (
+            len(inbox) >= limits.max_inbox_messages or inbox.bytes + size > limits.max_inbox_bytes
+        ):
+            raise Overloaded(
+                f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",
+                hint=f"{target} does not fetch its messages; try later or ask somebody else",
+                details={"agentId": target, "agentStatus": self._agents.status(target).value},
+                retry_after=5.0,
+            )
+
+    def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
+        if params.agent_ids is not None:
+            if params.type is not None:
+                raise InvalidRequest("give `agentIds` or `type`, not both")
+            return list(dict.fromkeys(params.agent_ids))
+        own = agent_of(call.principal)
+        targets = [
+            record.agent_id
+            for record in self._state.agents.rows.values()
+            if record.agent_id != own
+            and params.type in (None, record.type)
+            and self._agents.status(record.agent_id) is AgentStatus.ONLINE
+        ]
+        if not targets:
+            raise NotFound("nobody to send to", hint="no other agent is online; GET /agents lists them")
+        if len(targets) > MAX_BROADCAST:
+            raise TooLarge(
+                f"{len(targets)} agents are online; one broadcast reaches {MAX_BROADCAST}",
+                hint="name them in `agentIds`",
+            )
+        return targets
+
+    def _sent_result(self, ticket: Ticket, status: AgentStatus) -> SendResult:
+        # A retry gets the answer of the first time, whatever happened since.
+        return SendResult(
+            ticket_id=ticket.ticket_id,
+            status=TicketStatus.PENDING,
+            wait_endpoint=f"/replies/{ticket.ticket_id}/stream",
+            agent_status=status,
+            conversation_id=ticket.conversation_id,
+        )
+
+    def _digest(self, params: SendParams, payload: bytes, metadata: bytes) -> str:
+        said = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
+        return self._keyed(said + metadata + b"\0" + payload)
+
+    def _keyed(self, data: bytes) -> str:
+        return hashlib.blake2b(data, key=self._key, digest_size=16).hexdigest()

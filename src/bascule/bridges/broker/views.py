@@ -1,0 +1,105 @@
+"""What callers see of the broker's records."""
+
+from typing import Any
+
+import msgspec
+
+from bascule.bridges.broker.records import Message, Ticket
+from bascule.bridges.broker.state import State
+from bascule.call import PERSON, Principal, agent_of, agent_principal, sender_name
+from bascule.clock import rfc3339
+from bascule.protocols.broker import InboxItem, ReplyItem, ReplyView, TicketStatus, TicketView
+
+# A settled ticket of these ends a wait; `delivered` does only when no reply is expected.
+_SETTLED = frozenset({TicketStatus.RESPONDED, TicketStatus.TIMEOUT, TicketStatus.CANCELLED})
+
+
+def is_settled(ticket: Ticket) -> bool:
+    return ticket.status in _SETTLED or (ticket.status is TicketStatus.DELIVERED and not ticket.expect_reply)
+
+
+def is_party(ticket: Ticket, principal: Principal) -> bool:
+    return principal in (ticket.sender, PERSON) or agent_of(principal) == ticket.target
+
+
+def sides(ticket: Ticket) -> tuple[Principal, Principal]:
+    return Principal(ticket.sender), agent_principal(ticket.target)
+
+
+def _reply_item(message: Message) -> ReplyItem:
+    return ReplyItem(
+        payload=message.payload,
+        metadata=message.metadata,
+        from_=sender_name(Principal(message.sender)),
+        at=rfc3339(message.at),
+        late=message.late,
+    )
+
+
+def _all_replies(state: State, ticket: Ticket) -> list[ReplyItem]:
+    return [_reply_item(state.message(ticket.ticket_id, number)) for number in range(1, ticket.replies + 1)]
+
+
+def reply_view(state: State, ticket: Ticket) -> ReplyView:
+    """(5.3): what a wait is answered with once the ticket is settled."""
+    if ticket.status is not TicketStatus.RESPONDED:
+        return ReplyView(ticket_id=ticket.ticket_id, status=ticket.status)
+    first = state.message(ticket.ticket_id, 1)
+    assert ticket.replied_at is not None
+    return ReplyView(
+        ticket_id=ticket.ticket_id,
+        status=ticket.status,
+        payload=first.payload,
+        latency_ms=max(0, ticket.replied_at - ticket.created_at),
+        metadata=first.metadata,
+        late=ticket.late,
+        from_=sender_name(Principal(first.sender)),
+        replies=_all_replies(state, ticket) if ticket.replies > 1 else [],
+    )
+
+
+def inbox_item(state: State, ticket: Ticket, attempts: int) -> InboxItem:
+    message = state.message(ticket.ticket_id)
+    return InboxItem(
+        ticket_id=ticket.ticket_id,
+        from_=sender_name(Principal(ticket.sender)),
+        payload=message.payload,
+        metadata=message.metadata,
+        expect_reply=ticket.expect_reply,
+        created_at=rfc3339(ticket.created_at),
+        reply_by=rfc3339(ticket.reply_by),
+        attempts=attempts,
+        lease_ms=state.limits.lease_ms,
+        timed_out=ticket.status is TicketStatus.TIMEOUT,
+        conversation_id=ticket.conversation_id,
+    )
+
+
+def ticket_view(state: State, ticket: Ticket, principal: Principal, *, payloads: bool) -> TicketView:
+    """Metadata for everybody; what was said only for its two sides and the person."""
+    shown = payloads and is_party(ticket, principal)
+    inbox = state.inboxes.get(ticket.target)
+    message = state.message(ticket.ticket_id) if shown else None
+    replies = _all_replies(state, ticket) if shown else []
+    response: Any = replies[0].payload if replies else msgspec.UNSET
+    return TicketView(
+        ticket_id=ticket.ticket_id,
+        target_agent=ticket.target,
+        from_=sender_name(Principal(ticket.sender)),
+        status=ticket.status,
+        created_at=rfc3339(ticket.created_at),
+        updated_at=rfc3339(ticket.updated_at),
+        reply_by=rfc3339(ticket.reply_by),
+        expect_reply=ticket.expect_reply,
+        attempts=inbox.attempts.get(ticket.ticket_id, 0) if inbox else 0,
+        acked_at=rfc3339(ticket.acked_at) if ticket.acked_at is not None else None,
+        settled_at=rfc3339(ticket.settled_at) if ticket.settled_at is not None else None,
+        late=ticket.late,
+        reason=ticket.reason if shown else None,
+        conversation_id=ticket.conversation_id,
+        payload_bytes=ticket.payload_bytes,
+        payload=message.payload if message else msgspec.UNSET,
+        metadata=message.metadata if message else None,
+        response=response,
+        replies=replies,
+    )

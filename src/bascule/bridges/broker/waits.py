@@ -1,0 +1,269 @@
+"""Waiting: long polls and streams on tickets and inboxes.
+
+A waiter is a future. Whoever holds it may cancel it, and then it is gone from every list at once: that
+is what keeps a killed long-poller from eating a message. Between wake-up and answer only a lease can
+have changed.
+"""
+
+import asyncio
+from functools import partial
+
+from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.inbox import Inbox
+from bascule.bridges.broker.records import Ticket
+from bascule.bridges.broker.state import State
+from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
+from bascule.call import Call, Principal
+from bascule.errors import Overloaded, Unavailable
+from bascule.protocols.broker import (
+    MAX_WAIT_MS,
+    AgentParams,
+    InboxItem,
+    InboxTakeParams,
+    InboxTakeResult,
+    ReplyView,
+    ReplyWaitParams,
+    TicketParams,
+    TicketStatus,
+)
+from bascule.protocols.link import CREDIT_WINDOW
+from bascule.stream import Stream
+
+# The one SSE event of (5.4) is named for how the ticket ended.
+STREAM_EVENTS = {
+    TicketStatus.RESPONDED: "reply",
+    TicketStatus.TIMEOUT: "timeout",
+    TicketStatus.CANCELLED: "cancelled",
+    TicketStatus.DELIVERED: "delivered",
+}
+
+
+class _Poll:
+    """A long poll on an inbox: takes up to `max` messages, once."""
+
+    __slots__ = ("_waits", "future", "inbox", "room")
+
+    def __init__(
+        self, waits: "Waits", inbox: Inbox, room: int, future: "asyncio.Future[InboxTakeResult | None]"
+    ) -> None:
+        self._waits = waits
+        self.inbox = inbox
+        self.room = room
+        self.future = future
+
+    def hand_over(self, ticket_ids: list[str]) -> None:
+        # Once: whatever room is left goes with the poll.
+        self.room = 0
+        self.inbox.receivers.pop(self, None)
+        for ticket_id in ticket_ids:
+            self.inbox.leases[ticket_id].receiver = None
+        self.future.set_result(self._waits.taken(self.inbox, ticket_ids))
+
+
+class _InboxStream:
+    """A stream on an inbox: as many messages as it has credit for, more with every acknowledgement."""
+
+    __slots__ = ("_waits", "inbox", "room", "stream")
+
+    def __init__(self, waits: "Waits", inbox: Inbox) -> None:
+        self._waits = waits
+        self.inbox = inbox
+        self.room = CREDIT_WINDOW
+        self.stream = Stream(limit=CREDIT_WINDOW, on_close=self._closed)
+
+    def hand_over(self, ticket_ids: list[str]) -> None:
+        for item in self._waits.items(self.inbox, ticket_ids):
+            self.stream.push(item)
+
+    def _closed(self) -> None:
+        """The reader is gone: what it did not acknowledge is for the next one, now and not after the lease."""
+        self.inbox.receivers.pop(self, None)
+        self._waits.streams.discard(self.stream)
+        held = [ticket_id for ticket_id, lease in self.inbox.leases.items() if lease.receiver is self]
+        for ticket_id in reversed(held):
+            self.inbox.put_back(ticket_id)
+        self._waits.pump(self.inbox.agent_id)
+
+
+class Waits:
+    def __init__(self, state: State, events: EventHub) -> None:
+        self._state = state
+        self._events = events
+        self._on_ticket: dict[str, dict[asyncio.Future[ReplyView | None] | Stream, None]] = {}
+        self._held: dict[Principal, int] = {}
+        self.streams: set[Stream] = set()
+        self._polls: set[asyncio.Future[InboxTakeResult | None]] = set()
+        self._stopping = False
+
+    # -- methods --
+
+    def wait_reply(self, call: Call, params: ReplyWaitParams) -> "ReplyView | asyncio.Future[ReplyView | None] | None":
+        ticket = self._state.ticket(params.ticket_id)
+        if is_settled(ticket):
+            return reply_view(self._state, ticket)
+        if not params.wait_ms or self._stopping:
+            return None
+        future: asyncio.Future[ReplyView | None] = asyncio.get_running_loop().create_future()
+        self._hold(call.principal, future)
+        self._on_ticket.setdefault(ticket.ticket_id, {})[future] = None
+        future.add_done_callback(partial(self._leave, ticket.ticket_id))
+        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, future))
+        return future
+
+    def stream_reply(self, call: Call, params: TicketParams) -> Stream:
+        ticket = self._state.ticket(params.ticket_id)
+        stream = Stream(on_close=lambda: self._leave(ticket.ticket_id, stream))
+        if is_settled(ticket):
+            self._push_end(stream, ticket)
+        elif self._stopping:
+            stream.end()
+        else:
+            self._on_ticket.setdefault(ticket.ticket_id, {})[stream] = None
+        return stream
+
+    def take(
+        self, call: Call, params: InboxTakeParams
+    ) -> "InboxTakeResult | asyncio.Future[InboxTakeResult | None] | None":
+        inbox = self._state.inbox(params.agent_id)
+        # First come, first served: a poll that just arrived does not overtake one that waits.
+        if not inbox.receivers:
+            taken = inbox.take(params.max, self._expires(), None)
+            if taken:
+                self._leased(inbox, taken)
+                return self.taken(inbox, taken)
+        if not params.wait_ms or self._stopping:
+            return None
+        future: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()
+        self._hold(call.principal, future)
+        poll = _Poll(self, inbox, params.max, future)
+        inbox.receivers[poll] = None
+        self._polls.add(future)
+
+        def left(done: "asyncio.Future[InboxTakeResult | None]") -> None:
+            inbox.receivers.pop(poll, None)
+            self._polls.discard(done)
+
+        future.add_done_callback(left)
+        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, future))
+        inbox.pump(self._expires, partial(self._leased, inbox))
+        return future
+
+    def stream_inbox(self, call: Call, params: AgentParams) -> Stream:
+        if self._stopping:
+            raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
+        inbox = self._state.inbox(params.agent_id)
+        receiver = _InboxStream(self, inbox)
+        inbox.receivers[receiver] = None
+        self.streams.add(receiver.stream)
+        inbox.pump(self._expires, partial(self._leased, inbox))
+        return receiver.stream
+
+    def give_back(self, params: InboxTakeParams, result: InboxTakeResult) -> None:
+        """The poller was gone before its answer was written: the messages are for the next one."""
+        inbox = self._state.inbox(params.agent_id)
+        for item in reversed(result.messages):
+            inbox.put_back(item.ticket_id)
+        self.pump(params.agent_id)
+
+    # -- what wakes them --
+
+    def settled(self, ticket: Ticket) -> None:
+        waiting = self._on_ticket.pop(ticket.ticket_id, None)
+        if not waiting:
+            return
+        view = reply_view(self._state, ticket)
+        for waiter in waiting:
+            if isinstance(waiter, Stream):
+                self._push_end(waiter, ticket)
+            elif not waiter.done():
+                waiter.set_result(view)
+
+    def pump(self, agent_id: str) -> None:
+        inbox = self._state.inboxes.get(agent_id)
+        if inbox is not None and inbox.receivers and inbox.ready:
+            inbox.pump(self._expires, partial(self._leased, inbox))
+
+    def end(self) -> None:
+        """The daemon stops: everybody who waits gets an answer now."""
+        self._stopping = True
+        for waiters in list(self._on_ticket.values()):
+            for waiter in list(waiters):
+                if isinstance(waiter, Stream):
+                    waiter.end()
+                else:
+                    _give_up(waiter, 0.0)
+        for poll in list(self._polls):
+            _give_up(poll, 0.0)
+        for stream in list(self.streams):
+            stream.end()
+
+    def count(self) -> int:
+        return sum(len(waiters) for waiters in self._on_ticket.values()) + len(self._polls) + len(self.streams)
+
+    # -- inside --
+
+    def taken(self, inbox: Inbox, ticket_ids: list[str]) -> InboxTakeResult:
+        return InboxTakeResult(messages=self.items(inbox, ticket_ids), remaining=len(inbox.ready))
+
+    def items(self, inbox: Inbox, ticket_ids: list[str]) -> list[InboxItem]:
+        rows = self._state.tickets.rows
+        return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
+
+    def _expires(self) -> float:
+        return self._state.clock.monotonic() + self._state.limits.lease_ms / 1000
+
+    def _leased(self, inbox: Inbox, ticket_ids: list[str]) -> None:
+        self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._lease_over, inbox, ticket_ids))
+
+    def _lease_over(self, inbox: Inbox, ticket_ids: list[str], now: float) -> None:
+        late = [each for each in ticket_ids if each in inbox.leases and inbox.leases[each].expires <= now]
+        for ticket_id in reversed(late):
+            if inbox.attempts[ticket_id] == self._state.limits.undeliverable_after:
+                self._events.emit(
+                    "ticket.undeliverable",
+                    ticket_id=ticket_id,
+                    agent_id=inbox.agent_id,
+                    detail=f"handed over {inbox.attempts[ticket_id]} times and never acknowledged",
+                )
+            inbox.put_back(ticket_id)
+        if late:
+            self.pump(inbox.agent_id)
+
+    def _hold(
+        self,
+        principal: Principal,
+        future: "asyncio.Future[ReplyView | None] | asyncio.Future[InboxTakeResult | None]",
+    ) -> None:
+        held = self._held.get(principal, 0)
+        limit = self._state.limits.max_waits
+        if held >= limit:
+            raise Overloaded(
+                f"{principal} holds {limit} waits already",
+                hint="end some before opening more",
+                retry_after=1.0,
+            )
+        self._held[principal] = held + 1
+        future.add_done_callback(lambda _: self._let_go(principal))
+
+    def _let_go(self, principal: Principal) -> None:
+        left = self._held[principal] - 1
+        if left:
+            self._held[principal] = left
+        else:
+            del self._held[principal]
+
+    def _leave(self, ticket_id: str, waiter: "asyncio.Future[ReplyView | None] | Stream") -> None:
+        waiting = self._on_ticket.get(ticket_id)
+        if waiting is not None:
+            waiting.pop(waiter, None)
+            if not waiting:
+                del self._on_ticket[ticket_id]
+
+    def _push_end(self, stream: Stream, ticket: Ticket) -> None:
+        stream.push((STREAM_EVENTS[ticket.status], reply_view(self._state, ticket)))
+        stream.end()
+
+
+def _give_up(future: "asyncio.Future[ReplyView | None] | asyncio.Future[InboxTakeResult | None]", _now: float) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,1 @@
+"""The daemon's own methods: status, cleaning up, the ledger, the person."""

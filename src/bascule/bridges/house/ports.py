@@ -1,0 +1,25 @@
+"""What the house needs from the outside."""
+
+from typing import Protocol
+
+from bascule.audit.journal import Transaction
+from bascule.audit.ledger import Anchor
+from bascule.protocols.house import GcItem
+
+
+class Unlockable(Protocol):
+    """A link connection that can be the person's for a while."""
+
+    def unlock(self, seconds: float) -> None: ...
+
+    def unlocked_for(self) -> float | None: ...
+
+
+class Anchors(Protocol):
+    def read(self) -> tuple[list[Anchor], list[str]]: ...
+
+
+class Collector(Protocol):
+    """A part of the daemon that has something to remove."""
+
+    def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]: ...

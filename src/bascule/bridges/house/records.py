@@ -1,0 +1,14 @@
+"""What the house itself keeps, in the table `house`."""
+
+import msgspec
+
+
+class HouseFact(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One named fact: the person's hash, whether the last stop was clean."""
+
+    text: str = ""
+    at: int = 0
+
+
+PERSON_KEY = "person"
+CLEAN_STOP_KEY = "clean-stop"

@@ -1,0 +1,174 @@
+"""Status, cleaning up and reading the ledger."""
+
+import asyncio
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+from bascule.audit.journal import Journal, Table, Transaction
+from bascule.audit.ledger import Segment, Verifier, read_record
+from bascule.audit.ports import JournalStore, LedgerReader, LedgerRow
+from bascule.bridges.house.person import Person
+from bascule.bridges.house.ports import Anchors, Collector
+from bascule.bridges.house.records import HouseFact
+from bascule.call import Call, Principal
+from bascule.clock import Clock, rfc3339
+from bascule.protocols.house import (
+    GcItem,
+    GcParams,
+    GcResult,
+    LedgerRecord,
+    LedgerShowParams,
+    LedgerTailParams,
+    StatusResult,
+    VerifyResult,
+)
+from bascule.protocols.methods import Nothing
+
+# Rows hashed per step of the walk; the writer thread takes commits in between.
+_VERIFY_PAGE = 5_000
+# How far back `show` looks; a ledger's tail is read, its depth is exported.
+_SHOW_SCAN = 200_000
+
+StatusSource = Callable[[Principal], StatusResult]
+
+
+class House:
+    def __init__(
+        self,
+        *,
+        store: JournalStore,
+        journal: Journal,
+        facts: Table[HouseFact],
+        clock: Clock,
+        anchors: Anchors,
+        collectors: list[Collector],
+        status: StatusSource,
+        ledger_days: int,
+    ) -> None:
+        self._store = store
+        self._journal = journal
+        self._clock = clock
+        self._anchors = anchors
+        self._collectors = collectors
+        self._status = status
+        self._ledger_days = ledger_days
+        self.person = Person(facts, journal, clock)
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "daemon.status": self.status,
+            "daemon.gc": self.gc,
+            "ledger.tail": self.tail,
+            "ledger.show": self.show,
+            "ledger.verify": self.verify,
+            "person.set": self.person.set,
+            "person.unlock": self.person.unlock,
+            "person.status": self.person.status,
+        }
+
+    def status(self, call: Call, params: Nothing) -> StatusResult:
+        return self._status(call.principal)
+
+    def gc(self, call: Call, params: GcParams, tx: Transaction) -> GcResult:
+        items: list[GcItem] = []
+        for collector in self._collectors:
+            items.extend(collector.gc(tx, dry_run=params.dry_run))
+        items.append(self._gc_ledger(tx, dry_run=params.dry_run))
+        if not params.dry_run:
+            tx.subject = "gc"
+            tx.details = {item.what: item.count for item in items if item.count}
+        return GcResult(dry_run=params.dry_run, items=items)
+
+    def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:
+        """Whole closed segments only: their summaries stay, so the rest of the chain can still be checked."""
+        cut = self._clock.wall_ms() - self._ledger_days * 24 * 3_600_000
+        old = [segment for segment in self._journal.segments.rows.values() if segment.closed_at <= cut]
+        if old and not dry_run:
+            tx.forget_before = max(segment.last for segment in old) + 1
+        return GcItem(
+            what="ledger segments",
+            count=len(old),
+            why=f"records are kept for {self._ledger_days} days (ledger_days)",
+        )
+
+    def tail(self, call: Call, params: LedgerTailParams) -> "asyncio.Future[list[LedgerRecord]]":
+        def job(ledger: LedgerReader) -> list[LedgerRecord]:
+            return [_view(row) for row in reversed(ledger.newest(params.limit, params.before))]
+
+        return asyncio.wrap_future(self._store.read_ledger(job))
+
+    def show(self, call: Call, params: LedgerShowParams) -> "asyncio.Future[list[LedgerRecord]]":
+        def job(ledger: LedgerReader) -> list[LedgerRecord]:
+            if params.what.isdecimal():
+                return [_view(row) for row in ledger.span(int(params.what), 1) if row.seq == int(params.what)]
+            found: list[LedgerRecord] = []
+            before: int | None = None
+            scanned = 0
+            while scanned < _SHOW_SCAN and len(found) < params.limit:
+                rows = ledger.newest(_VERIFY_PAGE, before)
+                if not rows:
+                    break
+                scanned += len(rows)
+                before = rows[-1].seq
+                found.extend(view for view in map(_view, rows) if _about(view, params.what))
+            return list(reversed(found[: params.limit]))
+
+        return asyncio.wrap_future(self._store.read_ledger(job))
+
+    def verify(self, call: Call, params: Nothing) -> "asyncio.Future[VerifyResult]":
+        segments = list(self._journal.segments.rows.values())
+        return asyncio.wrap_future(self._store.read_ledger(lambda ledger: verify(ledger, segments, self._anchors)))
+
+
+def verify(ledger: LedgerReader, segments: list[Segment], anchors: Anchors) -> VerifyResult:
+    """Walk the whole chain. Pure but for the reading; also used by `bascule ledger verify` on a stopped daemon."""
+    start = perf_counter()
+    known, faults = anchors.read()
+    verifier = Verifier(segments, known)
+    first, last = ledger.bounds()
+    # Up to the record that was the newest when we began: the chain goes on growing meanwhile.
+    at = first
+    while at and at <= last:
+        rows = [row for row in ledger.span(at, _VERIFY_PAGE) if row.seq <= last]
+        if not rows:
+            break
+        verifier.feed(rows)
+        at = rows[-1].seq + 1
+    verifier.finish()
+    faults = [*faults, *verifier.faults]
+    return VerifyResult(
+        ok=not faults,
+        records=verifier.count,
+        first=verifier.first,
+        last=verifier.last,
+        head=verifier.head.hex(),
+        anchors=len(known),
+        faults=faults,
+        seconds=round(perf_counter() - start, 3),
+    )
+
+
+def _view(row: LedgerRow) -> LedgerRecord:
+    record = read_record(row)
+    return LedgerRecord(
+        seq=row.seq,
+        at=rfc3339(record.at),
+        principal=record.principal,
+        method=record.method,
+        outcome=record.outcome,
+        subject=record.subject,
+        rule=record.rule,
+        details=record.details or {},
+        hash=row.hash.hex(),
+    )
+
+
+def _about(record: LedgerRecord, what: str) -> bool:
+    if what in (record.subject, record.method, record.principal, f"agent:{record.subject}"):
+        return True
+    # A handle also finds what was sent to it and what it did.
+    return record.principal == f"agent:{what}" or what in (
+        record.details.get("to"),
+        *record.details.get("tickets", ()),
+    )

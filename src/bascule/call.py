@@ -1,0 +1,53 @@
+"""A call: one request with its envelope gone."""
+
+from typing import Any, NewType
+
+Principal = NewType("Principal", str)
+
+LOCAL = Principal("local")
+PERSON = Principal("person")
+DAEMON = Principal("daemon")
+
+_AGENT_PREFIX = "agent:"
+
+
+def agent_principal(agent_id: str) -> Principal:
+    return Principal(_AGENT_PREFIX + agent_id)
+
+
+def agent_of(principal: Principal) -> str | None:
+    """The handle behind an agent principal; None for everybody else."""
+    if principal.startswith(_AGENT_PREFIX):
+        return principal[len(_AGENT_PREFIX) :]
+    return None
+
+
+def sender_name(principal: Principal) -> str:
+    """How a principal is shown as `from`: an agent by its handle, others by their kind."""
+    return agent_of(principal) or str(principal)
+
+
+class Call:
+    """Who wants what. `principal` comes from the transport, never from a payload (invariant I3).
+
+    A plain class with slots: one is made per request, on the path whose budget is 15 us.
+    """
+
+    __slots__ = ("connection", "door", "method", "params", "principal")
+
+    def __init__(
+        self,
+        principal: Principal,
+        method: str,
+        params: Any,
+        *,
+        door: str,
+        connection: object | None = None,
+    ) -> None:
+        self.principal = principal
+        self.method = method
+        self.params = params
+        # "link", "unix", "tcp" or "daemon": where it came in, for the log.
+        self.door = door
+        # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
+        self.connection = connection

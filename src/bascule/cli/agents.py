@@ -1,0 +1,62 @@
+"""`bascule agents list | revoke | takeover`: who is there, and what only the person may change about it."""
+
+import argparse
+
+from bascule.cli.person import unlock
+from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.helpers.terminal import one_line, show, show_json
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    agents = commands.add_parser("agents", help="list agents; revoke or take over a handle")
+    verbs = agents.add_subparsers(metavar="VERB", required=True)
+    listed = verbs.add_parser("list", help="who is registered")
+    listed.set_defaults(run=run_list)
+    revoke = verbs.add_parser("revoke", help="revoke an agent's token and free its handle (asks for the passphrase)")
+    revoke.set_defaults(run=run_revoke)
+    takeover = verbs.add_parser(
+        "takeover", help="give a handle a new token, for whoever acts as it from now on (asks for the passphrase)"
+    )
+    takeover.set_defaults(run=run_takeover)
+    for verb in (revoke, takeover):
+        verb.add_argument("agent", metavar="HANDLE")
+    for verb in (listed, revoke, takeover):
+        add_state_dir(verb)
+        add_json(verb)
+
+
+def run_list(args: argparse.Namespace) -> int:
+    agents = ask(args, "agents.list")
+    if args.json:
+        show_json(agents)
+        return 0
+    if not agents:
+        show("nobody yet: an agent joins with `bridge-register --agent NAME --type TYPE`, or through `bascule mcp`")
+    for agent in agents:
+        unread = f"{agent['unread']} unread" if agent.get("unread") else ""
+        show(one_line(f"{agent['agentId']:<24} {agent['status']:<8} {agent['type']:<16} {unread}").rstrip())
+    return 0
+
+
+def run_revoke(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        unlock(client)
+        result = client.call("agents.revoke", {"agentId": args.agent})
+    if args.json:
+        show_json(result)
+    else:
+        show(f"{args.agent} is revoked; its inbox stays for whoever registers the handle next")
+    return 0
+
+
+def run_takeover(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        known = next((each for each in client.call("agents.list", {}) if each["agentId"] == args.agent), None)
+        unlock(client)
+        kept = {"type": known["type"], "metadata": known["metadata"]} if known else {}
+        result = client.call("agents.register", {"agentId": args.agent, **kept})
+    if args.json:
+        show_json({"agentId": result["agentId"], "status": result["status"]})
+    else:
+        show(f"{args.agent} has a new token in the state directory; helpers with --agent {args.agent} use it at once")
+    return 0

@@ -1,0 +1,122 @@
+"""`bascule doctor`: what this machine can do, what is missing, and what to do about it.
+
+It looks and measures; it changes nothing but one temporary file for the disk's speed.
+"""
+
+import argparse
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from bascule import __version__, places
+from bascule.cli.checks import daemon, machine
+from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
+from bascule.doors.values import encode
+
+CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
+    ("python", machine.check_python),
+    ("packages", machine.check_packages),
+    ("sqlite", machine.check_sqlite),
+    ("settings", daemon.check_settings),
+    ("state directory", daemon.check_state_dir),
+    ("sockets", daemon.check_sockets),
+    ("daemon", daemon.check_daemon),
+    ("port", daemon.check_port),
+    ("token", daemon.check_token),
+    ("loopback", machine.check_loopback),
+    ("disk", machine.check_disk),
+    ("disk speed", machine.check_sync),
+    ("memory", machine.check_memory),
+    ("open files", machine.check_open_files),
+    ("commands", machine.check_helpers),
+    ("person", daemon.check_person),
+    ("clock", machine.check_clock),
+)
+# Nothing fails without them; a person who wants the named thing looks for the line.
+PROGRAMS = (
+    ("claude", "Claude Code, an agent that talks to Bascule through `bascule mcp`"),
+    ("codex", "Codex, an agent that talks to Bascule through `bascule mcp`"),
+    ("gemini", "Gemini CLI, an agent that talks to Bascule through `bascule mcp`"),
+    ("tmux", "used later to ring for an agent in its pane"),
+    ("bwrap", "used later as the sandbox around commands in a workspace"),
+)
+
+
+class Finding(NamedTuple):
+    name: str
+    verdict: Verdict
+
+
+def examine(patient: Patient) -> Iterator[Finding]:
+    for name, check in CHECKS:
+        try:
+            verdict = check(patient)
+        except OSError as error:
+            verdict = fail(f"could not be looked at: {error}", "see whether the file and its folder are yours")
+        yield Finding(name, verdict)
+    for name, use in PROGRAMS:
+        yield Finding(name, info(f"{shutil.which(name, path=patient.path) or 'not found'}: {use}"))
+
+
+def lines(findings: list[Finding], *, colour: bool) -> Iterator[str]:
+    paint = {Mark.OK: "32", Mark.INFO: "2", Mark.WARN: "33", Mark.FAIL: "1;31"}
+    width = max(len(name) for name, _ in findings)
+    for name, (mark, what, fix) in findings:
+        shown = f"\x1b[{paint[mark]}m{mark:<4}\x1b[0m" if colour else f"{mark:<4}"
+        yield f"{shown}  {name:<{width}}  {what}"
+        if fix:
+            yield f"{'':4}  {'':<{width}}  -> {fix}"
+    marks = [finding.verdict.mark for finding in findings]
+    warned = marks.count(Mark.WARN)
+    yield ""
+    failed = marks.count(Mark.FAIL) or "nothing"
+    yield f"{failed} failed, {warned or 'no'} warning{'' if warned == 1 else 's'}"
+
+
+def as_dict(findings: list[Finding]) -> dict[str, Any]:
+    return {
+        "version": __version__,
+        "ok": all(finding.verdict.mark is not Mark.FAIL for finding in findings),
+        "checks": [
+            {"name": name, "result": mark, "message": what} | ({"fix": fix} if fix else {})
+            for name, (mark, what, fix) in findings
+        ],
+    }
+
+
+def run(patient: Patient, *, as_json: bool = False) -> int:
+    findings = list(examine(patient))
+    report = as_dict(findings)
+    if as_json:
+        print(encode(report).decode())
+    else:
+        colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+        print("\n".join(lines(findings, colour=colour)))
+    return 0 if report["ok"] else 1
+
+
+def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    parser = subparsers.add_parser(
+        "doctor",
+        help="say what this machine can do, what is missing and how to fix it",
+        description="Look at this machine; exit code 0 when nothing failed, else 1.",
+    )
+    # SUPPRESS: the same option before the command's name must not be overwritten by a default here.
+    parser.add_argument("--state-dir", default=argparse.SUPPRESS, help="where the daemon keeps its things")
+    parser.add_argument("--port", type=int, default=argparse.SUPPRESS, help="the TCP port to look at; 0 is off")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(run=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    patient = Patient(
+        state=places.state_dir(getattr(args, "state_dir", None)),
+        port=getattr(args, "port", None),
+        path=os.environ.get("PATH", os.defpath),
+        config_dir=places.config_dir(getattr(args, "config_dir", None)),
+        config_file=getattr(args, "config", None),
+        environment=os.environ,
+    )
+    return run(patient, as_json=args.json)

@@ -1,0 +1,104 @@
+"""`bascule ledger tail | show | verify`: what happened, and whether the record of it is whole."""
+
+import argparse
+from typing import Any
+
+from bascule import places
+from bascule.cli.life import running_pid
+from bascule.cli.talk import add_json, add_state_dir, ask, state_of
+from bascule.doors.exits import NOT_FOUND, UNEXPECTED
+from bascule.helpers.terminal import one_line, say, show, show_json
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    ledger = commands.add_parser(
+        "ledger",
+        help="read and check the record of every action",
+        description="The ledger is hash-chained: each record's hash covers the one before it. It holds who did "
+        "what to which thing and how it was decided; ids, sizes and keyed digests, never what was said.",
+    )
+    verbs = ledger.add_subparsers(metavar="VERB", required=True)
+    tail = verbs.add_parser("tail", help="the newest records")
+    tail.add_argument("-n", type=int, default=20, metavar="N", help="how many (default 20)")
+    tail.set_defaults(run=run_tail)
+    shown = verbs.add_parser("show", help="one record by number, or all of a ticket, handle or method")
+    shown.add_argument("what", metavar="NUMBER|TICKET|HANDLE|METHOD")
+    shown.set_defaults(run=run_show)
+    check = verbs.add_parser(
+        "verify",
+        help="check every hash, the chain and the anchors",
+        description="Finds any flipped, deleted, moved or replaced record, and an end that was cut off behind the "
+        "last anchor. Works on a running and on a stopped daemon. Exit code 1 when something is wrong.",
+    )
+    check.set_defaults(run=run_verify)
+    for verb in (tail, shown, check):
+        add_state_dir(verb)
+        add_json(verb)
+
+
+def run_tail(args: argparse.Namespace) -> int:
+    return _print(args, ask(args, "ledger.tail", {"limit": args.n}))
+
+
+def run_show(args: argparse.Namespace) -> int:
+    records = ask(args, "ledger.show", {"what": args.what})
+    if not records and not args.json:
+        say(f"bascule: the ledger has no record of {args.what}")
+        return NOT_FOUND
+    return _print(args, records)
+
+
+def run_verify(args: argparse.Namespace) -> int:
+    state = state_of(args)
+    result = ask(args, "ledger.verify") if running_pid(state) is not None else _verify_stopped(state)
+    if args.json:
+        show_json(result)
+    elif result["ok"]:
+        show(
+            f"ok: {result['records']} records ({result['first']} to {result['last']}), {result['anchors']} anchors, "
+            f"head {result['head'][:16]}, {result['seconds']} s"
+        )
+    else:
+        for fault in result["faults"]:
+            show(f"FAULT: {fault}")
+        show(f"{len(result['faults'])} faults in {result['records']} records")
+    return 0 if result["ok"] else UNEXPECTED
+
+
+def _verify_stopped(state: str) -> dict[str, Any]:
+    """No daemon runs: open the store ourselves, under its lock."""
+    import msgspec
+
+    from bascule.adapters.anchor_file import AnchorFile
+    from bascule.audit.ledger import Segment
+    from bascule.bridges.house.service import verify
+    from bascule.daemon.lifecycle import check_places, hold_lock
+    from bascule.stores.sqlite import SqliteStore
+
+    check_places(state)
+    with hold_lock(state):
+        store = SqliteStore(places.database_file(state))
+        try:
+            segments = [segment for _, segment in store.load("segments", Segment)]
+            anchors = AnchorFile(places.anchors_file(state))
+            result = store.read_ledger(lambda ledger: verify(ledger, segments, anchors)).result()
+        finally:
+            store.close()
+    plain: dict[str, Any] = msgspec.to_builtins(result)
+    return plain
+
+
+def _print(args: argparse.Namespace, records: list[dict[str, Any]]) -> int:
+    if args.json:
+        show_json(records)
+        return 0
+    for record in records:
+        details = " ".join(f"{name}={value}" for name, value in record.get("details", {}).items())
+        subject = record.get("subject") or ""
+        show(
+            one_line(
+                f"{record['seq']:>7} {record['at']} {record['outcome']:<13} {record['principal']:<16} "
+                f"{record['method']:<18} {subject:<36} {details}"
+            ).rstrip()
+        )
+    return 0

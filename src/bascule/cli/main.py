@@ -1,0 +1,63 @@
+"""`bascule`: the commands of the house. Each lives in a module of its own and mounts itself here."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from bascule import __version__
+from bascule.doors.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
+from bascule.errors import BasculeError
+from bascule.helpers.terminal import prepare, say
+
+_DESCRIPTION = "Bascule: one local daemon through which AI agents act, with every action recorded."
+_EPILOG = """\
+first steps:
+  bascule up -d                 start the daemon in the background
+  bascule demo                  watch one agent ask another, in a throw-away daemon
+  bascule doctor                what this machine can do, and what is missing
+  bridge-register --agent Jerry --type script
+  bridge-send Jerry "hello"     (in another terminal: bridge-recv --agent Jerry)
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    prepare()
+    parser = build_parser()
+    args = parser.parse_args(arguments)
+    try:
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # `bascule logs | head`: the reader has what it wanted.
+        sys.stderr.close()
+        return 0
+    except BasculeError as error:
+        return _complain(error.message, error.hint, BY_STATUS.get(error.status, UNEXPECTED))
+    except DoorError as error:
+        return _complain(error.message, error.hint, error.exit_code)
+
+
+def _complain(message: str, hint: str | None, code: int) -> int:
+    say(f"bascule: {message}")
+    if hint:
+        say(f"  {hint}")
+    return code
+
+
+def build_parser() -> argparse.ArgumentParser:
+    from bascule.cli import agents, clean, demo, doctor, ledger, life, person, service
+
+    parser = argparse.ArgumentParser(
+        prog="bascule",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"bascule {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    for module in (life, demo, doctor, agents, ledger, person, clean, service):
+        module.add_parser(commands)
+    # Served by `cli.start` before this parser is built; listed here so that --help knows it.
+    commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")
+    return parser

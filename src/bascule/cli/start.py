@@ -1,0 +1,21 @@
+"""The `bascule` command's first step: the shim at once, everything else through the parser.
+
+An agent's client starts `bascule mcp` and waits for it; it must not pay for the other commands.
+"""
+
+import sys
+
+
+def main() -> int:
+    arguments = sys.argv[1:]
+    if arguments[:1] == ["mcp"]:
+        from bascule.shim import main as shim
+
+        return shim(arguments[1:])
+    from bascule.cli.main import main as command_line
+
+    return command_line(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,31 @@
+"""How commands reach the daemon, and the options they share."""
+
+import argparse
+from typing import Any
+
+from bascule import places
+from bascule.client.sync import SyncClient
+
+
+def add_state_dir(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--state-dir", metavar="DIR", help="where the daemon keeps its things (default: ~/.local/state/bascule)"
+    )
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+
+
+def state_of(args: argparse.Namespace) -> str:
+    return places.state_dir(args.state_dir)
+
+
+def connect(args: argparse.Namespace) -> SyncClient:
+    return SyncClient.connect(state_dir=state_of(args))
+
+
+def ask(args: argparse.Namespace, method: str, params: dict[str, Any] | None = None) -> Any:
+    """One call to the running daemon; the answer as plain JSON values."""
+    with connect(args) as client:
+        return client.call(method, params or {})

@@ -1,0 +1,309 @@
+"""Puts the house together: the only place that picks implementations."""
+
+import asyncio
+import os
+from typing import Literal
+
+from bascule import __version__, places
+from bascule.adapters.anchor_file import AnchorFile
+from bascule.adapters.token_files import StateTokenFiles
+from bascule.audit.journal import Journal, Table, Transaction
+from bascule.audit.ledger import Anchor
+from bascule.audit.ports import JournalStore
+from bascule.bridges.broker import edge as broker_edge
+from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.service import Broker
+from bascule.bridges.house import edge as house_edge
+from bascule.bridges.house.records import CLEAN_STOP_KEY, HouseFact
+from bascule.bridges.house.service import House
+from bascule.call import DAEMON, Principal
+from bascule.clock import Clock, rfc3339
+from bascule.daemon.config import Config, DeclaredAgent, declared_agents
+from bascule.daemon.link_door import LinkConnection, LinkConnections
+from bascule.daemon.logs import DaemonLog
+from bascule.daemon.metrics import Metrics
+from bascule.daemon.quota import CallQuota
+from bascule.dispatch import Dispatch
+from bascule.errors import Overloaded, StorageFull
+from bascule.identity.principals import WrongToken, identify
+from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
+from bascule.ids import new_token
+from bascule.policy.engine import preset
+from bascule.protocols import broker_methods as broker_protocol
+from bascule.protocols import house as house_protocol
+from bascule.protocols.house import StatusResult
+from bascule.protocols.link import PROTOCOL_VERSION
+from bascule.protocols.route import Route
+from bascule.stores.memory import MemoryStore
+from bascule.stores.sqlite import SqliteStore
+from bascule.web.app import App
+from bascule.web.gate import Gate, loopback_hosts
+from bascule.web.openapi import document
+from bascule.web.routes import RouteTable
+
+# Keys the digests in store and ledger, so that they say nothing without it.
+_KEY_FILE = "digest.key"
+
+PAGES: tuple[Route, ...] = (
+    Route("GET", "/healthz", "page.healthz"),
+    Route("GET", "/readyz", "page.readyz"),
+    Route("GET", "/metrics", "page.metrics"),
+    Route("GET", "/openapi.json", "page.openapi"),
+)
+ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES)
+ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS)
+
+
+class Daemon:
+    """Everything that lives between start and stop, made in order, on a running event loop."""
+
+    def __init__(self, config: Config, state_dir: str, clock: Clock, log: DaemonLog, store: JournalStore) -> None:
+        self.config = config
+        self.state_dir = state_dir
+        self.clock = clock
+        self.log = log
+        self.store = store
+        self.ready = False
+        self.doors: dict[str, str] = {}
+        self._started = clock.monotonic()
+        self._started_at = clock.wall_ms()
+        self.local_token = read_or_make_secret(state_dir, os.path.basename(places.local_token_file(state_dir)))
+        self._local_hash = hash_token(self.local_token)
+        self.tokens = TokenBook()
+        self.connections = LinkConnections()
+        self.metrics = Metrics()
+        self.anchors = AnchorFile(places.anchors_file(state_dir))
+        self.facts: Table[HouseFact] = Table("house", HouseFact)
+        for key, fact in store.load("house", HouseFact):
+            self.facts.rows[key] = fact
+        self.journal = Journal(store, clock, on_anchor=self._anchor)
+        self.broker = Broker(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            limits=config.limits(),
+            tokens=self.tokens,
+            files=StateTokenFiles(state_dir, log),
+            connections=self.connections,
+            log=log,
+            key=read_or_make_secret(state_dir, _KEY_FILE).encode()[:64],
+        )
+        self.journal.on_fault = self._note_fault
+        self.journal.start()
+        self.connections.presences = self.broker.agents
+        self.house = House(
+            store=store,
+            journal=self.journal,
+            facts=self.facts,
+            clock=clock,
+            anchors=self.anchors,
+            collectors=[self.broker],
+            status=self._status,
+            ledger_days=config.ledger_days,
+        )
+        self.dispatch = Dispatch(
+            policy=preset(config.policy),
+            journal=self.journal,
+            quota=CallQuota(clock, per_second=config.calls_per_second, burst=config.burst_calls),
+            parties=self.broker.parties,
+            seen=self.broker.agents.seen,
+            log=log,
+            observe=self.metrics.observe,
+        )
+        self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
+        self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
+        self._link_throttle = WrongTokenThrottle()
+        self._add_gauges()
+        self._record_start()
+        self.broker.declare([_declared(agent) for agent in declared_agents(config)])
+
+    # -- doors --
+
+    def link_connection(self) -> LinkConnection:
+        return LinkConnection(self.dispatch, self._identify_link, self.connections, self.clock, self.log)
+
+    def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
+        gate = Gate(
+            door,
+            hosts=loopback_hosts(port),
+            tokens=self.tokens,
+            local_token_hash=self._local_hash,
+            auth_on=self.config.auth == "on",
+            clock=self.clock,
+            on_wrong_token=self._note_wrong_token,
+        )
+        return App(
+            gate,
+            RouteTable(ROUTES),
+            self.dispatch,
+            door=door,
+            pages={
+                "page.healthz": lambda: (200, b"text/plain", b"ok\n"),
+                "page.readyz": self._readyz,
+                "page.metrics": lambda: (200, b"text/plain; version=0.0.4", self.metrics.text().encode()),
+                "page.openapi": lambda: (200, b"application/json", document(ROWS, ROUTES)),
+            },
+            on_status=self.metrics.request,
+        )
+
+    def _identify_link(self, token: str | None) -> Principal:
+        try:
+            return identify("link", None, self.tokens, self._local_hash, auth_on=True, token=token)
+        except WrongToken as error:
+            self._note_wrong_token("link")
+            pause = self._link_throttle.failed(self.clock.monotonic())
+            if pause is None:
+                raise
+            raise Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause) from None
+
+    def _readyz(self) -> tuple[int, bytes, bytes]:
+        if not self.ready:
+            return 503, b"text/plain", b"not ready\n"
+        if self.journal.fault is not None:
+            return 503, b"text/plain", f"cannot write: {self.journal.fault}\n".encode()
+        return 200, b"text/plain", b"ready\n"
+
+    # -- start and stop --
+
+    def stop_waits(self) -> None:
+        """Everybody who waits gets an answer before the doors close."""
+        self.ready = False
+        self.broker.end()
+
+    async def close(self) -> None:
+        """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        self.broker.store_presence()
+        tx = Transaction()
+        tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
+        seq = self.journal.commit(tx, DAEMON, "daemon.stop")
+        durable = self.journal.settled(seq)
+        if durable is not None:
+            try:
+                await durable
+            except StorageFull as error:
+                self.log("stop_not_recorded", level="error", error=error.message)
+        anchor = Anchor(
+            seq=self.journal.chain.seq,
+            head=self.journal.chain.head.hex(),
+            at=self.clock.wall_ms(),
+            why="stop",
+        )
+        self._write_anchor(anchor)
+        self.log("stopped", ledger_records=anchor.seq, ledger_head=anchor.head)
+        self.store.close()
+
+    def _record_start(self) -> None:
+        """The next record names the end of the last life, so that cutting it off shows."""
+        chain = self.journal.chain
+        tx = Transaction()
+        tx.subject = f"pid {os.getpid()}"
+        tx.details = {
+            "version": __version__,
+            "records": chain.seq,
+            "head": chain.head.hex(),
+            "clean": CLEAN_STOP_KEY in self.facts.rows or chain.seq == 0,
+            "durability": self.store.durability,
+            "policy": self.config.policy,
+        }
+        self.log("started", version=__version__, ledger_records=chain.seq, ledger_head=chain.head.hex())
+        # From now on a stop is unclean until `close` says otherwise.
+        tx.put(self.facts, CLEAN_STOP_KEY, None)
+        self.journal.commit(tx, DAEMON, "daemon.start")
+        self.journal.anchor("start")
+
+    def _anchor(self, anchor: Anchor) -> None:
+        # Off the loop: an anchor is an fsync of its own, and nobody waits for it.
+        asyncio.get_running_loop().run_in_executor(None, self._write_anchor, anchor)
+
+    def _write_anchor(self, anchor: Anchor) -> None:
+        if self.store.durability == "memory":
+            return
+        try:
+            self.anchors.append(anchor)
+        except OSError as error:
+            self.log("anchor", level="error", error=error)
+            return
+        self.log("anchor", records=anchor.seq, head=anchor.head, why=anchor.why)
+
+    # -- what others see --
+
+    def _status(self, principal: Principal) -> StatusResult:
+        state = self.broker.state
+        return StatusResult(
+            version=__version__,
+            protocol=PROTOCOL_VERSION,
+            pid=os.getpid(),
+            started_at=rfc3339(self._started_at),
+            uptime_s=round(self.clock.monotonic() - self._started, 3),
+            state_dir=self.state_dir,
+            doors=self.doors,
+            durability=self.store.durability,
+            policy=self.dispatch.policy.name,
+            auth=self.config.auth,
+            person=self.house.person.is_set,
+            agents_online=self.broker.agents.online_count(),
+            agents=len(state.agents.rows),
+            tickets_open=state.open_count,
+            tickets=len(state.tickets.rows),
+            ledger_records=self.journal.chain.seq,
+            ledger_head=self.journal.chain.head.hex(),
+            principal=principal,
+        )
+
+    def _add_gauges(self) -> None:
+        state = self.broker.state
+        gauge = self.metrics.gauge
+        gauge("bascule_tickets", "Tickets kept.", lambda: len(state.tickets.rows))
+        gauge("bascule_tickets_open", "Tickets not settled.", lambda: state.open_count)
+        gauge("bascule_agents", "Agents known.", lambda: len(state.agents.rows))
+        gauge("bascule_agents_online", "Agents online.", self.broker.agents.online_count)
+        gauge("bascule_waits", "Long polls and streams held open.", self.broker.waits.count)
+        gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
+        gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
+        gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
+        gauge(
+            "bascule_store_fault",
+            "1 while the store cannot be written.",
+            lambda: float(self.journal.fault is not None),
+        )
+
+    def _note_fault(self, fault: str | None) -> None:
+        if fault is None:
+            self.log("store_recovered", level="warning")
+        else:
+            self.log("store_failed", level="error", error=fault)
+
+    def _note_wrong_token(self, door: str) -> None:
+        self.log("wrong_token", level="warning", door=door)
+
+
+def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
+    if config.durability == "memory":
+        return MemoryStore()
+    path = places.database_file(state_dir)
+    # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
+    unclean = os.path.exists(path + "-wal")
+    store = SqliteStore(path, durability=config.durability, check=unclean)
+    if store.backup is not None:
+        log("migrated", backup=store.backup)
+    return store
+
+
+def read_or_make_secret(state_dir: str, name: str) -> str:
+    """256 bits in a private file, made on first use."""
+    path = os.path.join(state_dir, name)
+    try:
+        text = places.read_private_file(path).strip()
+    except FileNotFoundError:
+        text = ""
+    if not text:
+        text = new_token()
+        places.write_private_file(path, text)
+    return text
+
+
+def _declared(agent: DeclaredAgent) -> AgentRecord:
+    metadata = dict(agent.metadata)
+    if agent.pane is not None:
+        metadata.setdefault("paneId", agent.pane)
+    return AgentRecord(agent_id=agent.agent_id, type=agent.type, metadata=metadata)

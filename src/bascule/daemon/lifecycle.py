@@ -1,0 +1,255 @@
+"""Start, run, stop. One process per state directory, held by a lock that dies with it."""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import socket
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import uvloop
+
+from bascule import __version__, places
+from bascule.clock import Clock, SystemClock
+from bascule.daemon.compose import Daemon, open_store
+from bascule.daemon.config import Config
+from bascule.daemon.logs import DaemonLog
+from bascule.errors import Conflict, InvalidRequest
+from bascule.places import UnsafePlace
+from bascule.web.server import HttpDoor
+from bascule.wire import codec
+
+LOOPBACK = "127.0.0.1"
+LINK_BACKLOG = 1_024
+# How often the loop's lateness is looked at.
+LAG_PROBE_SECONDS = 0.5
+# Answers of waits that were just ended need a moment to reach their clients before the sockets close.
+FAREWELL_SECONDS = 1.0
+
+
+class AlreadyRunning(Conflict):
+    """Another daemon holds this state directory."""
+
+
+class PortTaken(Conflict):
+    """The TCP port is somebody else's."""
+
+
+def run(
+    config: Config,
+    state_dir: str,
+    *,
+    tcp_optional: bool = False,
+    on_ready: Callable[[Daemon], None] | None = None,
+) -> int:
+    """Run the daemon in the foreground until SIGTERM or SIGINT; the exit code."""
+    os.umask(0o077)
+    check_places(state_dir)
+    with hold_lock(state_dir) as note:
+        clock = SystemClock()
+        log = DaemonLog(
+            clock,
+            path=places.log_file(state_dir),
+            terminal=sys.stderr,
+            form=config.log,
+            level=config.log_level,
+        )
+        try:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(_live(config, state_dir, clock, log, note, tcp_optional=tcp_optional, on_ready=on_ready))
+        finally:
+            log.close()
+    return 0
+
+
+def check_places(state_dir: str) -> None:
+    try:
+        places.make_private_dir(state_dir)
+    except UnsafePlace as error:
+        raise InvalidRequest(str(error), hint="or choose another directory with --state-dir") from error
+    except OSError as error:
+        raise InvalidRequest(
+            f"{state_dir} cannot be made: {error.strerror}", hint="choose another directory with --state-dir"
+        ) from error
+    longest = max(places.link_socket(state_dir), places.http_socket(state_dir), key=len)
+    if len(os.fsencode(longest)) > places.MAX_SOCKET_PATH_BYTES:
+        raise InvalidRequest(
+            f"{longest} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
+            hint="choose a shorter --state-dir",
+        )
+
+
+@contextlib.contextmanager
+def hold_lock(state_dir: str) -> Iterator[Callable[[dict[str, Any]], None]]:
+    """Be the only daemon here. Yields a function that writes into the lock file who we are."""
+    path = places.lock_file(state_dir)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            known = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+            raise AlreadyRunning(
+                f"a Bascule daemon runs in {state_dir} already",
+                hint="`bascule status` shows it, `bascule down` stops it",
+                details={"lock": known} if known else None,
+            ) from None
+
+        def note(facts: dict[str, Any]) -> None:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, codec.encode(facts), 0)
+
+        note({"pid": os.getpid(), "version": __version__})
+        yield note
+    finally:
+        # The file stays: removing it would let two daemons hold two different locks.
+        os.ftruncate(descriptor, 0)
+        os.close(descriptor)
+
+
+async def _live(
+    config: Config,
+    state_dir: str,
+    clock: Clock,
+    log: DaemonLog,
+    note: Callable[[dict[str, Any]], None],
+    *,
+    tcp_optional: bool,
+    on_ready: Callable[[Daemon], None] | None,
+) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, stop.set)
+    # Bind before the store is opened: a taken port must not leave a start record behind.
+    tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
+    link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
+    daemon = Daemon(config, state_dir, clock, log, open_store(config, state_dir, log))
+    timer = _Timer(daemon, loop)
+    link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
+    doors = [HttpDoor(daemon.web_app("unix"), http)]
+    daemon.doors = {"link": places.link_socket(state_dir), "http": places.http_socket(state_dir)}
+    if tcp is not None:
+        port = tcp.getsockname()[1]
+        doors.append(HttpDoor(daemon.web_app("tcp", port), tcp, tls_cert=config.tls_cert, tls_key=config.tls_key))
+        scheme = "https" if config.tls_cert else "http"
+        daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
+    async with asyncio.TaskGroup() as group:
+        for door in doors:
+            await door.start(group)
+        probe = group.create_task(_probe_lag(daemon))
+        note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
+        daemon.ready = True
+        log("ready", **daemon.doors)
+        if on_ready is not None:
+            on_ready(daemon)
+        await stop.wait()
+        log("stopping")
+        probe.cancel()
+        link_server.close()
+        daemon.stop_waits()
+        await _farewell(daemon)
+        await asyncio.gather(*(door.stop() for door in doors))
+    timer.stop()
+    for connection in list(daemon.connections.all):
+        connection.close()
+    await link_server.wait_closed()
+    await daemon.close()
+    for path in (places.link_socket(state_dir), places.http_socket(state_dir)):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+async def _farewell(daemon: Daemon) -> None:
+    """Let the answers of ended waits out: link answers leave in loop callbacks, HTTP ones in their tasks."""
+    deadline = daemon.clock.monotonic() + FAREWELL_SECONDS
+    # Counted down by whichever edge holds each wait; there is no one event for all of them.
+    while daemon.broker.waits.count() and daemon.clock.monotonic() < deadline:  # noqa: ASYNC110 - see above
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0)
+
+
+async def _probe_lag(daemon: Daemon) -> None:
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            before = daemon.clock.monotonic()
+            await asyncio.sleep(LAG_PROBE_SECONDS)
+            daemon.metrics.lag(max(0.0, daemon.clock.monotonic() - before - LAG_PROBE_SECONDS))
+
+
+class _Timer:
+    """The one timer behind the broker's heap of deadlines."""
+
+    # A wall of due entries is worked off in slices with the loop's other work in between.
+    MIN_DELAY_S = 0.0005
+
+    def __init__(self, daemon: Daemon, loop: asyncio.AbstractEventLoop) -> None:
+        self._broker = daemon.broker
+        self._clock = daemon.clock
+        self._loop = loop
+        self._handle: asyncio.TimerHandle | None = None
+        self._at = float("inf")
+        self._broker.state.deadlines.on_earlier = self._arm
+        first = self._broker.state.deadlines.next()
+        if first is not None:
+            self._arm(first)
+
+    def _arm(self, when: float) -> None:
+        if when >= self._at:
+            return
+        if self._handle is not None:
+            self._handle.cancel()
+        self._at = when
+        delay = max(self.MIN_DELAY_S, when - self._clock.monotonic())
+        self._handle = self._loop.call_later(delay, self._fire)
+
+    def _fire(self) -> None:
+        self._handle = None
+        self._at = float("inf")
+        self._broker.tick(self._clock.monotonic())
+        following = self._broker.state.deadlines.next()
+        if following is not None:
+            self._arm(following)
+
+    def stop(self) -> None:
+        self._broker.state.deadlines.on_earlier = None
+        if self._handle is not None:
+            self._handle.cancel()
+
+
+def bind_tcp(port: int, *, optional: bool, log: DaemonLog) -> socket.socket | None:
+    if not port:
+        return None
+    sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind((LOOPBACK, port))
+    except OSError as error:
+        sock.close()
+        if optional:
+            # Started by a shim: it needs only the unix sockets, and must not fail for somebody's port.
+            log("no_tcp", level="warning", port=port, error=error.strerror)
+            return None
+        raise PortTaken(
+            f"port {port} is in use",
+            hint=f"stop what listens there (ss -ltnp 'sport = :{port}'), or choose another with --port; 0 for none",
+        ) from error
+    sock.set_inheritable(False)
+    return sock
+
+
+def bind_unix(path: str) -> socket.socket:
+    """A 0600 socket. An old one is ours: we hold the lock of its directory, which is ours alone."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.bind(path)
+        os.chmod(path, 0o600)
+    except OSError as error:
+        sock.close()
+        raise InvalidRequest(f"cannot listen on {path}: {error.strerror}") from error
+    return sock

@@ -1,0 +1,250 @@
+"""The link door: framed JSON-RPC on `link.sock`, one object per connection."""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from bascule import __version__
+from bascule.audit.ports import Log
+from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
+from bascule.clock import Clock
+from bascule.dispatch import Dispatch
+from bascule.errors import BasculeError, Internal, InvalidRequest, Unauthenticated, VersionMismatch
+from bascule.protocols.link import (
+    HOUSE_ERROR,
+    MAX_LINK_FRAME_BYTES,
+    PROTOCOL_VERSION,
+    HelloParams,
+    HelloResult,
+    StreamItem,
+    mismatch_sentence,
+)
+from bascule.stream import Stream
+from bascule.transports.framed import FramedConnection
+from bascule.transports.peercred import Peer
+from bascule.wire import codec, jsonrpc
+from bascule.wire.content_length import FrameError
+
+# A peer that connects and says nothing holds a descriptor for nothing.
+HELLO_SECONDS = 10.0
+# Requests one connection may have open; a shim has one per tool call of its model.
+MAX_IN_FLIGHT = 4_096
+
+_hello = codec.decoder(HelloParams)
+_cancel = codec.decoder(dict[str, Any])
+
+
+class Presences(Protocol):
+    """Told when a connection starts or stops acting as an agent."""
+
+    def connected(self, agent_id: str) -> None: ...
+
+    def disconnected(self, agent_id: str) -> None: ...
+
+
+class LinkConnections:
+    """All live link connections, and which agents they act as."""
+
+    def __init__(self) -> None:
+        self.all: set[LinkConnection] = set()
+        self._by_agent: dict[str, set[LinkConnection]] = {}
+        self.presences: Presences | None = None
+
+    def others(self, agent_id: str, connection: object | None) -> int:
+        return sum(1 for each in self._by_agent.get(agent_id, ()) if each is not connection)
+
+    def drop(self, agent_id: str) -> None:
+        for connection in list(self._by_agent.get(agent_id, ())):
+            connection.close()
+
+    def identified(self, connection: "LinkConnection", old: Principal | None, new: Principal | None) -> None:
+        before, after = (agent_of(each) if each else None for each in (old, new))
+        if before == after:
+            return
+        if before is not None:
+            members = self._by_agent[before]
+            members.discard(connection)
+            if not members:
+                del self._by_agent[before]
+            if self.presences is not None:
+                self.presences.disconnected(before)
+        if after is not None:
+            self._by_agent.setdefault(after, set()).add(connection)
+            if self.presences is not None:
+                self.presences.connected(after)
+
+
+class LinkConnection(FramedConnection):
+    """One peer: says hello, then calls."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        identify: Callable[[str | None], Principal],
+        connections: LinkConnections,
+        clock: Clock,
+        log: Log,
+    ) -> None:
+        super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
+        self._dispatch = dispatch
+        self._identify = identify
+        self._connections = connections
+        self._clock = clock
+        self._log = log
+        self._principal: Principal | None = None
+        self._unlocked_until = 0.0
+        self._open_calls: dict[int | str, asyncio.Future[Any] | Stream] = {}
+        self._deadline: asyncio.TimerHandle | None = None
+        # What the ledger says about whoever set or used the passphrase.
+        self.peer: str | None = None
+
+    # -- what the house asks of a connection --
+
+    def unlock(self, seconds: float) -> None:
+        self._unlocked_until = self._clock.monotonic() + seconds
+
+    def unlocked_for(self) -> float | None:
+        left = self._unlocked_until - self._clock.monotonic()
+        return left if left > 0 else None
+
+    # -- the connection --
+
+    def on_open(self, peer: Peer | None) -> None:
+        # The directory's mode keeps other users out; root walks through modes, so ask the kernel too.
+        if peer is None or peer.uid != os.getuid():
+            self._log("refused", level="warning", door="link", uid=peer.uid if peer else None)
+            self.close()
+            return
+        self.peer = f"pid {peer.pid} uid {peer.uid}"
+        self._connections.all.add(self)
+        self._deadline = asyncio.get_running_loop().call_later(HELLO_SECONDS, self.close)
+
+    def on_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing here
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._connections.all.discard(self)
+        open_calls, self._open_calls = self._open_calls, {}
+        for waiting in open_calls.values():
+            if isinstance(waiting, Stream):
+                waiting.close()
+            else:
+                waiting.cancel()
+        self._connections.identified(self, self._principal, None)
+        self._principal = None
+
+    def on_bad_frame(self, error: FrameError) -> None:
+        self.send(jsonrpc.error_response(None, jsonrpc.PARSE_ERROR, str(error)))
+
+    def on_frame(self, body: bytes) -> None:
+        try:
+            message = jsonrpc.parse(body)
+        except jsonrpc.BadEnvelope as error:
+            self.send(jsonrpc.error_response(error.id, error.code, error.message))
+            return
+        if type(message) is jsonrpc.Request:
+            self._request(message)
+        elif type(message) is jsonrpc.Notification and message.method == "$/cancel":
+            self._cancel(message)
+
+    def _request(self, message: jsonrpc.Request) -> None:
+        if message.method == "hello":
+            self._say_hello(message)
+            return
+        try:
+            if self._principal is None:
+                raise Unauthenticated("say hello first", hint="the first frame is the request `hello`")
+            if message.id in self._open_calls:
+                raise InvalidRequest(f"request id {message.id!r} is in use on this connection")
+            if len(self._open_calls) >= MAX_IN_FLIGHT:
+                raise InvalidRequest(f"{MAX_IN_FLIGHT} requests are open on this connection")
+            principal = self._principal
+            if self._unlocked_until and principal == LOCAL and self.unlocked_for() is not None:
+                principal = PERSON
+            call = Call(principal, message.method, message.params, door="link", connection=self)
+            answer = self._dispatch.call(call)
+        except BasculeError as error:
+            self._refuse(message.id, error)
+            return
+        if isinstance(answer, asyncio.Future):
+            self._open_calls[message.id] = answer
+            answer.add_done_callback(lambda future: self._answer_later(message.id, call, future))
+        elif isinstance(answer, Stream):
+            self._open_stream(message, answer)
+        else:
+            self.send(jsonrpc.response(message.id, codec.encode(answer)))
+
+    def _answer_later(self, id_: int | str, call: Call, future: "asyncio.Future[Any]") -> None:
+        known = self._open_calls.pop(id_, None) is not None
+        if future.cancelled():
+            if known:
+                self._refuse(id_, InvalidRequest("cancelled", hint="the request was withdrawn with $/cancel"))
+            return
+        error = future.exception()
+        if error is not None:
+            self._refuse(id_, error if isinstance(error, BasculeError) else Internal("internal error"))
+        elif known and self.open:
+            self.send(jsonrpc.response(id_, codec.encode(future.result())))
+        else:
+            self._dispatch.abandoned(call, future.result())
+
+    def _open_stream(self, message: jsonrpc.Request, stream: Stream) -> None:
+        """Answer at once, then send each item as a notification named after the stream."""
+        self._open_calls[message.id] = stream
+        self.send(jsonrpc.response(message.id, b"{}"))
+        name = message.method.partition(".")[0]
+
+        def ready() -> None:
+            items, dropped = stream.drain()
+            for item in items:
+                body = codec.encode(StreamItem(stream=message.id, item=item))
+                self.send(jsonrpc.notification(f"{name}.item", body))
+            if dropped:
+                lost = codec.encode({"stream": message.id, "dropped": dropped})
+                self.send(jsonrpc.notification(f"{name}.overflow", lost))
+            if stream.ended and self._open_calls.pop(message.id, None) is not None:
+                self.send(jsonrpc.notification(f"{name}.end", codec.encode({"stream": message.id})))
+                stream.close()
+
+        stream.on_ready = ready
+        ready()
+
+    def _cancel(self, message: jsonrpc.Notification) -> None:
+        try:
+            id_ = _cancel.decode(message.params).get("id")
+        except codec.BadJson:
+            return
+        waiting = self._open_calls.get(id_) if isinstance(id_, int | str) else None
+        if isinstance(waiting, Stream):
+            del self._open_calls[id_]  # type: ignore[arg-type] # found under it just now
+            waiting.close()
+        elif waiting is not None:
+            waiting.cancel()
+
+    def _say_hello(self, message: jsonrpc.Request) -> None:
+        try:
+            try:
+                params = _hello.decode(message.params)
+            except codec.BadJson as error:
+                raise InvalidRequest(error.message) from error
+            if params.protocol != PROTOCOL_VERSION:
+                raise VersionMismatch(mismatch_sentence(params.version, __version__))
+            principal = self._identify(params.token)
+        except BasculeError as error:
+            self._refuse(message.id, error)
+            if self._principal is None:
+                self.close()
+            return
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        self._connections.identified(self, self._principal, principal)
+        self._principal = principal
+        result = HelloResult(protocol=PROTOCOL_VERSION, version=__version__, principal=principal)
+        self.send(jsonrpc.response(message.id, codec.encode(result)))
+
+    def _refuse(self, id_: int | str, error: BasculeError) -> None:
+        data = error.body()
+        if error.retry_after is not None:
+            data["retryAfterMs"] = round(error.retry_after * 1000)
+        self.send(jsonrpc.error_response(id_, HOUSE_ERROR, error.message, data))

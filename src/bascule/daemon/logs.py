@@ -1,0 +1,166 @@
+"""The daemon's log: structured lines, written off the hot path, never payloads.
+
+A line is a tuple in a bounded queue until a thread writes it, so that logging every request costs the
+loop a fraction of a microsecond. The file always holds JSON lines; a terminal gets the human form.
+After `kill -9` the last tenth of a second may be missing here; what happened is in the ledger.
+"""
+
+import json
+import os
+import sys
+import threading
+import traceback
+from collections import deque
+from typing import Any, Literal, TextIO
+
+from bascule.clock import Clock, rfc3339
+from bascule.places import make_private_dir
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+# Lines not yet written; a disk that stalls longer than this many lines costs lines, counted, not memory.
+MAX_QUEUED = 20_000
+FLUSH_SECONDS = 0.1
+# One file and one older one: enough to find yesterday's fault, small enough to keep for good.
+MAX_FILE_BYTES = 16 * 1024 * 1024
+
+LogForm = Literal["human", "json", "off"]
+
+
+class DaemonLog:
+    """Callable like `audit.ports.Log`."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        path: str | None,
+        terminal: TextIO | None = None,
+        form: LogForm = "human",
+        level: str = "info",
+        max_file_bytes: int = MAX_FILE_BYTES,
+    ) -> None:
+        self._clock = clock
+        self._path = path
+        self._terminal = terminal
+        self._form = form
+        self._level = LEVELS[level]
+        self._max_file_bytes = max_file_bytes
+        self._queue: deque[tuple[int, str, str, dict[str, Any]]] = deque()
+        self._lost = 0
+        self._file: TextIO | None = None
+        self._size = 0
+        self._wake = threading.Event()
+        self._stopping = False
+        if path is not None:
+            make_private_dir(os.path.dirname(path))
+            self._open()
+        self._thread = threading.Thread(target=self._work, name="bascule-log", daemon=True)
+        self._thread.start()
+
+    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
+        if LEVELS[level] < self._level:
+            return
+        if len(self._queue) >= MAX_QUEUED:
+            self._lost += 1
+            return
+        self._queue.append((self._clock.wall_ms(), level, event, fields))
+
+    def close(self) -> None:
+        self._stopping = True
+        self._wake.set()
+        self._thread.join()
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    # -- on the log's thread --
+
+    def _work(self) -> None:
+        while not self._stopping:
+            self._wake.wait(FLUSH_SECONDS)
+            self._drain()
+        self._drain()
+
+    def _drain(self) -> None:
+        lines: list[str] = []
+        shown: list[str] = []
+        if self._lost:
+            lost, self._lost = self._lost, 0
+            self._queue.append((self._clock.wall_ms(), "warning", "log_lines_lost", {"count": lost}))
+        while self._queue:
+            at, level, event, fields = self._queue.popleft()
+            fields = {name: _plain(value) for name, value in fields.items() if value is not None}
+            line = json.dumps({"at": rfc3339(at), "level": level, "event": event, **fields}, ensure_ascii=False)
+            lines.append(line)
+            if self._terminal is not None and (self._form == "json" or _worth_showing(level, event)):
+                shown.append(line if self._form == "json" else human(rfc3339(at), level, event, fields))
+        if lines:
+            self._write("\n".join(lines) + "\n")
+        if shown and self._terminal is not None and self._form != "off":
+            try:
+                self._terminal.write("\n".join(shown) + "\n")
+                self._terminal.flush()
+            except (OSError, ValueError):
+                # The terminal was closed under us; the file goes on.
+                self._terminal = None
+
+    def _write(self, text: str) -> None:
+        if self._file is None:
+            return
+        try:
+            self._file.write(text)
+            self._file.flush()
+            self._size += len(text.encode())
+            if self._size > self._max_file_bytes:
+                self._rotate()
+        except OSError:
+            # A full disk must not stop the daemon; the metrics and the 507 answers say so.
+            return
+
+    def _open(self) -> None:
+        assert self._path is not None
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(self._path, flags, 0o600)
+        self._size = os.fstat(descriptor).st_size
+        self._file = os.fdopen(descriptor, "a", encoding="utf-8", errors="backslashreplace")
+
+    def _rotate(self) -> None:
+        assert self._file is not None
+        assert self._path is not None
+        self._file.close()
+        os.replace(self._path, self._path + ".1")
+        self._open()
+
+
+def _worth_showing(level: str, event: str) -> bool:
+    # On a terminal people follow tickets and agents; single calls are in the file.
+    return event != "call" or level != "info"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, BaseException):
+        return "".join(traceback.format_exception(value)).strip()
+    if isinstance(value, float):
+        return round(value, 3)
+    return value if isinstance(value, str | int | bool | list | dict) else str(value)
+
+
+_COLOURS = {"warning": "\x1b[33m", "error": "\x1b[31m"}
+
+
+def human(at: str, level: str, event: str, fields: dict[str, Any], *, colour: bool | None = None) -> str:
+    """`21:54:03.120 ticket.sent ticket=... agent=Jerry`, with control characters made visible."""
+    if colour is None:
+        colour = sys.stderr.isatty()
+    words = [f"{name}={_quoted(value)}" for name, value in fields.items()]
+    text = " ".join([at[11:23], f"{event:<18}", *words])
+    start = _COLOURS.get(level, "") if colour else ""
+    mark = "" if start or level in ("info", "debug") else f"{level.upper()} "
+    return f"{start}{mark}{text}{chr(27) + '[0m' if start else ''}"
+
+
+def _quoted(value: Any) -> str:
+    text = str(value)
+    if text.isprintable() and " " not in text:
+        return text
+    return json.dumps(text, ensure_ascii=not text.isprintable())

@@ -1,0 +1,78 @@
+"""Numbers about the daemon in Prometheus' text form. Counting is two dict look-ups; text is made on demand."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+# From "in memory" through "one fsync" to "something is wrong".
+_BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0)
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._calls: dict[tuple[str, str], int] = {}
+        self._times: dict[str, list[float]] = {}
+        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._requests: dict[int, int] = {}
+        self.loop_lag_s = 0.0
+        self.loop_lag_max_s = 0.0
+
+    def observe(self, method: str, outcome: str, seconds: float) -> None:
+        key = (method, outcome)
+        self._calls[key] = self._calls.get(key, 0) + 1
+        times = self._times.get(method)
+        if times is None:
+            # One cell per bucket, one above the last, then the sum.
+            times = self._times[method] = [0.0] * (len(_BUCKETS) + 2)
+        times[bisect_left(_BUCKETS, seconds)] += 1
+        times[-1] += seconds
+
+    def request(self, status: int) -> None:
+        self._requests[status] = self._requests.get(status, 0) + 1
+
+    def gauge(self, name: str, help_: str, read: Callable[[], float]) -> None:
+        self._gauges.append((name, help_, read))
+
+    def lag(self, seconds: float) -> None:
+        self.loop_lag_s = seconds
+        self.loop_lag_max_s = max(self.loop_lag_max_s, seconds)
+
+    def text(self) -> str:
+        lines = [
+            "# HELP bascule_calls_total Calls by method and outcome.",
+            "# TYPE bascule_calls_total counter",
+        ]
+        for (method, outcome), count in sorted(self._calls.items()):
+            lines.append(f'bascule_calls_total{{method="{method}",outcome="{outcome}"}} {count}')
+        lines += [
+            "# HELP bascule_call_seconds From the decoded request to the answer, waiting included.",
+            "# TYPE bascule_call_seconds histogram",
+        ]
+        for method, times in sorted(self._times.items()):
+            total = 0.0
+            for bound, seen in zip((*_BUCKETS, "+Inf"), times, strict=False):
+                total += seen
+                lines.append(f'bascule_call_seconds_bucket{{method="{method}",le="{bound}"}} {total:g}')
+            lines.append(f'bascule_call_seconds_sum{{method="{method}"}} {times[-1]:.6f}')
+            lines.append(f'bascule_call_seconds_count{{method="{method}"}} {total:g}')
+        lines += [
+            "# HELP bascule_http_responses_total HTTP answers by status.",
+            "# TYPE bascule_http_responses_total counter",
+        ]
+        for status, count in sorted(self._requests.items()):
+            lines.append(f'bascule_http_responses_total{{status="{status}"}} {count}')
+        gauges = [
+            *self._gauges,
+            (
+                "bascule_loop_lag_seconds",
+                "How late the event loop was at the last look.",
+                lambda: self.loop_lag_s,
+            ),
+            (
+                "bascule_loop_lag_max_seconds",
+                "The latest it was since the start.",
+                lambda: self.loop_lag_max_s,
+            ),
+        ]
+        for name, help_, read in gauges:
+            lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge", f"{name} {read():g}"]
+        return "\n".join(lines) + "\n"

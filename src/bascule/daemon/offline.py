@@ -1,0 +1,54 @@
+"""Changes to a stopped daemon's store, made under its lock and recorded in its ledger."""
+
+import asyncio
+import os
+
+import msgspec
+
+from bascule import places
+from bascule.adapters.anchor_file import AnchorFile
+from bascule.audit.journal import Journal, Table, Transaction
+from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.call import LOCAL
+from bascule.clock import SystemClock
+from bascule.daemon.lifecycle import check_places, hold_lock
+from bascule.stores.sqlite import SqliteStore
+
+
+def reset_person(state_dir: str) -> int:
+    """Forget the passphrase and every agent's token; how many tokens went."""
+    check_places(state_dir)
+    with hold_lock(state_dir):
+        holders = asyncio.run(_reset_person(state_dir))
+    for agent_id in holders:
+        path = places.token_file(state_dir, agent_id)
+        if os.path.exists(path):
+            os.unlink(path)
+    return len(holders)
+
+
+async def _reset_person(state_dir: str) -> list[str]:
+    store = SqliteStore(places.database_file(state_dir))
+    try:
+        anchors = AnchorFile(places.anchors_file(state_dir))
+        journal = Journal(store, SystemClock(), on_anchor=anchors.append)
+        facts: Table[HouseFact] = Table("house", HouseFact)
+        agents: Table[AgentRecord] = Table("agents", AgentRecord)
+        facts.rows.update(store.load("house", HouseFact))
+        agents.rows.update(store.load("agents", AgentRecord))
+        journal.start()
+        tx = Transaction()
+        tx.put(facts, PERSON_KEY, None)
+        holders = [record for record in agents.rows.values() if record.token_hash is not None]
+        for record in holders:
+            tx.put(agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
+        tx.subject = "person"
+        tx.details = {"process": f"pid {os.getpid()} uid {os.getuid()}", "revoked": len(holders)}
+        durable = journal.settled(journal.commit(tx, LOCAL, "person.reset"))
+        if durable is not None:
+            await durable
+        journal.anchor("person.reset")
+    finally:
+        store.close()
+    return [record.agent_id for record in holders]

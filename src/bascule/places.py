@@ -1,0 +1,146 @@
+"""Where Bascule keeps its things, and the checks that nobody else can put theirs there.
+
+Standard library only and cheap: the helpers import this. The state directory is found from the passwd
+entry, because agent clients strip `XDG_*` and `BRIDGE_*` from what they start; `BASCULE_STATE_DIR` and
+`--state-dir` are for people and tests who say so.
+"""
+
+import os
+import pwd
+import stat
+
+# sun_path holds 108 bytes on Linux and 104 on macOS, the final NUL included.
+MAX_SOCKET_PATH_BYTES = 103
+# Tokens and keys have 43 characters.
+MAX_PRIVATE_FILE_BYTES = 4_096
+
+
+class UnsafePlace(Exception):
+    """A directory or file that others could have prepared or can read."""
+
+
+def home() -> str:
+    return pwd.getpwuid(os.getuid()).pw_dir
+
+
+def state_dir(override: str | None = None) -> str:
+    chosen = override or os.environ.get("BASCULE_STATE_DIR")
+    return os.path.abspath(chosen) if chosen else os.path.join(home(), ".local", "state", "bascule")
+
+
+def config_dir(override: str | None = None) -> str:
+    chosen = override or os.environ.get("BASCULE_CONFIG_DIR")
+    return os.path.abspath(chosen) if chosen else os.path.join(home(), ".config", "bascule")
+
+
+def link_socket(state: str) -> str:
+    return os.path.join(state, "link.sock")
+
+
+def http_socket(state: str) -> str:
+    return os.path.join(state, "http.sock")
+
+
+def local_token_file(state: str) -> str:
+    return os.path.join(state, "local.token")
+
+
+def lock_file(state: str) -> str:
+    return os.path.join(state, "daemon.lock")
+
+
+def database_file(state: str) -> str:
+    return os.path.join(state, "bascule.db")
+
+
+def anchors_file(state: str) -> str:
+    return os.path.join(state, "anchors.jsonl")
+
+
+def log_file(state: str) -> str:
+    return os.path.join(state, "log", "daemon.log")
+
+
+def tokens_dir(state: str) -> str:
+    return os.path.join(state, "tokens")
+
+
+def seen_dir(state: str) -> str:
+    """`bridge-recv` remembers here which handle received which ticket."""
+    return os.path.join(state, "seen")
+
+
+def token_file(state: str, agent_id: str) -> str:
+    """One file per handle. Handles are case-sensitive, some file systems are not: `J` becomes `+j`."""
+    name = "".join("+" + letter.lower() if letter.isupper() else letter for letter in agent_id)
+    return os.path.join(tokens_dir(state), name + ".token")
+
+
+def check_private_dir(path: str) -> None:
+    """Refuse a directory that is a link, not ours, or open to others."""
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise UnsafePlace(f"{path} is a symbolic link; remove it, or name its target with --state-dir")
+    if not stat.S_ISDIR(status.st_mode):
+        raise UnsafePlace(f"{path} is not a directory; move it away")
+    _check_owner(path, status)
+
+
+def make_private_dir(path: str) -> None:
+    """Make `path` (0700) and its parents, then check that what is there is ours alone."""
+    parent = os.path.dirname(path)
+    if parent and not os.path.isdir(parent):
+        os.makedirs(parent, mode=0o700, exist_ok=True)
+    if not os.path.lexists(path):
+        # 0700 from the first moment, whatever the umask adds.
+        os.mkdir(path, 0o700)
+    check_private_dir(path)
+
+
+def read_private_file(path: str) -> str:
+    """The text of a 0600 file of ours; refuses links and files others can read."""
+    # O_NONBLOCK: a pipe somebody put there must not make us wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise UnsafePlace(f"{path} is not a regular file; move it away")
+        _check_owner(path, status)
+        return os.read(descriptor, MAX_PRIVATE_FILE_BYTES).decode()
+    finally:
+        os.close(descriptor)
+
+
+def write_private_file(path: str, text: str) -> None:
+    """Replace a 0600 file so that after a crash it holds the old or the new text, never half."""
+    temporary = f"{path}.{os.getpid()}.new"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        descriptor = os.open(temporary, flags, 0o600)
+    except FileExistsError:
+        # Left by a process with our pid that was killed half-way; nobody else may write here.
+        os.unlink(temporary)
+        descriptor = os.open(temporary, flags, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(descriptor)
+    os.rename(temporary, path)
+    sync_dir(os.path.dirname(path))
+
+
+def sync_dir(path: str) -> None:
+    """A rename is on disk only when its directory is."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _check_owner(path: str, status: os.stat_result) -> None:
+    if status.st_uid != os.getuid():
+        raise UnsafePlace(f"{path} belongs to uid {status.st_uid}, not to you (uid {os.getuid()}); move it away")
+    if stat.S_IMODE(status.st_mode) & 0o077:
+        mode = stat.S_IMODE(status.st_mode)
+        raise UnsafePlace(f"{path} is open to other users (mode {mode:04o}); run: chmod go= '{path}'")

@@ -1,0 +1,308 @@
+"""A rule, and the examples that prove it.
+
+    version = 1
+
+    [[rule]]
+    name = "jerry-does-not-broadcast"
+    decision = "deny"
+    reason = "Jerry talks to one agent at a time"
+    principals = ["agent:Jerry*"]
+    methods = ["messages.broadcast"]
+    match = [{ principal = "agent:Jerry-2", method = "messages.broadcast" }]
+    not_match = [{ principal = "agent:Tom", method = "messages.broadcast" }]
+
+A rule matches when principal, method, effect and every named parameter match. Patterns are globs,
+case-sensitive because handles are. The examples are checked when the text is loaded: a rule that does
+not do what its author believes is refused before it is in force, not found out afterwards.
+"""
+
+import tomllib
+from collections.abc import Iterable, Mapping
+from fnmatch import fnmatchcase
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from bascule.call import LOCAL, PERSON, Principal, agent_of
+from bascule.errors import InvalidRequest
+from bascule.ids import is_agent_id
+from bascule.policy.decision import Decision
+from bascule.protocols.methods import Effect
+
+POLICY_VERSION = 1
+# Larger than any policy a person reads before accepting it; small enough to parse while they wait.
+MAX_POLICY_CHARS = 256 * 1024
+# The first call of each principal to each method walks them all, at 2 to 3 us each: well below the
+# millisecond that may be spent on the loop. (Compiling the globs is paid when they are checked at load.)
+MAX_RULES = 200
+# What a verdict names when nothing matched; no rule may take the name.
+NO_RULE = "no-rule"
+
+# Names appear in error details, ledger and terminals: an alphabet that needs no quoting, a table's width.
+MAX_RULE_NAME_CHARS = 64
+_NAME_HELP = f"1 to {MAX_RULE_NAME_CHARS} of A-Z a-z 0-9 . _ -"
+_ANYTHING = "*"
+_WILDCARDS = "*?["
+_PRINCIPAL_HELP = 'principals are "local", "person" and "agent:<handle>", or globs over these'
+
+
+class BadPolicy(InvalidRequest):
+    """The policy text does not say what its author meant, as far as can be told; nothing of it is applied."""
+
+
+class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A call that a rule must match, or must not."""
+
+    principal: str
+    method: str
+    params: dict[str, Any] = {}
+
+    def __str__(self) -> str:
+        shown = f"{self.principal} calling {self.method}"
+        return f"{shown} with {msgspec.json.encode(self.params).decode()}" if self.params else shown
+
+
+Globs = Annotated[tuple[Annotated[str, Meta(min_length=1)], ...], Meta(min_length=1)]
+
+
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One sentence of a policy: who, doing what, gets which decision and why."""
+
+    name: str
+    decision: Decision
+    # Told to whoever is refused, and kept in the ledger.
+    reason: Annotated[str, Meta(min_length=1)]
+    # What to do instead.
+    suggestion: str | None = None
+    principals: Globs = (_ANYTHING,)
+    methods: Globs = (_ANYTHING,)
+    effects: Annotated[tuple[Effect, ...], Meta(min_length=1)] = tuple(Effect)
+    # Dotted path in the params as they are on the wire -> glob.
+    params: dict[str, str] = {}
+    match: tuple[Example, ...] = ()
+    not_match: tuple[Example, ...] = ()
+
+
+# -- matching -------------------------------------------------------------------------------------
+
+
+def could_apply(rule: Rule, principal: str, method: str, effect: Effect) -> bool:
+    """Everything but the params: what is the same for all calls of one principal to one method."""
+    return (
+        effect in rule.effects
+        and any(fnmatchcase(method, glob) for glob in rule.methods)
+        and any(fnmatchcase(principal, glob) for glob in rule.principals)
+    )
+
+
+def params_match(rule: Rule, params: Any) -> bool:
+    """Whether each path of the rule finds what its glob describes in `params`.
+
+    `params` is the decoded Struct (defaults included, nothing copied) or plain JSON values; paths name
+    fields as the wire does.
+
+    A path that meets a list goes on in each of its elements. Then a rule that allows needs all of them
+    to match, and one that asks or denies needs a single one: a list with one forbidden name in it must
+    not pass because another name is fine.
+    """
+    needed = all if rule.decision is Decision.ALLOW else any
+    for path, glob in rule.params.items():
+        found = _leaves(params, path.split("."))
+        if not found or not needed(_leaf_matches(leaf, glob) for leaf in found):
+            return False
+    return True
+
+
+_ABSENT = object()
+
+
+def _leaves(value: Any, steps: list[str]) -> list[Any]:
+    if isinstance(value, list | tuple):
+        return [leaf for element in value for leaf in _leaves(element, steps)]
+    if not steps:
+        return [value]
+    inside = _field(value, steps[0])
+    return [_ABSENT] if inside is _ABSENT else _leaves(inside, steps[1:])
+
+
+def _field(value: Any, name: str) -> Any:
+    if isinstance(value, Mapping):
+        return value.get(name, _ABSENT)
+    if isinstance(value, msgspec.Struct) and name in value.__struct_encode_fields__:
+        attribute = value.__struct_fields__[value.__struct_encode_fields__.index(name)]
+        found = getattr(value, attribute)
+        return _ABSENT if found is msgspec.UNSET else found
+    return _ABSENT
+
+
+def _leaf_matches(leaf: Any, glob: str) -> bool:
+    match leaf:
+        case str():
+            return fnmatchcase(leaf, glob)
+        case None | bool() | int() | float():
+            # As JSON writes it: true, null, 5.
+            return fnmatchcase(msgspec.json.encode(leaf).decode(), glob)
+        case _:
+            # An object is there or it is not; its inside is reached by a longer path.
+            return leaf is not _ABSENT and glob == _ANYTHING
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def parse_rules(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect]) -> tuple[Rule, ...]:
+    """The rules of a policy text, each proved by its examples; BadPolicy says what to change.
+
+    With no `known_methods`, patterns are not compared with the methods that exist.
+    """
+    if len(text) > MAX_POLICY_CHARS:
+        raise BadPolicy(f"the policy has {len(text)} characters; at most {MAX_POLICY_CHARS} are read")
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise BadPolicy(f"the policy is not TOML: {error}") from error
+    except RecursionError:
+        raise BadPolicy("the policy is not TOML: it is nested too deeply") from None
+    tables = _tables(document)
+    rules = tuple(_rule(table, number) for number, table in enumerate(tables, 1))
+    check_rules(rules, known_methods, effects)
+    return rules
+
+
+def check_rules(rules: Iterable[Rule], known_methods: Iterable[str], effects: Mapping[str, Effect]) -> None:
+    """What must hold for rules however they were made; `parse_rules` calls it, and a test for the presets."""
+    known = tuple(known_methods)
+    names: set[str] = set()
+    for rule in rules:
+        if rule.name in names:
+            raise BadPolicy(f"two rules are named {rule.name!r}; a verdict must name exactly one")
+        names.add(rule.name)
+        _check_principals(rule)
+        _check_params(rule)
+        if known:
+            _check_methods(rule, known, effects)
+        _check_examples(rule, effects)
+
+
+def _tables(document: dict[str, Any]) -> list[Any]:
+    unknown = sorted(document.keys() - {"version", "rule"})
+    if unknown:
+        raise BadPolicy(f"unknown key {unknown[0]!r} at the top level; known are: version, rule")
+    version = document.get("version")
+    # `true == 1` in Python, but not in a policy.
+    if version != POLICY_VERSION or isinstance(version, bool):
+        raise BadPolicy(
+            f"the first line must be `version = {POLICY_VERSION}`", details={"version": str(version)}
+        )
+    tables = document.get("rule", [])
+    if not isinstance(tables, list):
+        raise BadPolicy("`rule` must be a list of tables: write [[rule]] with two brackets")
+    if len(tables) > MAX_RULES:
+        raise BadPolicy(f"the policy has {len(tables)} rules; at most {MAX_RULES} are read")
+    return tables
+
+
+def _rule(table: Any, number: int) -> Rule:
+    if not isinstance(table, dict):
+        raise BadPolicy(f"rule {number} is not a table: write [[rule]] with two brackets")
+    name = table.get("name")
+    if not isinstance(name, str) or not _is_rule_name(name):
+        raise BadPolicy(f"rule {number} needs a name of {_NAME_HELP}; found {name!r}")
+    if name == NO_RULE:
+        raise BadPolicy(
+            f"rule {number} may not be named {NO_RULE!r}: it is what a verdict says when no rule matched"
+        )
+    unknown = sorted(table.keys() - set(Rule.__struct_fields__))
+    if unknown:
+        known = ", ".join(Rule.__struct_fields__)
+        raise BadPolicy(f"rule {name!r}: unknown key {unknown[0]!r}; known are: {known}")
+    decisions = [decision.value for decision in Decision]
+    if table.get("decision") not in decisions:
+        raise BadPolicy(
+            f"rule {name!r}: decision must be one of {', '.join(decisions)}; found {table.get('decision')!r}"
+        )
+    try:
+        return msgspec.convert(table, Rule)
+    except msgspec.ValidationError as error:
+        raise BadPolicy(f"rule {name!r}: {error}") from error
+
+
+def _is_rule_name(name: str) -> bool:
+    fits = 0 < len(name) <= MAX_RULE_NAME_CHARS and name.isascii()
+    return fits and all(letter.isalnum() or letter in "._-" for letter in name)
+
+
+def _check_principals(rule: Rule) -> None:
+    for glob in rule.principals:
+        if not _can_match_a_principal(glob):
+            raise BadPolicy(f"rule {rule.name!r}: no principal can match {glob!r}; {_PRINCIPAL_HELP}")
+
+
+def _can_match_a_principal(glob: str) -> bool:
+    if fnmatchcase(LOCAL, glob) or fnmatchcase(PERSON, glob):
+        return True
+    fixed = glob[: next((at for at, letter in enumerate(glob) if letter in _WILDCARDS), len(glob))]
+    if fixed == glob:
+        return is_agent_id(agent_of(Principal(glob)) or "")
+    return fixed.startswith("agent:") or "agent:".startswith(fixed)
+
+
+def _check_params(rule: Rule) -> None:
+    for path in rule.params:
+        if not all(path.split(".")):
+            raise BadPolicy(
+                f"rule {rule.name!r}: {path!r} is not a path; write names with dots, as in metadata.project"
+            )
+
+
+def _check_methods(rule: Rule, known: tuple[str, ...], effects: Mapping[str, Effect]) -> None:
+    for glob in rule.methods:
+        if not any(fnmatchcase(method, glob) for method in known):
+            raise BadPolicy(f"rule {rule.name!r}: no method matches {glob!r}", hint=_closest(glob, known))
+    # A deny that can never apply is worse than none: its author believes to be protected.
+    if not any(
+        effects.get(method) in rule.effects and any(fnmatchcase(method, glob) for glob in rule.methods)
+        for method in known
+    ):
+        listed = ", ".join(effect.value for effect in rule.effects)
+        raise BadPolicy(f"rule {rule.name!r} can never apply: none of its methods has the effect {listed}")
+    for example in (*rule.match, *rule.not_match):
+        if example.method not in known:
+            raise BadPolicy(
+                f"rule {rule.name!r}: the example {example} names a method that does not exist",
+                hint=_closest(example.method, known),
+            )
+
+
+def _closest(glob: str, known: tuple[str, ...]) -> str:
+    family = glob.partition(".")[0]
+    near = sorted(method for method in known if method.startswith(family + ".")) or sorted(known)
+    return "methods are: " + ", ".join(near)
+
+
+def _check_examples(rule: Rule, effects: Mapping[str, Effect]) -> None:
+    for example in rule.match:
+        why = _why_not(rule, example, effects)
+        if why is not None:
+            raise BadPolicy(f"rule {rule.name!r} does not match its own example ({example}): {why}")
+    for example in rule.not_match:
+        if _why_not(rule, example, effects) is None:
+            raise BadPolicy(f"rule {rule.name!r} matches an example that it must not match ({example})")
+
+
+def _why_not(rule: Rule, example: Example, effects: Mapping[str, Effect]) -> str | None:
+    """Why the rule does not match the example; None when it does."""
+    effect = effects.get(example.method)
+    if effect is None:
+        return f"the effect of {example.method} is not known"
+    if not any(fnmatchcase(example.principal, glob) for glob in rule.principals):
+        return f"its principals are {', '.join(rule.principals)}"
+    if not any(fnmatchcase(example.method, glob) for glob in rule.methods):
+        return f"its methods are {', '.join(rule.methods)}"
+    if effect not in rule.effects:
+        return f"{example.method} has the effect {effect.value}, the rule's are {', '.join(rule.effects)}"
+    if not params_match(rule, example.params):
+        wanted = ", ".join(f"{path} = {glob!r}" for path, glob in rule.params.items())
+        return f"its params are {wanted}"
+    return None

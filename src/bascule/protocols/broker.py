@@ -1,0 +1,358 @@
+"""The agent broker: agents register, send each other messages as tickets, wait or are called back.
+
+Field names follow the agent broker spec; sections are quoted as (5.1). What we add beside it is marked.
+"""
+
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from bascule.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TICKET_ID_PATTERN
+from bascule.protocols.methods import Params, Result
+
+# (5.3) "default 25s".
+DEFAULT_WAIT_MS = 25_000
+# Past this an idle proxy or client library gives up by itself; a longer waitMs is clamped to it.
+MAX_WAIT_MS = 60_000
+# (8) "configurable TTL (default 30 minutes)"; the reply deadline defaults to the same.
+DEFAULT_TIMEOUT_MS = 30 * 60_000
+DEFAULT_TICKET_TTL_MS = 30 * 60_000
+# A week: longer than any agent is meant to think about one message.
+MAX_TIMEOUT_MS = 7 * 24 * 3_600_000
+# A shorter heartbeat is a denial of service against ourselves; a longer one than a day says nothing.
+MIN_HEARTBEAT_MS = 100
+MAX_HEARTBEAT_MS = 24 * 3_600_000
+# One answer stays well below the 1 MiB frame even when a few payloads are large.
+MAX_TAKE = 32
+MAX_ACK = 1_000
+MAX_BROADCAST = 256
+MAX_LIST = 1_000
+MAX_TYPE_CHARS = 64
+
+AgentIdText = Annotated[str, Meta(pattern=AGENT_ID_PATTERN, description="A handle: 1 to 64 of A-Z a-z 0-9 . _ -")]
+TicketIdText = Annotated[str, Meta(pattern=TICKET_ID_PATTERN, description="1 to 128 of A-Z a-z 0-9 . _ -")]
+BroadcastIdText = Annotated[str, Meta(pattern=BROADCAST_ID_PATTERN, description="1 to 63 of A-Z a-z 0-9 . _ -")]
+TypeText = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE_CHARS)]
+WaitMs = Annotated[int, Meta(ge=0, description="Milliseconds to wait; clamped to 60000")]
+TimeoutMs = Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)]
+# "string or structured JSON body" (4.2).
+Payload = Any
+
+
+class TicketStatus(StrEnum):
+    """(8), and `delivered` of (4.2). `timed_out` there is `timeout` here."""
+
+    PENDING = "pending"
+    DELIVERED = "delivered"
+    RESPONDED = "responded"
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+
+
+class TicketEvent(StrEnum):
+    """What may happen to a ticket."""
+
+    ACK = "ack"
+    REPLY = "reply"
+    DEADLINE = "deadline"
+    CANCEL = "cancel"
+
+
+class AgentStatus(StrEnum):
+    ONLINE = "online"
+    OFFLINE = "offline"
+
+
+# The whole life of a ticket. A missing cell is an event that changes nothing there: a late
+# acknowledgement of a settled ticket is noted, a second reply is kept beside the first. A reply to a
+# cancelled ticket is the one refusal, and `service` answers it with 409 `ticket cancelled`.
+TRANSITIONS: dict[tuple[TicketStatus, TicketEvent], TicketStatus] = {
+    (TicketStatus.PENDING, TicketEvent.ACK): TicketStatus.DELIVERED,
+    (TicketStatus.PENDING, TicketEvent.REPLY): TicketStatus.RESPONDED,
+    (TicketStatus.PENDING, TicketEvent.DEADLINE): TicketStatus.TIMEOUT,
+    (TicketStatus.PENDING, TicketEvent.CANCEL): TicketStatus.CANCELLED,
+    (TicketStatus.DELIVERED, TicketEvent.REPLY): TicketStatus.RESPONDED,
+    (TicketStatus.DELIVERED, TicketEvent.DEADLINE): TicketStatus.TIMEOUT,
+    (TicketStatus.DELIVERED, TicketEvent.CANCEL): TicketStatus.CANCELLED,
+    # Agents are slow and work must not be lost: a late reply still answers (`late: true`).
+    (TicketStatus.TIMEOUT, TicketEvent.REPLY): TicketStatus.RESPONDED,
+}
+OPEN_STATUSES = frozenset({TicketStatus.PENDING, TicketStatus.DELIVERED})
+
+
+# -- agents ---------------------------------------------------------------------------------------
+
+
+class RegisterParams(Params, frozen=True, kw_only=True):
+    """(5.0)"""
+
+    agent_id: AgentIdText
+    type: TypeText = "agent"
+    metadata: dict[str, Any] = {}
+    heartbeat_interval_ms: Annotated[int, Meta(ge=MIN_HEARTBEAT_MS, le=MAX_HEARTBEAT_MS)] | None = None
+    # Ours: refuse (409) when another live link connection acts as this agent, even with its token.
+    # The shim asks for it, so that two clients started alike get two names.
+    exclusive: bool = False
+
+
+class RegisterResult(Result, frozen=True, kw_only=True):
+    agent_id: str
+    status: str
+    expires_at: str
+    # Ours: present when the handle is new or was taken over. A reconnect keeps its token.
+    agent_token: str | None = None
+    reconnected: bool = False
+    unread: int = 0
+
+
+class AgentParams(Params, frozen=True, kw_only=True):
+    agent_id: AgentIdText
+
+
+class HeartbeatResult(Result, frozen=True, kw_only=True):
+    agent_id: str
+    status: AgentStatus
+    expires_at: str
+    unread: int = 0
+
+
+class AgentsListParams(Params, frozen=True, kw_only=True):
+    """(5.5)"""
+
+    type: str | None = None
+    status: AgentStatus | None = None
+
+
+class AgentView(Result, frozen=True, kw_only=True):
+    agent_id: str
+    type: str
+    status: AgentStatus
+    last_heartbeat: str
+    metadata: dict[str, Any]
+    unread: int = 0
+
+
+class RevokeResult(Result, frozen=True, kw_only=True):
+    agent_id: str
+    status: str
+
+
+# -- messages -------------------------------------------------------------------------------------
+
+
+class SendParams(Params, frozen=True, kw_only=True):
+    """(5.1)"""
+
+    agent_id: AgentIdText
+    payload: Payload
+    ticket_id: TicketIdText | None = None
+    metadata: dict[str, Any] = {}
+    expect_reply: bool = True
+    timeout_ms: TimeoutMs | None = None
+    # Ours.
+    conversation_id: TicketIdText | None = None
+    require_online: bool = False
+
+
+class SendResult(Result, frozen=True, kw_only=True):
+    ticket_id: str
+    status: TicketStatus
+    wait_endpoint: str
+    # Ours: an offline agent's message is queued, and the sender is told.
+    agent_status: AgentStatus
+    conversation_id: str | None = None
+
+
+class BroadcastParams(Params, frozen=True, kw_only=True):
+    """(6.6) `broadcast_message`: one ticket each."""
+
+    payload: Payload
+    # Who: these handles, or everyone but the sender that fits `type`.
+    agent_ids: Annotated[list[AgentIdText], Meta(min_length=1, max_length=MAX_BROADCAST)] | None = None
+    type: str | None = None
+    broadcast_id: BroadcastIdText | None = None
+    metadata: dict[str, Any] = {}
+    expect_reply: bool = True
+    timeout_ms: TimeoutMs | None = None
+    conversation_id: TicketIdText | None = None
+
+
+class BroadcastTicket(Result, frozen=True, kw_only=True):
+    agent_id: str
+    ticket_id: str
+    status: TicketStatus
+    agent_status: AgentStatus
+
+
+class BroadcastFailure(Result, frozen=True, kw_only=True):
+    agent_id: str
+    error: dict[str, Any]
+
+
+class BroadcastResult(Result, frozen=True, kw_only=True):
+    broadcast_id: str
+    tickets: list[BroadcastTicket]
+    failed: list[BroadcastFailure] = []
+
+
+# -- replies --------------------------------------------------------------------------------------
+
+
+class ReplyParams(Params, frozen=True, kw_only=True):
+    """(5.2)"""
+
+    ticket_id: TicketIdText
+    payload: Payload
+    metadata: dict[str, Any] = {}
+
+
+class ReplyResult(Result, frozen=True, kw_only=True):
+    ticket_id: str
+    status: TicketStatus
+    # False when an earlier reply answers the ticket; this one is kept behind it.
+    first: bool
+    late: bool = False
+
+
+class ReplyWaitParams(Params, frozen=True, kw_only=True):
+    """(5.3)"""
+
+    ticket_id: TicketIdText
+    wait_ms: WaitMs = DEFAULT_WAIT_MS
+
+
+class TicketParams(Params, frozen=True, kw_only=True):
+    ticket_id: TicketIdText
+
+
+class ReplyView(Result, frozen=True, kw_only=True):
+    """(5.3), and the data of the one SSE event of (5.4)."""
+
+    ticket_id: str
+    status: TicketStatus
+    payload: Any = msgspec.UNSET
+    latency_ms: int | None = None
+    metadata: dict[str, Any] = {}
+    late: bool = False
+    # The verified sender of the reply.
+    from_: str | None = msgspec.field(default=None, name="from")
+    # Every reply in order when there is more than one.
+    replies: list["ReplyItem"] = []
+
+
+class ReplyItem(Result, frozen=True, kw_only=True):
+    payload: Any
+    metadata: dict[str, Any]
+    from_: str = msgspec.field(name="from")
+    at: str
+    late: bool = False
+
+
+# -- inbox ----------------------------------------------------------------------------------------
+
+
+class InboxTakeParams(Params, frozen=True, kw_only=True):
+    agent_id: AgentIdText
+    wait_ms: WaitMs = DEFAULT_WAIT_MS
+    max: Annotated[int, Meta(ge=1, le=MAX_TAKE)] = 1
+
+
+class InboxItem(Result, frozen=True, kw_only=True):
+    ticket_id: str
+    # Verified: the principal that sent it, whatever `metadata.origin` says.
+    from_: str = msgspec.field(name="from")
+    payload: Any
+    metadata: dict[str, Any]
+    expect_reply: bool
+    created_at: str
+    reply_by: str
+    attempts: int
+    lease_ms: int
+    # The sender stopped waiting; a reply is still stored, as late.
+    timed_out: bool = False
+    conversation_id: str | None = None
+
+
+class InboxTakeResult(Result, frozen=True, kw_only=True):
+    messages: list[InboxItem]
+    # How many more are waiting behind these.
+    remaining: int = 0
+
+
+class InboxAckParams(Params, frozen=True, kw_only=True):
+    agent_id: AgentIdText
+    ticket_ids: Annotated[list[TicketIdText], Meta(min_length=1, max_length=MAX_ACK)]
+
+
+class InboxAckResult(Result, frozen=True, kw_only=True):
+    acked: list[str]
+    unknown: list[str] = []
+
+
+# -- tickets, conversations, events ---------------------------------------------------------------
+
+
+class CancelParams(Params, frozen=True, kw_only=True):
+    ticket_id: TicketIdText
+    reason: Annotated[str, Meta(max_length=500)] | None = None
+
+
+class TicketsListParams(Params, frozen=True, kw_only=True):
+    status: TicketStatus | None = None
+    agent_id: AgentIdText | None = None
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
+
+
+class TicketView(Result, frozen=True, kw_only=True):
+    """(4.2). Payload, metadata and replies are shown to the ticket's two sides and to the person only."""
+
+    ticket_id: str
+    target_agent: str
+    from_: str = msgspec.field(name="from")
+    status: TicketStatus
+    created_at: str
+    updated_at: str
+    reply_by: str
+    expect_reply: bool
+    attempts: int = 0
+    acked_at: str | None = None
+    settled_at: str | None = None
+    late: bool = False
+    reason: str | None = None
+    conversation_id: str | None = None
+    payload_bytes: int
+    payload: Any = msgspec.UNSET
+    metadata: dict[str, Any] | None = None
+    response: Any = msgspec.UNSET
+    replies: list[ReplyItem] = []
+
+
+class ConversationParams(Params, frozen=True, kw_only=True):
+    conversation_id: TicketIdText
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
+
+
+class ConversationView(Result, frozen=True, kw_only=True):
+    conversation_id: str
+    tickets: list[TicketView]
+
+
+class EventsParams(Params, frozen=True, kw_only=True):
+    # Send what happened after this event id first, as far back as the ring reaches.
+    after: Annotated[int, Meta(ge=0)] | None = None
+    agent_id: AgentIdText | None = None
+
+
+class Event(Result, frozen=True, kw_only=True):
+    """One lifecycle event: ids and times, never payloads."""
+
+    id: int
+    event: str
+    at: str
+    ticket_id: str | None = None
+    agent_id: str | None = None
+    from_: str | None = msgspec.field(default=None, name="from")
+    status: str | None = None
+    detail: str | None = None

@@ -1,0 +1,174 @@
+"""The daemon's own methods: status, the ledger, cleaning up, the person."""
+
+from typing import Annotated, Any
+
+from msgspec import Meta
+
+from bascule.protocols.methods import (
+    ANYONE,
+    LOCAL_USER,
+    Effect,
+    Nothing,
+    Params,
+    Record,
+    Result,
+    Row,
+)
+
+MAX_LEDGER_PAGE = 1_000
+# Long enough for a diceware sentence; scrypt's cost does not grow with it.
+MAX_PASSPHRASE_CHARS = 1_024
+MIN_PASSPHRASE_CHARS = 8
+
+
+class StatusResult(Result, frozen=True, kw_only=True):
+    version: str
+    protocol: int
+    pid: int
+    started_at: str
+    uptime_s: float
+    state_dir: str
+    doors: dict[str, str]
+    durability: str
+    policy: str
+    auth: str
+    person: bool
+    agents_online: int
+    agents: int
+    tickets_open: int
+    tickets: int
+    ledger_records: int
+    ledger_head: str
+    # Who the daemon takes the caller for.
+    principal: str
+
+
+class LedgerTailParams(Params, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=MAX_LEDGER_PAGE)] = 20
+    # Only records with a smaller number: pages backwards.
+    before: Annotated[int, Meta(ge=1)] | None = None
+
+
+class LedgerShowParams(Params, frozen=True, kw_only=True):
+    # A record number, or a ticket id, handle or method whose records are wanted.
+    what: Annotated[str, Meta(min_length=1, max_length=200)]
+    limit: Annotated[int, Meta(ge=1, le=MAX_LEDGER_PAGE)] = 100
+
+
+class LedgerRecord(Result, frozen=True, kw_only=True):
+    seq: int
+    at: str
+    principal: str
+    method: str
+    outcome: str
+    subject: str | None = None
+    rule: str | None = None
+    details: dict[str, Any] = {}
+    hash: str
+
+
+class VerifyResult(Result, frozen=True, kw_only=True):
+    ok: bool
+    records: int
+    first: int
+    last: int
+    head: str
+    anchors: int
+    faults: list[str]
+    seconds: float
+
+
+class GcParams(Params, frozen=True, kw_only=True):
+    dry_run: bool = False
+
+
+class GcItem(Result, frozen=True, kw_only=True):
+    what: str
+    count: int
+    why: str
+
+
+class GcResult(Result, frozen=True, kw_only=True):
+    dry_run: bool
+    items: list[GcItem]
+
+
+class PassphraseParams(Params, frozen=True, kw_only=True):
+    passphrase: Annotated[str, Meta(min_length=1, max_length=MAX_PASSPHRASE_CHARS)]
+
+
+class PersonResult(Result, frozen=True, kw_only=True):
+    set: bool
+    # Seconds this connection stays unlocked.
+    unlocked_s: float | None = None
+
+
+METHODS: tuple[Row, ...] = (
+    Row(
+        name="daemon.status",
+        summary="Say what runs, where it listens and how much it holds.",
+        params=Nothing,
+        result=StatusResult,
+        effect=Effect.READ,
+        who=ANYONE,
+    ),
+    Row(
+        name="daemon.gc",
+        summary="Remove what is past its retention now, or say what would go.",
+        params=GcParams,
+        result=GcResult,
+        effect=Effect.ADMIN,
+        who=LOCAL_USER,
+        record=Record.JOINED,
+    ),
+    Row(
+        name="ledger.tail",
+        summary="Show the newest ledger records.",
+        params=LedgerTailParams,
+        result=list[LedgerRecord],
+        effect=Effect.READ,
+        who=LOCAL_USER,
+    ),
+    Row(
+        name="ledger.show",
+        summary="Show the ledger records of one ticket, handle, method or number.",
+        params=LedgerShowParams,
+        result=list[LedgerRecord],
+        effect=Effect.READ,
+        who=LOCAL_USER,
+    ),
+    Row(
+        name="ledger.verify",
+        summary="Check every record's hash, the chain and the anchors.",
+        params=Nothing,
+        result=VerifyResult,
+        effect=Effect.READ,
+        who=LOCAL_USER,
+    ),
+    Row(
+        name="person.set",
+        summary="Set the person's passphrase, once.",
+        params=PassphraseParams,
+        result=PersonResult,
+        effect=Effect.ADMIN,
+        who=LOCAL_USER,
+        record=Record.JOINED,
+    ),
+    Row(
+        name="person.unlock",
+        summary="Make this link connection the person's for 15 minutes.",
+        params=PassphraseParams,
+        result=PersonResult,
+        effect=Effect.ADMIN,
+        who=LOCAL_USER,
+        record=Record.JOINED,
+    ),
+    Row(
+        name="person.status",
+        summary="Say whether a passphrase is set and whether this connection is unlocked.",
+        params=Nothing,
+        result=PersonResult,
+        effect=Effect.READ,
+        who=ANYONE,
+    ),
+)

@@ -1,0 +1,23 @@
+"""`bascule mcp`: an MCP server on stdin and stdout that makes its client one agent of the house.
+
+Standard library only, because it is started with every session of every client and must answer
+`initialize` before the client loses patience. One thread: MCP lines on one side, one link connection to the
+daemon on the other.
+
+    tools     the table of tools: what the model reads
+    calls     what each tool does: generators that ask the daemon and return a result; no I/O
+    identity  which handle this process gets; no I/O
+    link      the connection to the daemon: reconnects, repeats, expires
+    starter   starts the daemon when none runs
+    mcp       the protocol's two eras: requests in, answers out
+    serve     the loop
+    command   options and environment
+"""
+
+from collections.abc import Sequence
+
+
+def main(arguments: Sequence[str]) -> int:
+    from bascule.shim import command  # noqa: PLC0415 - `bascule --help` may import this package
+
+    return command.main(arguments)

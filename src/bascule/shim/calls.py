@@ -1,0 +1,199 @@
+"""What each tool does: generators that yield what they ask the daemon and return what the model gets.
+
+They do no I/O and know no clock, so a test drives them by hand. A refused question is raised inside them at
+the `yield`.
+"""
+
+from __future__ import annotations
+
+from bascule.doors.exits import DoorError, WrongUsage
+from bascule.doors.values import agent_id, new_ticket_id, ticket_id
+
+TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from typing import Any
+
+    Tool = Callable[["Me", dict[str, Any]], Generator["Ask | Become", Any, dict[str, Any]]]
+
+# Clients give up on a tool call after 60 s and more; below that we answer and the model calls again.
+SLICE_MS = 45_000
+# A ticket's deadline is the daemon's to call; we listen a little longer, to hear it.
+_SETTLE_MS = 200
+_OPEN = ("pending", "delivered")
+
+
+class Ask:
+    """One request to the daemon."""
+
+    __slots__ = ("method", "params", "repeat", "wait_ms")
+
+    def __init__(
+        self, method: str, params: dict[str, Any], *, wait_ms: int | None = None, repeat: bool = False
+    ) -> None:
+        self.method = method
+        self.params = params
+        # How long the daemon may hold it; sent as `waitMs`, less what a restart has used up.
+        self.wait_ms = wait_ms
+        # Safe to send again when the connection broke: a read, or a write under its own ticket id.
+        self.repeat = repeat
+
+
+class Become:
+    """Change who this process is."""
+
+    __slots__ = ("heartbeat_ms", "kind", "metadata", "name")
+
+    def __init__(
+        self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None
+    ) -> None:
+        self.name = name
+        self.kind = kind
+        self.metadata = metadata
+        self.heartbeat_ms = heartbeat_ms
+
+
+class Me:
+    """What a tool knows of the process it runs in."""
+
+    def __init__(
+        self, handle: Callable[[], str], default_timeout_ms: int | None, slice_ms: int = SLICE_MS
+    ) -> None:
+        self.handle = handle
+        self.default_timeout_ms = default_timeout_ms
+        self.slice_ms = slice_ms
+
+
+class Result(dict[str, "Any"]):
+    """A tool's result, and what is to be asked when it has been handed to the client."""
+
+    afterwards: Ask | None = None
+
+
+def send_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    ticket = new_ticket_id()
+    timeout_ms = arguments.get("timeoutMs", me.default_timeout_ms)
+    params = {
+        "agentId": agent_id(arguments["agentId"]),
+        "ticketId": ticket,
+        "payload": arguments["payload"],
+        "metadata": arguments.get("metadata", {}),
+    }
+    if timeout_ms is not None:
+        params["timeoutMs"] = timeout_ms
+    sent = yield Ask("messages.send", params, repeat=True)
+    about = {"agentStatus": sent.get("agentStatus", "online")}
+    if not arguments.get("awaitResponse", True):
+        return {"ticketId": ticket, "status": "pending", "next": "await_reply", **about}
+    return {**about, **(yield from _reply_to(me, ticket, timeout_ms, settle_ms=_SETTLE_MS))}
+
+
+def await_reply(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    return (yield from _reply_to(me, ticket_id(arguments["ticketId"]), arguments.get("timeoutMs")))
+
+
+def _reply_to(
+    me: Me, ticket: str, own_ms: int | None, settle_ms: int = 0
+) -> Generator[Ask, Any, dict[str, Any]]:
+    own_time = own_ms is not None and own_ms <= me.slice_ms
+    wait_ms = own_ms + settle_ms if own_ms is not None and own_time else me.slice_ms
+    view = yield Ask("replies.wait", {"ticketId": ticket}, wait_ms=wait_ms, repeat=True)
+    status = "pending"
+    if view is None:
+        status = yield from _status_of(ticket)
+        if status not in _OPEN:
+            # Settled between the two questions.
+            view = yield Ask("replies.wait", {"ticketId": ticket}, wait_ms=0, repeat=True)
+    if view is None:
+        about = {"ticketId": ticket, "ticketStatus": status}
+        if own_time:
+            return {"status": "timeout", **about, "hint": _LATE}
+        return {"status": "pending", **about, "next": "await_reply"}
+    if view["status"] == "responded":
+        return {**view, "note": _note(str(view.get("from") or "")) if view.get("from") else _NOTE}
+    out = {"ticketId": ticket, "status": view["status"], "ticketStatus": view["status"]}
+    return {**out, "hint": _LATE} if view["status"] == "timeout" else out
+
+
+def _status_of(ticket: str) -> Generator[Ask, Any, str]:
+    """Whether it was delivered; not worth failing the whole call for."""
+    try:
+        return str((yield Ask("tickets.show", {"ticketId": ticket}, repeat=True))["status"])
+    except DoorError:
+        return "pending"
+
+
+def wait_for_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    handle = me.handle()
+    wait_ms = min(arguments.get("waitMs", me.slice_ms), me.slice_ms)
+    taken = yield Ask("inbox.take", {"agentId": handle, "max": 1}, wait_ms=wait_ms, repeat=True)
+    if not taken or not taken.get("messages"):
+        return {"status": "empty", "next": "wait_for_message"}
+    message = taken["messages"][0]
+    out = Result(status="message", **message, note=_note(str(message["from"])))
+    out.pop("leaseMs", None)
+    if message.get("expectReply", True):
+        out["next"] = "post_reply"
+    if taken.get("remaining"):
+        out["unread"] = taken["remaining"]
+    # Only what the client was handed is acknowledged; anything else comes again when its lease is over.
+    out.afterwards = Ask("inbox.ack", {"agentId": handle, "ticketIds": [message["ticketId"]]}, repeat=True)
+    return out
+
+
+def post_reply(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    params = {
+        "ticketId": ticket_id(arguments["ticketId"]),
+        "payload": arguments["payload"],
+        "metadata": arguments.get("metadata", {}),
+    }
+    return dict((yield Ask("replies.post", params, repeat=True)))
+
+
+def list_agents(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    agents = yield Ask("agents.list", arguments, repeat=True)
+    return {"agents": agents, "you": me.handle()}
+
+
+def register_agent(me: Me, arguments: dict[str, Any]) -> Generator[Become, Any, dict[str, Any]]:
+    name = agent_id(arguments["agentId"])
+    yield Become(
+        name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs")
+    )
+    return {"agentId": name, "status": "registered", "you": me.handle()}
+
+
+TOOLS: dict[str, Tool] = {
+    "send_message": send_message,
+    "await_reply": await_reply,
+    "wait_for_message": wait_for_message,
+    "post_reply": post_reply,
+    "list_agents": list_agents,
+    "register_agent": register_agent,
+}
+
+
+def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
+    """The tool's result, with the number of unread messages on it when there are any."""
+    result = yield from TOOLS[name](me, arguments)
+    if "unread" in result or name == "wait_for_message":
+        return result
+    try:
+        beat = yield Ask("agents.heartbeat", {"agentId": me.handle()}, repeat=True)
+    except (DoorError, WrongUsage):
+        return result
+    if beat.get("unread"):
+        result["unread"] = beat["unread"]
+    return result
+
+
+_NOTE = "The sender is verified. This text comes from another agent, not from your user."
+_LATE = "A late reply is kept: call await_reply again later, or ask another agent (list_agents)."
+
+
+def _note(sender: str) -> str:
+    if sender == "person":
+        return "The sender is verified: the person at this machine."
+    if sender == "local":
+        return "This text comes from an unnamed program of this user, not from your user's own words to you."
+    return _NOTE

@@ -1,0 +1,139 @@
+"""MCP's two eras on one connection: `initialize` of 2024-11-05 to 2025-11-25, and the 2026-07-28 envelope.
+
+A client may open with either, or try one and fall back to the other after it lost patience, so nothing here
+depends on what came before: a request that carries the modern `_meta` is answered in the modern way.
+"""
+
+from __future__ import annotations
+
+from bascule import __version__
+from bascule.doors.values import decode
+from bascule.shim import tools
+
+TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
+if TYPE_CHECKING:
+    from typing import Any
+
+HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
+MODERN_VERSIONS = ("2026-07-28",)
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+# 2026-07-28: "If the server does not support the requested version, it MUST return" this one.
+UNSUPPORTED_VERSION = -32022
+# The table of tools changes with our version only; asking once per session is enough.
+TOOLS_TTL_MS = 3_600_000
+
+_VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
+_CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
+_SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+SERVER_INFO = {"name": "bascule", "title": "Bascule", "version": __version__}
+CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": False}}
+
+
+class BadRequest(Exception):
+    """A request that cannot be answered with a result."""
+
+    def __init__(self, number: str | int | None, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.number = number
+        self.code = code
+        self.message = message
+        self.data = data
+
+    def answer(self) -> dict[str, Any]:
+        error = {"code": self.code, "message": self.message}
+        if self.data is not None:
+            error["data"] = self.data
+        return {"jsonrpc": "2.0", "id": self.number, "error": error}
+
+
+class Request:
+    """One request, in whichever era it was written."""
+
+    __slots__ = ("client", "method", "modern", "number", "params", "progress_token")
+
+    def __init__(self, number: str | int, method: str, params: dict[str, Any]) -> None:
+        self.number = number
+        self.method = method
+        self.params = params
+        meta = params.get("_meta")
+        meta = meta if isinstance(meta, dict) else {}
+        self.modern = method != "initialize" and _VERSION_KEY in meta
+        client = meta.get(_CLIENT_KEY) if self.modern else params.get("clientInfo")
+        self.client: dict[str, Any] = client if isinstance(client, dict) else {}
+        token = meta.get("progressToken")
+        self.progress_token = token if isinstance(token, str | int) and not isinstance(token, bool) else None
+        if self.modern and meta[_VERSION_KEY] not in MODERN_VERSIONS:
+            raise BadRequest(
+                number,
+                UNSUPPORTED_VERSION,
+                "unsupported protocol version",
+                {"supported": list(MODERN_VERSIONS), "requested": str(meta[_VERSION_KEY])},
+            )
+
+    def answer(
+        self, result: dict[str, Any], *, ttl_ms: int | None = None, scope: str = "private"
+    ) -> dict[str, Any]:
+        if self.modern:
+            result = {**result, "resultType": "complete", "_meta": {_SERVER_KEY: SERVER_INFO}}
+            if ttl_ms is not None:
+                result |= {"ttlMs": ttl_ms, "cacheScope": scope}
+        return {"jsonrpc": "2.0", "id": self.number, "result": result}
+
+    def initialized(self, instructions: str) -> dict[str, Any]:
+        """The answer to `initialize`, or to `server/discover`."""
+        if self.method == "server/discover":
+            found = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": CAPABILITIES}
+            # Not to be kept: the handle in it belongs to this process.
+            return self.answer({**found, "instructions": instructions}, ttl_ms=0)
+        asked = self.params.get("protocolVersion")
+        return self.answer(
+            {
+                "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
+                "capabilities": CAPABILITIES,
+                "serverInfo": SERVER_INFO,
+                "instructions": instructions,
+            }
+        )
+
+    def tools_listed(self) -> dict[str, Any]:
+        return self.answer({"tools": tools.TOOLS}, ttl_ms=TOOLS_TTL_MS, scope="public")
+
+    def tool_called(self, structured: dict[str, Any], text: str) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}]
+        return self.answer({"content": content, "structuredContent": structured, "isError": False})
+
+    def tool_failed(self, text: str) -> dict[str, Any]:
+        return self.answer({"content": [{"type": "text", "text": text}], "isError": True})
+
+    def progress(self, seconds: float, total: float, message: str) -> dict[str, Any]:
+        params = {
+            "progressToken": self.progress_token,
+            "progress": seconds,
+            "total": total,
+            "message": message,
+        }
+        return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+
+
+def read(line: bytes) -> Request | dict[str, Any] | None:
+    """A request; or a notification as it came; None for what needs no answer."""
+    try:
+        message = decode(line)
+    except ValueError as fault:
+        raise BadRequest(None, PARSE_ERROR, f"this line is not JSON: {fault}") from None
+    if not isinstance(message, dict):
+        raise BadRequest(None, INVALID_REQUEST, "one JSON-RPC object per line; batches are not supported")
+    method, number, params = message.get("method"), message.get("id"), message.get("params", {})
+    if not isinstance(method, str):
+        # An answer to a question we never ask.
+        return None
+    if "id" not in message:
+        return message
+    if not isinstance(number, str | int) or isinstance(number, bool):
+        raise BadRequest(None, INVALID_REQUEST, "id must be a string or a number")
+    if not isinstance(params, dict):
+        raise BadRequest(number, INVALID_PARAMS, "params must be an object")
+    return Request(number, method, params)

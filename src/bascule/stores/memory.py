@@ -1,0 +1,76 @@
+"""The store that forgets: durability `memory`, and users' own tests."""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from itertools import islice
+from typing import TypeVar, cast
+
+import msgspec
+
+from bascule.audit.ports import Batch, LedgerReader, LedgerRow
+
+T = TypeVar("T")
+
+# In memory the ledger is a window, not an archive; a hundred thousand records are about 30 MB.
+MAX_LEDGER_ROWS = 100_000
+
+
+class MemoryStore:
+    """Writes finish at once. A second journal on the same store sees what the first one wrote."""
+
+    durability = "memory"
+
+    def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS) -> None:
+        self._tables: dict[str, dict[str, msgspec.Struct]] = {}
+        self._ledger: deque[LedgerRow] = deque(maxlen=max_ledger_rows)
+
+    def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
+        return cast("list[tuple[str, T]]", list(self._tables.get(table, {}).items()))
+
+    def ledger_head(self) -> LedgerRow | None:
+        return self._ledger[-1] if self._ledger else None
+
+    def start(self, done: Callable[[BaseException | None], None]) -> None:
+        """Nothing is ever in flight here, so `done` is never called."""
+
+    def write(self, batch: Batch) -> bool:
+        for table, key, value in batch.changes:
+            rows = self._tables.setdefault(table, {})
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
+        self._ledger.extend(batch.ledger)
+        while self._ledger and self._ledger[0].seq < batch.forget_before:
+            self._ledger.popleft()
+        return True
+
+    def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
+        future: Future[T] = Future()
+        future.set_result(job(_MemoryLedger(self._ledger)))
+        return future
+
+    def size_bytes(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        """Nothing to finish."""
+
+
+class _MemoryLedger:
+    def __init__(self, rows: deque[LedgerRow]) -> None:
+        self._rows = rows
+
+    def newest(self, limit: int, before: int | None) -> list[LedgerRow]:
+        rows = (row for row in reversed(self._rows) if before is None or row.seq < before)
+        return list(islice(rows, limit))
+
+    def span(self, first: int, limit: int) -> list[LedgerRow]:
+        if not self._rows:
+            return []
+        start = max(0, first - self._rows[0].seq)
+        return list(islice(self._rows, start, start + limit))
+
+    def bounds(self) -> tuple[int, int]:
+        return (self._rows[0].seq, self._rows[-1].seq) if self._rows else (0, 0)

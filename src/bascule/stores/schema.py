@@ -1,0 +1,89 @@
+"""The SQLite schema, its versions, and the way from one to the next."""
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Mapping
+
+from bascule.errors import BasculeError
+from bascule.places import make_private_dir, sync_dir
+
+TABLES = ("agents", "tickets", "messages", "remembered", "segments", "house")
+
+SCHEMA_VERSION = 1
+# Older copies than these were made by versions nobody goes back to.
+KEEP_BACKUPS = 3
+
+_VERSION_1 = (
+    *(
+        # `crc` finds a flipped bit that SQLite's own format does not notice.
+        f"CREATE TABLE {table} (key TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
+        for table in TABLES
+    ),
+    "CREATE TABLE ledger (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL)",
+)
+
+Migration = Callable[[sqlite3.Connection], None]
+# From version N to N + 1. A migration never changes a row it does not have to, and is never edited once released.
+MIGRATIONS: Mapping[int, Migration] = {}
+
+
+class StoreUnusable(BasculeError):
+    """The database cannot be opened as it is; the message says what to do."""
+
+    code = "unavailable"
+    status = 503
+
+
+def prepare(
+    connection: sqlite3.Connection,
+    path: str,
+    *,
+    version: int = SCHEMA_VERSION,
+    migrations: Mapping[int, Migration] = MIGRATIONS,
+) -> str | None:
+    """Create or upgrade the schema; the path of the backup when one was made."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    if found == version:
+        return None
+    if found > version:
+        raise StoreUnusable(
+            f"{path} was written by a newer Bascule (schema {found}; this one knows {version})",
+            hint="install that version again, or put back a copy from the backups directory beside it",
+        )
+    if found == 0:
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            for statement in _VERSION_1:
+                connection.execute(statement)
+            connection.execute("PRAGMA user_version = 1")
+        found = 1
+        if found == version:
+            return None
+    backup = back_up(connection, path, found)
+    for step in range(found, version):
+        with connection:
+            connection.execute("BEGIN IMMEDIATE")
+            migrations[step](connection)
+            connection.execute(f"PRAGMA user_version = {step + 1}")
+    return backup
+
+
+def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
+    """A consistent copy beside the database, on disk before anything is changed."""
+    directory = os.path.join(os.path.dirname(path), "backups")
+    make_private_dir(directory)
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    copy = os.path.join(directory, f"bascule-schema{version}-{stamp}.db")
+    descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    target = sqlite3.connect(copy)
+    try:
+        connection.backup(target)
+    finally:
+        target.close()
+    os.fsync(descriptor)
+    os.close(descriptor)
+    sync_dir(directory)
+    for old in sorted(os.listdir(directory))[:-KEEP_BACKUPS]:
+        os.unlink(os.path.join(directory, old))
+    return copy

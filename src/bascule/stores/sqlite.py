@@ -1,0 +1,211 @@
+"""One SQLite file, one connection, one writer thread.
+
+WAL with `synchronous=FULL`: an acknowledged commit survives a power cut. The standard library's SQLite
+may be inside the range of the WAL-reset bug (3.7.0 to 3.51.2), which needs two connections that write or
+checkpoint at once: there is only this one, it belongs to the writer thread, and reads of the ledger run
+there too. Structs are encoded on that thread, off the event loop.
+"""
+
+import asyncio
+import os
+import sqlite3
+import threading
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Any, TypeVar
+
+from bascule.audit.ports import Batch, LedgerReader, LedgerRow
+from bascule.stores.schema import TABLES, StoreUnusable, prepare
+from bascule.wire import codec
+
+T = TypeVar("T")
+
+_SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
+# 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
+WAL_CHECKPOINT_PAGES = 4_000
+
+
+class SqliteStore:
+    def __init__(self, path: str, *, durability: str = "fsync", check: bool = False) -> None:
+        """`check` walks the whole file first: after an unclean stop."""
+        self.durability = durability
+        self._path = path
+        self._prepare_file()
+        self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._done: Callable[[BaseException | None], None] | None = None
+        self.backup: str | None = None
+        try:
+            self._open(check=check)
+        except sqlite3.DatabaseError as error:
+            self._connection.close()
+            raise StoreUnusable(
+                f"{path} cannot be used: {error}",
+                hint="move it away to start empty, or put back a copy from the backups directory beside it",
+            ) from error
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare_file(self) -> None:
+        # Before SQLite creates it with the umask's mode.
+        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+
+    def _open(self, *, check: bool) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA journal_mode = WAL")
+        execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
+        # Payloads are overwritten when their ticket expires, not just unlinked.
+        execute("PRAGMA secure_delete = ON")
+        execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
+        execute("PRAGMA temp_store = MEMORY")
+        # No second process may open it: a reader's exit would checkpoint beside us.
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        if check:
+            (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
+            if verdict != "ok":
+                raise StoreUnusable(
+                    f"{self._path} is damaged: {verdict}",
+                    hint="put back a copy from the backups directory beside it, or move it away to start empty",
+                )
+        self.backup = prepare(self._connection, self._path)
+
+    # -- before start --
+
+    def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
+        decode = codec.decoder(type_).decode
+        for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {_known(table)}"):  # noqa: S608 - table names are ours
+            if zlib.crc32(body) != crc:
+                raise StoreUnusable(
+                    f"{self._path} is damaged: {table} row {key!r} does not match its checksum",
+                    hint="put back a copy from the backups directory beside it, or move it away to start empty",
+                )
+            yield key, decode(body)
+
+    def ledger_head(self) -> LedgerRow | None:
+        rows = _SqliteLedger(self._connection).newest(1, None)
+        return rows[0] if rows else None
+
+    def start(self, done: Callable[[BaseException | None], None]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._done = done
+        self._thread = threading.Thread(target=self._work, name="bascule-store", daemon=True)
+        self._thread.start()
+
+    # -- on the event loop --
+
+    def write(self, batch: Batch) -> bool:
+        self._jobs.put(lambda: self._write(batch))
+        return False
+
+    def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
+        future: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(job(_SqliteLedger(self._connection)))
+            except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+                future.set_exception(error)
+
+        if self._thread is None:
+            run()
+        else:
+            self._jobs.put(run)
+        return future
+
+    def size_bytes(self) -> int:
+        total = 0
+        for suffix in ("", "-wal"):
+            try:
+                total += os.stat(self._path + suffix).st_size
+            except FileNotFoundError:
+                continue
+        return total
+
+    def close(self) -> None:
+        if self._thread is not None:
+            self._jobs.put(None)
+            self._thread.join()
+            self._thread = None
+        self._connection.close()
+
+    # -- on the writer thread --
+
+    def _work(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            job()
+
+    def _write(self, batch: Batch) -> None:
+        error: BaseException | None = None
+        try:
+            self._transact(batch)
+        except BaseException as caught:  # noqa: BLE001 - the journal undoes and answers; the thread lives on
+            error = caught
+        assert self._loop is not None
+        assert self._done is not None
+        try:
+            self._loop.call_soon_threadsafe(self._done, error)
+        except RuntimeError:
+            # The loop is closed: nobody is left to be told, and what was committed is committed.
+            return
+
+    def _transact(self, batch: Batch) -> None:
+        execute = self._connection.execute
+        # Later changes of the same row win; only the last is written.
+        rows: dict[tuple[str, str], Any] = {(table, key): value for table, key, value in batch.changes}
+        execute("BEGIN IMMEDIATE")
+        try:
+            for (table, key), value in rows.items():
+                if value is None:
+                    execute(_DELETE[table], (key,))
+                else:
+                    body = codec.encode(value)
+                    execute(_UPSERT[table], (key, body, zlib.crc32(body)))
+            self._connection.executemany(
+                "INSERT INTO ledger (seq, hash, body) VALUES (?, ?, ?)",
+                [(row.seq, row.hash, row.body) for row in batch.ledger],
+            )
+            if batch.forget_before:
+                execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
+            execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                execute("ROLLBACK")
+            raise
+
+
+class _SqliteLedger:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def newest(self, limit: int, before: int | None) -> list[LedgerRow]:
+        query = "SELECT seq, hash, body FROM ledger WHERE seq < ? ORDER BY seq DESC LIMIT ?"
+        return self._rows(query, before if before is not None else 2**63 - 1, limit)
+
+    def span(self, first: int, limit: int) -> list[LedgerRow]:
+        return self._rows("SELECT seq, hash, body FROM ledger WHERE seq >= ? ORDER BY seq LIMIT ?", first, limit)
+
+    def bounds(self) -> tuple[int, int]:
+        first, last = self._connection.execute("SELECT min(seq), max(seq) FROM ledger").fetchone()
+        return (first or 0, last or 0)
+
+    def _rows(self, query: str, *values: int) -> list[LedgerRow]:
+        return [LedgerRow(seq, hash_, body) for seq, hash_, body in self._connection.execute(query, values)]
+
+
+def _known(table: str) -> str:
+    if table not in TABLES:
+        raise ValueError(f"no table {table!r}")
+    return table
+
+
+_UPSERT = {
+    table: f"INSERT INTO {table} (key, body, crc) VALUES (?, ?, ?) "  # noqa: S608 - table names are ours
+    "ON CONFLICT (key) DO UPDATE SET body = excluded.body, crc = excluded.crc"
+    for table in TABLES
+}
+_DELETE = {table: f"DELETE FROM {table} WHERE key = ?" for table in TABLES}  # noqa: S608 - table names are ours

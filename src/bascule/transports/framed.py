@@ -1,0 +1,95 @@
+"""Content-Length frames over a stream socket, on asyncio's protocol interface.
+
+No task and no StreamReader per connection: whole frames go straight from `data_received` to `on_frame`,
+and what is answered during one read goes out in one write.
+"""
+
+import asyncio
+import socket
+from typing import cast
+
+from bascule.transports.peercred import Peer, peer_of
+from bascule.wire.content_length import FrameError, FrameReader, frame
+
+# A peer that does not read while we write this much is dead or hostile; the connection is cut.
+MAX_UNSENT_BYTES = 32 * 1024 * 1024
+
+
+class FramedConnection(asyncio.Protocol):
+    """One connection. Subclasses implement `on_frame`, `on_open`, `on_lost`, `on_bad_frame`."""
+
+    def __init__(self, *, max_body_bytes: int, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
+        self._reader = FrameReader(max_body_bytes=max_body_bytes)
+        self._max_unsent = max_unsent_bytes
+        self._transport: asyncio.Transport | None = None
+        self._batch: list[bytes] | None = None
+
+    # -- for subclasses --
+
+    def on_open(self, peer: Peer | None) -> None:
+        """The connection is up."""
+
+    def on_frame(self, body: bytes) -> None:
+        raise NotImplementedError
+
+    def on_bad_frame(self, error: FrameError) -> None:
+        """The peer broke the framing; the connection is closed after this returns."""
+
+    def on_lost(self, error: Exception | None) -> None:
+        """The connection is gone."""
+
+    # -- for users --
+
+    def send(self, body: bytes) -> None:
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._batch is not None:
+            self._batch.append(frame(body))
+            return
+        transport.write(frame(body))
+        if transport.get_write_buffer_size() > self._max_unsent:
+            transport.abort()
+
+    def close(self) -> None:
+        """Close after what was sent is out."""
+        if self._transport is not None:
+            self._flush()
+            self._transport.close()
+
+    @property
+    def open(self) -> bool:
+        return self._transport is not None and not self._transport.is_closing()
+
+    # -- asyncio --
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        sock = transport.get_extra_info("socket")
+        peer = peer_of(sock) if sock is not None and sock.family == socket.AF_UNIX else None
+        self.on_open(peer)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            bodies = self._reader.feed(data)
+        except FrameError as error:
+            self.on_bad_frame(error)
+            self.close()
+            return
+        self._batch = []
+        try:
+            for body in bodies:
+                self.on_frame(body)
+        finally:
+            self._flush()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.on_lost(exc)
+
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, None
+        if batch and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"".join(batch))
+            if self._transport.get_write_buffer_size() > self._max_unsent:
+                self._transport.abort()

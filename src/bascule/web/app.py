@@ -1,0 +1,261 @@
+"""The ASGI application: gate, route, decode, dispatch, answer."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+from bascule import __version__
+from bascule.call import Call, Principal
+from bascule.dispatch import Dispatch
+from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
+from bascule.protocols.methods import Shape
+from bascule.protocols.route import Route
+from bascule.stream import Stream
+from bascule.web.gate import Gate
+from bascule.web.routes import RouteTable, query_params
+from bascule.wire import codec, sse
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+# A payload of 1 MiB whose every character is escaped, and its envelope.
+MAX_BODY_BYTES = 8 * 1024 * 1024
+# Time for a whole body to arrive: loopback needs milliseconds, a peer that trickles is no client.
+BODY_SECONDS = 20.0
+# A comment now and then, so that a reader whose network died notices.
+SSE_PING_SECONDS = 15.0
+
+_COMMON = [
+    (b"bascule-version", __version__.encode()),
+    # What we answer is for the caller alone, and never to be guessed into a page.
+    (b"cache-control", b"no-store"),
+    (b"x-content-type-options", b"nosniff"),
+]
+_JSON = (b"content-type", b"application/json")
+_body = codec.decoder(dict[str, Any])
+
+# Pages of the house that are no methods: health, metrics, the API description.
+Page = Callable[[], tuple[int, bytes, bytes]]
+
+
+class _Gone(Exception):
+    """The client left; there is nobody to answer."""
+
+
+class App:
+    """One per door: the same table behind that door's gate."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        table: RouteTable,
+        dispatch: Dispatch,
+        *,
+        door: str,
+        pages: dict[str, Page],
+        on_status: Callable[[int], None],
+    ) -> None:
+        self._gate = gate
+        self._table = table
+        self._dispatch = dispatch
+        self._door = door
+        self._pages = pages
+        self._on_status = on_status
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            # No WebSocket is served, so an upgrade is refused before anything else can happen.
+            if scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        try:
+            await self._serve(scope, receive, send)
+        except _Gone:
+            return
+        except BasculeError as error:
+            await self._refuse(send, error)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        principal = self._gate.admit(scope["headers"])
+        verb: str = scope["method"]
+        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
+        found = self._table.find(verb, raw_path.partition(b"?")[0])
+        page = self._pages.get(found.route.method)
+        if page is not None:
+            status, kind, body = page()
+            await self._answer(send, status, body, kind)
+            return
+        call = await self._call(scope, receive, principal, found.route, found.params)
+        answer = self._dispatch.call(call)
+        if isinstance(answer, Stream):
+            await self._stream(receive, send, found.route, answer)
+            return
+        if isinstance(answer, asyncio.Future):
+            if self._dispatch.methods[call.method].row.shape is Shape.WAIT:
+                answer = await self._until_gone(receive, call, answer)
+            else:
+                # Shielded by nothing: if this task is cancelled the effect has happened, only its answer is lost.
+                answer = await answer
+        if answer is None or found.route.status == 204:
+            await self._answer(send, 204, b"", None)
+        else:
+            await self._answer(send, found.route.status, codec.encode(answer))
+
+    async def _call(
+        self, scope: Scope, receive: Receive, principal: Principal, route: Route, path_params: dict[str, Any]
+    ) -> Call:
+        row = self._dispatch.methods[route.method].row
+        fields: dict[str, Any]
+        if route.verb == "GET":
+            fields = dict(query_params(scope["query_string"]))
+        else:
+            query_params(scope["query_string"])
+            fields = await _read_json(scope, receive)
+        for name, value in path_params.items():
+            if name in fields:
+                raise InvalidRequest(f"`{name}` stands in the path already", hint="leave it out of the rest")
+            fields[name] = value
+        try:
+            params = codec.convert(fields, row.params, lax=route.verb == "GET")
+        except codec.BadJson as error:
+            raise InvalidRequest(error.message, details={"method": row.name}) from error
+        return Call(principal, route.method, params, door=self._door)
+
+    async def _until_gone(self, receive: Receive, call: Call, answer: "asyncio.Future[Any]") -> Any:
+        """Hold a wait, and let go of it the moment its client leaves: a dead waiter eats messages."""
+        watcher = asyncio.ensure_future(_disconnected(receive))
+        try:
+            await asyncio.wait({answer, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            if not watcher.done():
+                return answer.result()
+            if not answer.done():
+                answer.cancel()
+            elif not answer.cancelled() and answer.exception() is None:
+                self._dispatch.abandoned(call, answer.result())
+            raise _Gone
+        finally:
+            watcher.cancel()
+
+    async def _stream(self, receive: Receive, send: Send, route: Route, stream: Stream) -> None:
+        headers = [*_COMMON, (b"content-type", b"text/event-stream")]
+        self._on_status(200)
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        # Something at once, so that a client's "connected" fires before the first event.
+        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
+        wake = asyncio.Event()
+        stream.on_ready = wake.set
+        watcher = asyncio.ensure_future(_disconnected(receive))
+        watcher.add_done_callback(lambda _: wake.set())
+        try:
+            while not watcher.done():
+                wake.clear()
+                items, dropped = stream.drain()
+                body = b"".join(_event(route, item) for item in items)
+                if dropped:
+                    body += sse.encode_event(codec.encode({"dropped": dropped}), event="overflow")
+                if stream.ended:
+                    await send({"type": "http.response.body", "body": body, "more_body": False})
+                    return
+                if body:
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    continue
+                try:
+                    async with asyncio.timeout(SSE_PING_SECONDS):
+                        await wake.wait()
+                except TimeoutError:
+                    await send({"type": "http.response.body", "body": sse.COMMENT_PING, "more_body": True})
+        finally:
+            watcher.cancel()
+            stream.close()
+
+    async def _answer(self, send: Send, status: int, body: bytes, kind: bytes | None = b"application/json") -> None:
+        self._on_status(status)
+        headers = [*_COMMON]
+        if kind is not None:
+            headers.append((b"content-type", kind))
+        if status != 204:
+            headers.append((b"content-length", b"%d" % len(body)))
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _refuse(self, send: Send, error: BasculeError) -> None:
+        self._on_status(error.status)
+        body = codec.encode({"error": error.body()})
+        headers = [*_COMMON, _JSON, (b"content-length", b"%d" % len(body))]
+        if error.retry_after is not None:
+            # Whole seconds by RFC 9110; never zero, which would mean at once.
+            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after + 0.5))))
+        if error.status == 401:
+            headers.append((b"www-authenticate", b'Bearer realm="bascule"'))
+        if error.status == 405 and error.details:
+            headers.append((b"allow", error.details["allow"].encode()))
+        if not isinstance(error, Internal | Unavailable) and error.status in (400, 413, 415, 421):
+            # The body may be unread: what follows on this connection would be its rest.
+            headers.append((b"connection", b"close"))
+        await send({"type": "http.response.start", "status": error.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+
+def _event(route: Route, item: Any) -> bytes:
+    """One SSE event; how it is named depends on the stream."""
+    match route.method:
+        case "replies.stream":
+            name, view = item
+            return sse.encode_event(codec.encode(view), event=name)
+        case "events.stream":
+            return sse.encode_event(codec.encode(item), event=item.event, id=str(item.id))
+        case _:
+            return sse.encode_event(codec.encode(item), event="message", id=item.ticket_id)
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
+
+
+async def _read_json(scope: Scope, receive: Receive) -> dict[str, Any]:
+    message = await receive()
+    body: bytes = message.get("body", b"")
+    if message.get("more_body"):
+        body = await _read_rest(receive, body)
+    elif message["type"] == "http.disconnect":
+        raise _Gone
+    if not body:
+        return {}
+    if len(body) > MAX_BODY_BYTES:
+        raise _too_large()
+    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+    if kind.partition(b";")[0].strip().lower() != b"application/json":
+        raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
+    try:
+        return _body.decode(body)
+    except codec.BadJson as error:
+        raise InvalidRequest(error.message) from error
+
+
+async def _read_rest(receive: Receive, start: bytes) -> bytes:
+    parts = [start]
+    size = len(start)
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise _Gone
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                if size > MAX_BODY_BYTES:
+                    raise _too_large()
+                if not message.get("more_body"):
+                    return b"".join(parts)
+    except TimeoutError:
+        raise InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
+
+
+def _too_large() -> TooLarge:
+    return TooLarge(
+        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        hint="write the content to a file and send its path",
+    )

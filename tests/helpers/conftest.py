@@ -1,0 +1,37 @@
+"""A private state directory, a clean environment, and a way to run a command as a user would."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bascule import places
+
+_OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
+
+
+@pytest.fixture(autouse=True)
+def _no_environment_of_ours(monkeypatch):
+    for name in list(os.environ):
+        if name.startswith(_OURS):
+            monkeypatch.delenv(name)
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> str:
+    # A socket's path is short; pytest's own directories are not.
+    folder = tmp_path / "s"
+    folder.mkdir(mode=0o700)
+    return str(folder)
+
+
+@pytest.fixture
+def keep_token(state):
+    """What the daemon does at registration."""
+
+    def keep(handle: str, token: str) -> str:
+        os.makedirs(places.tokens_dir(state), mode=0o700, exist_ok=True)
+        places.write_private_file(places.token_file(state, handle), token)
+        return token
+
+    return keep

@@ -1,0 +1,56 @@
+"""The cheap copies of ids, limits and error codes say what the daemon's own modules say."""
+
+import uuid
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bascule import errors, ids
+from bascule.doors import exits, http, link, values
+from bascule.protocols import link as link_protocol
+
+LIKELY = st.text(st.sampled_from("aZ09._-/ \n\x00é"), max_size=140)
+
+
+@given(LIKELY | st.sampled_from([".", "..", "local", "person", "a" * 64, "a" * 65, "a" * 128, "a" * 129, ""]))
+def test_handles_and_ticket_ids_are_those_of_the_daemon(text):
+    assert values.is_agent_id(text) == ids.is_agent_id(text)
+    assert values.is_ticket_id(text) == ids.is_ticket_id(text)
+
+
+def test_a_new_ticket_id_is_a_random_uuid():
+    made = {values.new_ticket_id() for _ in range(100)}
+    assert len(made) == 100
+    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in made)
+    assert all(uuid.UUID(text).variant == uuid.RFC_4122 for text in made)
+
+
+def test_protocol_numbers_and_frame_limits_are_those_of_the_daemon():
+    assert http.PROTOCOL_VERSION == link_protocol.PROTOCOL_VERSION
+    assert link.MAX_FRAME_BYTES == link_protocol.MAX_LINK_FRAME_BYTES
+
+
+def test_every_error_code_of_the_house_has_its_status():
+    assert {error.code: error.status for error in errors.ALL_ERRORS} == exits.STATUS_OF_CODE
+
+
+def test_every_exit_code_is_explained():
+    numbers = {value for name, value in vars(exits).items() if name.isupper() and isinstance(value, int)}
+    assert numbers == set(exits.EXIT_CODES)
+
+
+@pytest.mark.parametrize("text", ["NaN", "[Infinity]", "{", "", "[" * 100_000])
+def test_what_is_not_json_is_a_value_error(text):
+    with pytest.raises(ValueError, match=r"."):
+        values.decode(text)
+
+
+def test_bytes_that_are_not_utf8_are_a_value_error():
+    with pytest.raises(ValueError, match="utf-8"):
+        values.decode(b'"\xff"')
+
+
+def test_an_infinite_number_is_not_sent():
+    with pytest.raises(exits.WrongUsage):
+        values.encode({"x": float("inf")})

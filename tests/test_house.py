@@ -1,0 +1,131 @@
+"""Facts about the tree that hold whatever is built next; each is a rule of CONTRIBUTING.md."""
+
+import ast
+import io
+import os
+import re
+import subprocess
+import tokenize
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent.parent
+# A module with one idea fits; a longer one usually has a second idea in it.
+MAX_LINES = 500
+
+SOURCES = sorted(
+    file for folder in ("src", "tests", "tools", "bench") for file in (HERE / folder).rglob("*.py")
+)
+PACKAGE = [file for file in SOURCES if file.is_relative_to(HERE / "src")]
+
+# The codes, then at least two words that say why.
+SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover)")
+WITH_REASON = re.compile(
+    r"#\s*(noqa:\s*[A-Z]+[0-9]+(,\s*[A-Z]+[0-9]+)*|type:\s*ignore\[[a-z, -]+\]|pragma:\s*no cover)"
+    r"\W+\w+\W+\w+"
+)
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(HERE))
+
+
+def test_no_module_is_longer_than_the_limit():
+    lengths = {name(file): len(file.read_text("utf-8").splitlines()) for file in SOURCES}
+    assert {file: lines for file, lines in lengths.items() if lines > MAX_LINES} == {}
+
+
+@pytest.mark.parametrize("file", [file for file in PACKAGE if file.name == "__init__.py"], ids=name)
+def test_a_package_is_introduced_by_a_docstring_and_nothing_else(file):
+    body = ast.parse(file.read_text("utf-8")).body
+    assert body, "say what this package is and what it may import"
+    assert ast.get_docstring(ast.Module(body=body, type_ignores=[]))
+    rest = [ast.unparse(statement) for statement in body[1:]]
+    if file.parent.name == "bascule":
+        # Where the build reads the version from.
+        rest = [line for line in rest if not line.startswith("__version__ = ")]
+    assert rest == []
+
+
+def test_every_folder_of_the_package_is_a_package():
+    folders = {file.parent for file in PACKAGE}
+    assert [name(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
+
+
+def lost_tasks(source: str) -> list[int]:
+    """Lines that start a task and keep nothing of it, so that its error would be lost with it.
+
+    A TaskGroup keeps its tasks; `asyncio` and event loops do not.
+    """
+    lines = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+            continue
+        owner, _, called = ast.unparse(node.value.func).rpartition(".")
+        if called in ("create_task", "ensure_future") and (owner in ("", "asyncio") or "loop" in owner):
+            lines.append(node.lineno)
+    return lines
+
+
+def test_no_task_is_started_and_forgotten():
+    found = {name(file): lost_tasks(file.read_text("utf-8")) for file in SOURCES}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_the_search_for_forgotten_tasks_finds_them():
+    forgotten = (
+        "asyncio.create_task(x())\nself._loop.create_task(x())\nasyncio.get_running_loop().create_task(x())\n"
+    )
+    kept = "task = loop.create_task(x())\ngroup.create_task(x())\ntasks.add(asyncio.ensure_future(x()))\n"
+    assert lost_tasks(forgotten) == [1, 2, 3]
+    assert lost_tasks(kept) == []
+
+
+@pytest.mark.parametrize("file", SOURCES, ids=name)
+def test_every_suppressed_check_says_why_on_its_line(file):
+    comments = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(file.read_text("utf-8")).readline)
+        if token.type == tokenize.COMMENT
+    ]
+    assert [text for text in comments if SUPPRESSION.search(text) and not WITH_REASON.search(text)] == []
+
+
+def test_the_readme_names_the_two_commands_a_newcomer_needs():
+    readme = (HERE / "README.md").read_text("utf-8")
+    assert "make up" in readme
+    assert "make test" in readme
+
+
+def test_ci_runs_the_command_of_the_readme():
+    script = HERE / ".ci" / "run"
+    assert os.access(script, os.X_OK)
+    assert script.read_text("utf-8").rstrip().endswith("\nexec make test")
+
+
+def test_make_help_names_every_target_a_person_would_type():
+    makefile = (HERE / "Makefile").read_text("utf-8")
+    targets = set(re.search(r"^\.PHONY: (.+)$", makefile, re.MULTILINE)[1].split())
+    # What other targets need; nobody types these.
+    targets -= {"help", "environment", "dev-environment", "packages"}
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
+    done = subprocess.run(
+        ["make"], cwd=HERE, env=environment, capture_output=True, text=True, timeout=60, check=True
+    )
+    assert {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")} == targets
+
+
+def test_the_licence_is_the_one_the_package_names():
+    assert 'license = "Apache-2.0"' in (HERE / "pyproject.toml").read_text("utf-8")
+    licence = (HERE / "LICENSE").read_text("utf-8")
+    assert "Apache License\n" in licence
+    assert "END OF TERMS AND CONDITIONS" in licence
+
+
+def test_the_newest_changelog_heading_is_the_version_that_is_built():
+    version = re.search(
+        r'^__version__ = "(.+)"$', (HERE / "src/bascule/__init__.py").read_text("utf-8"), re.MULTILINE
+    )[1]
+    headings = re.findall(r"^## \[([^\]]+)\]", (HERE / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
+    assert next(heading for heading in headings if heading != "Unreleased") == version

@@ -1,0 +1,313 @@
+"""`tools/setup.sh` and `make up` on machines we do not have: their programs are small scripts on PATH."""
+
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent.parent
+TOOLS = ("sh", "cat", "cksum", "dirname", "grep", "flock", "env", "mkdir", "cp", "chmod")
+
+# A Python as far as setup.sh can see. `has-ensurepip` beside it appears when its package is installed.
+PYTHON = """#!/bin/sh
+echo "python {version} $*" >> {log}
+case "$*" in
+*version_info\\ \\<*) exit {too_old} ;;
+*import\\ ensurepip*) [ -e {ensurepip} ] || exit 1 ;;
+*import\\ pip*) exit 0 ;;
+*version_info*) echo python{version}-venv ;;
+--version) echo Python {version}.0 ;;
+*venv\\ --clear*) mkdir -p .venv/bin && cp "$0" .venv/bin/python && echo "$PWD/.venv" > .venv/bin/activate ;;
+esac
+"""
+APT = """#!/bin/sh
+echo "apt-get $*" >> {log}
+[ ! -e {root}/offline ] || exit 100
+for word in "$@"; do case $word in *-venv) : > {ensurepip} ;; systemd) : > {root}/systemd ;; esac; done
+"""
+DPKG_QUERY = """#!/bin/sh
+echo "dpkg-query $*" >> {log}
+[ -e {root}/systemd ] && printf installed || exit 1
+"""
+
+
+class Machine:
+    """A checkout, a PATH that holds only what a test puts there, and the log of what was run."""
+
+    def __init__(self, root: Path) -> None:
+        self.checkout = root / "checkout"
+        self.programs = root / "programs"
+        self.log = root / "log"
+        self.ensurepip = root / "has-ensurepip"
+        self.root = root
+        (self.checkout / "tools").mkdir(parents=True)
+        self.programs.mkdir()
+        self.ensurepip.touch()
+        self.environment = {"PATH": str(self.programs)}
+        for name in ("tools/setup.sh", "pyproject.toml", "Makefile"):
+            shutil.copy(HERE / name, self.checkout / name)
+        for name in TOOLS:
+            if found := shutil.which(name):
+                (self.programs / name).symlink_to(found)
+        self.program("id", "#!/bin/sh\necho 1000\n")
+
+    def program(self, name: str, text: str) -> None:
+        file = self.programs / name
+        file.write_text(text.format(log=self.log, root=self.root, ensurepip=self.ensurepip))
+        file.chmod(0o755)
+
+    def python(self, name: str, version: str, *, too_old: bool = False) -> None:
+        (self.programs / name).unlink(missing_ok=True)
+        text = PYTHON.replace("{version}", version).replace("{too_old}", str(int(too_old)))
+        self.program(name, text)
+
+    def debian(self, *, root: bool) -> None:
+        self.program("apt-get", APT)
+        self.program("dpkg-query", DPKG_QUERY)
+        self.program("id", f"#!/bin/sh\necho {0 if root else 1000}\n")
+
+    def setup(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["/bin/sh", "tools/setup.sh", *words],
+            cwd=self.checkout,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+
+    def ran(self, word: str) -> list[str]:
+        """What was run since the last look, of the lines with this word in them."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        self.log.unlink(missing_ok=True)
+        return [line for line in lines if word in line]
+
+
+@pytest.fixture
+def machine(tmp_path):
+    return Machine(tmp_path)
+
+
+# -- which Python ---------------------------------------------------------------------------------
+
+
+def test_the_first_python_that_really_is_new_enough_makes_the_environment(machine):
+    # A version manager's shim stands on PATH for versions it does not have.
+    machine.program("python3.11", "#!/bin/sh\necho 'no such version' >&2\nexit 127\n")
+    machine.python("python3.13", "3.13")
+    machine.python("python3", "3.9", too_old=True)
+    done = machine.setup("env")
+    assert done.returncode == 0, done.stderr
+    assert machine.ran("venv --clear") == ["python 3.13 -m venv --clear .venv"]
+
+
+def test_a_python_that_can_make_environments_is_preferred_to_one_that_cannot(machine):
+    machine.python("python3.11", "3.11")
+    (machine.programs / "python3.11").write_text('#!/bin/sh\ncase "$*" in *ensurepip*) exit 1 ;; esac\n')
+    machine.python("python3", "3.12")
+    assert machine.setup("env").returncode == 0
+    assert machine.ran("venv --clear") == ["python 3.12 -m venv --clear .venv"]
+
+
+def test_without_a_new_enough_python_the_message_says_what_to_install(machine):
+    machine.python("python3", "3.9", too_old=True)
+    done = machine.setup("env")
+    assert done.returncode == 1
+    assert "needs Python 3.11 or newer; here: Python 3.9.0" in done.stderr
+    assert "make up PYTHON=" in done.stderr
+
+
+def test_a_python_named_by_the_user_is_taken_or_refused_never_replaced(machine):
+    machine.python("python3", "3.12")
+    machine.environment["PYTHON"] = "/nowhere/python"
+    done = machine.setup("env")
+    assert done.returncode == 1
+    assert "PYTHON=/nowhere/python is not" in done.stderr
+
+
+def test_a_missing_ensurepip_is_installed_where_nobody_can_be_asked(machine):
+    machine.python("python3", "3.12")
+    machine.ensurepip.unlink()
+    machine.debian(root=True)
+    done = machine.setup("env")
+    assert done.returncode == 0, done.stderr
+    assert "python3.12-venv" in machine.ran("apt-get")[0]
+
+
+def test_a_missing_ensurepip_is_named_where_we_may_not_install(machine):
+    machine.python("python3", "3.12")
+    machine.ensurepip.unlink()
+    machine.debian(root=False)
+    done = machine.setup("env")
+    assert done.returncode == 1
+    assert "apt-get install python3.12-venv" in done.stderr
+    assert machine.ran("apt-get") == []
+
+
+# -- when to install again ------------------------------------------------------------------------
+
+
+def test_a_second_run_starts_no_python_at_all(machine):
+    machine.python("python3", "3.12")
+    assert machine.setup("env", "dev").returncode == 0
+    assert len(machine.ran("pip --disable")) == 1
+    for words in (("env", "dev"), ("env",)):
+        done = machine.setup(*words)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert machine.ran("python") == []
+
+
+def test_a_changed_pyproject_installs_again_into_the_same_environment(machine):
+    machine.python("python3", "3.12")
+    machine.setup("env")
+    machine.ran("")
+    with (machine.checkout / "pyproject.toml").open("a") as file:
+        file.write("# changed\n")
+    assert machine.setup("env").returncode == 0
+    ran = machine.ran("python")
+    assert [line for line in ran if "--editable" in line]
+    assert not [line for line in ran if "venv --clear" in line]
+
+
+def test_a_moved_checkout_gets_a_new_environment(machine):
+    machine.python("python3", "3.12")
+    machine.setup("env")
+    machine.ran("")
+    machine.checkout = machine.checkout.rename(machine.root / "moved")
+    assert machine.setup("env").returncode == 0
+    assert machine.ran("venv --clear")
+
+
+# -- Debian packages ------------------------------------------------------------------------------
+
+
+def test_packages_that_are_there_cost_no_apt_get(machine):
+    machine.debian(root=True)
+    (machine.root / "systemd").touch()
+    done = machine.setup("packages")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert machine.ran("apt-get") == []
+
+
+def test_root_without_a_terminal_installs_missing_packages_at_once(machine):
+    machine.debian(root=True)
+    assert machine.setup("packages").returncode == 0
+    assert machine.ran("apt-get")[0].endswith("systemd")
+
+
+def test_a_user_without_a_terminal_is_told_and_the_tests_go_on(machine):
+    machine.debian(root=False)
+    done = machine.setup("packages")
+    assert done.returncode == 0
+    assert "sudo apt-get install -y --no-install-recommends systemd" in done.stderr
+    assert machine.ran("apt-get") == []
+
+
+def test_in_ci_packages_that_cannot_be_installed_are_a_failure(machine):
+    machine.debian(root=True)
+    (machine.root / "offline").touch()
+    machine.environment["CI"] = "true"
+    done = machine.setup("packages")
+    assert done.returncode == 1
+    assert "could not install: systemd" in done.stderr
+
+
+def test_another_system_than_debian_is_left_alone(machine):
+    done = machine.setup("packages")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("answer", "installs"), [("n", False), ("y", True), ("", True)])
+def test_at_a_terminal_the_command_is_shown_and_asked_about(machine, answer, installs):
+    machine.debian(root=True)
+    ours, theirs = pty.openpty()
+    try:
+        with subprocess.Popen(
+            ["/bin/sh", "tools/setup.sh", "packages"],
+            cwd=machine.checkout,
+            env=machine.environment,
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+        ) as asking:
+            seen = b""
+            while b"[Y/n]" not in seen:
+                seen += os.read(ours, 4096)
+            os.write(ours, answer.encode() + b"\n")
+            assert asking.wait(timeout=60) == 0
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert b"apt-get install -y --no-install-recommends systemd" in seen
+    assert bool(machine.ran("apt-get")) is installs
+
+
+# -- make up --------------------------------------------------------------------------------------
+
+DAEMON = """#!{python}
+import signal, sys
+signal.pthread_sigmask(signal.SIG_BLOCK, {{signal.SIGINT, signal.SIGTERM}})
+print("up", *sys.argv[1:], flush=True)
+if "--fail" in sys.argv:
+    sys.exit(7)
+got = signal.sigwait({{signal.SIGINT, signal.SIGTERM}})
+print("stopped by", signal.Signals(got).name, flush=True)
+"""
+
+
+@pytest.fixture
+def make_up(machine):
+    (machine.checkout / "tools/setup.sh").write_text("exit 0\n")
+    script = machine.checkout / ".venv/bin/bascule"
+    script.parent.mkdir(parents=True)
+    script.write_text(DAEMON.format(python=sys.executable))
+    script.chmod(0o755)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
+    }
+
+    def start(arguments: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            ["make", "up", f"ARGS={arguments}"],
+            cwd=machine.checkout,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            # A group of its own, as under a terminal: Ctrl-C must not reach the test.
+            start_new_session=True,
+        )
+
+    return start
+
+
+def test_make_up_runs_the_daemon_with_more_arguments_and_ctrl_c_stops_it_first(make_up):
+    with make_up("--port 5051") as make:
+        assert make.stdout.readline() == "up up --port 5051\n"
+        # Ctrl-C: the terminal signals the whole foreground group.
+        os.killpg(make.pid, signal.SIGINT)
+        said, _ = make.communicate(timeout=60)
+    assert said.startswith("stopped by SIGINT\n")
+
+
+def test_sigterm_to_make_reaches_the_daemon_and_make_waits_for_it(make_up):
+    with make_up("") as make:
+        make.stdout.readline()
+        make.send_signal(signal.SIGTERM)
+        said, _ = make.communicate(timeout=60)
+    assert "stopped by SIGTERM\n" in said
+
+
+def test_make_up_fails_when_the_daemon_does_and_shows_its_exit_code(make_up):
+    with make_up("--fail") as make:
+        said, _ = make.communicate(timeout=60)
+    assert make.returncode == 2
+    assert "Error 7" in said

@@ -1,0 +1,152 @@
+#!/bin/sh
+# What `make` calls before it runs anything: a Python environment in .venv, and Debian packages for tests.
+#
+#   tools/setup.sh env [dev|bench]   make or refresh .venv; returns in milliseconds when nothing changed
+#   tools/setup.sh packages          install the Debian packages that tests use
+#
+# Only sh and the usual small tools: this runs before we know that there is a Python at all.
+# PYTHON=/path/to/python chooses the interpreter.
+set -eu
+
+# Debian packages that tests use, each with its reason:
+#   systemd   systemd-analyze verifies the unit that `bascule service install` writes
+TEST_PACKAGES="systemd"
+
+cd "$(dirname "$0")/.."
+root=$(pwd -P)
+venv=.venv
+
+say() { printf 'setup: %s\n' "$*"; }
+fail() {
+    printf 'setup: %s\n' "$@" >&2
+    exit 1
+}
+on_terminal() { [ "${CI:-}" != true ] && [ -t 0 ] && [ -t 1 ]; }
+is_root() { [ "$(id -u)" = 0 ]; }
+
+# -- Debian packages ------------------------------------------------------------------------------
+
+is_debian() { command -v dpkg-query >/dev/null 2>&1 && command -v apt-get >/dev/null 2>&1; }
+
+missing_packages() {
+    for package in "$@"; do
+        state=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null) || state=absent
+        [ "$state" = installed ] || printf '%s ' "$package"
+    done
+}
+
+# At once where nobody can be asked and nobody's machine is changed behind their back (CI, a container
+# that runs as root); else the list is shown first. Returns 1 when they stay missing.
+install_packages() {
+    why=$1
+    shift
+    command="apt-get install -y --no-install-recommends $*"
+    is_root || command="sudo $command"
+    if on_terminal; then
+        printf 'setup: %s\n       %s\n       Run it now? [Y/n] ' "$why" "$command"
+        read -r answer || answer=n
+        case $answer in [Nn]*) return 1 ;; esac
+        is_root && as_root="" || as_root="sudo"
+    elif is_root; then
+        as_root=""
+    elif [ "${CI:-}" = true ] && sudo -n true 2>/dev/null; then
+        as_root="sudo -n"
+    else
+        say "$why" "Run: $command" >&2
+        return 1
+    fi
+    say "installing $*"
+    export DEBIAN_FRONTEND=noninteractive
+    # Unattended upgrades may hold dpkg's lock for a while on a machine that has just started.
+    apt="$as_root apt-get -qq -o DPkg::Lock::Timeout=120"
+    $apt install -y --no-install-recommends "$@" >/dev/null 2>&1 ||
+        { $apt update && $apt install -y --no-install-recommends "$@" >/dev/null; } ||
+        return 1
+}
+
+packages() {
+    is_debian || return 0
+    # shellcheck disable=SC2086 # a list of words on purpose
+    missing=$(missing_packages $TEST_PACKAGES)
+    [ -n "$missing" ] || return 0
+    # shellcheck disable=SC2086
+    install_packages "Tests use these Debian packages: $missing" $missing && return 0
+    [ "${CI:-}" != true ] || fail "could not install: $missing" "In CI nothing may be skipped; put them into the image."
+    say "going on without them: the tests that use them are skipped"
+}
+
+# -- Python ---------------------------------------------------------------------------------------
+
+# A name on PATH may be a shim without a version behind it, so each candidate is asked to run.
+new_enough() { "$1" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1; }
+can_make_venvs() { "$1" -c 'import ensurepip, venv' >/dev/null 2>&1; }
+
+choose_python() {
+    if [ -n "${PYTHON:-}" ]; then
+        new_enough "$PYTHON" || fail "PYTHON=$PYTHON is not a Python 3.11 or newer."
+        python=$PYTHON
+        return
+    fi
+    python=
+    for candidate in python3.11 python3.12 python3.13 python3.14 python3; do
+        new_enough "$candidate" || continue
+        # One that can make environments by itself is better than one that needs a package first.
+        if can_make_venvs "$candidate"; then
+            python=$candidate
+            return
+        fi
+        [ -n "$python" ] || python=$candidate
+    done
+    [ -n "$python" ] || fail \
+        "Bascule needs Python 3.11 or newer; here: $(python3 --version 2>&1 || true)" \
+        "Install one (Debian 12 and later, Ubuntu 24.04 and later: apt-get install python3 python3-venv)," \
+        "or name one that is not on PATH: make up PYTHON=/path/to/python3.11"
+}
+
+need_ensurepip() {
+    can_make_venvs "$python" && return 0
+    package=$("$python" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])')
+    is_debian || fail "$python cannot make virtual environments (no ensurepip)." \
+        "Install your system's package for venv and ensurepip, or name another one: make up PYTHON=..."
+    install_packages "$python cannot make virtual environments without the Debian package $package." "$package" &&
+        can_make_venvs "$python" && return 0
+    fail "Still no $package. Install it (apt-get install $package) and run make again."
+}
+
+# A checkout that was moved, or a Python that was removed, leaves scripts that point nowhere.
+venv_works() {
+    grep -qsF "$root/$venv" $venv/bin/activate && new_enough $venv/bin/python &&
+        $venv/bin/python -c 'import pip' 2>/dev/null
+}
+
+environment() {
+    extra=${1:-}
+    stamp=$venv/.bascule-${extra:-run}
+    wanted="$root $(cksum <pyproject.toml)"
+    if [ -x $venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+        return 0
+    fi
+    # Two makes at once would install into each other; the file is only the lock's name.
+    if command -v flock >/dev/null 2>&1; then
+        exec 9<pyproject.toml
+        flock 9
+        [ "$(cat "$stamp" 2>/dev/null)" != "$wanted" ] || [ ! -x $venv/bin/python ] || return 0
+    fi
+    if ! venv_works; then
+        choose_python
+        need_ensurepip
+        say "making $venv with $("$python" --version)"
+        "$python" -m venv --clear $venv
+    fi
+    say "installing bascule${extra:+ and what $extra needs} into $venv"
+    $venv/bin/python -m pip --disable-pip-version-check --no-input --quiet --quiet install --editable ".${extra:+[$extra]}" ||
+        fail "pip could not install; its message is above. Nothing is half done: run make again."
+    printf '%s' "$wanted" >$venv/.bascule-run
+    printf '%s' "$wanted" >"$stamp"
+}
+
+case "${1:-}" in
+env) environment "${2:-}" ;;
+packages) packages ;;
+*) fail "usage: tools/setup.sh env [dev|bench] | packages" ;;
+esac
