@@ -10,7 +10,8 @@ from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision, strictest
 from bascule.policy.engine import Policy, load, preset, rules_digest, standard
 from bascule.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
-from bascule.protocols import broker, house
+from bascule.protocols import broker_methods as broker
+from bascule.protocols import house
 from bascule.protocols.methods import Effect
 
 EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}

@@ -9,7 +9,8 @@ from bascule.policy.decision import Decision
 from bascule.policy.engine import preset, standard
 from bascule.policy.presets import DEFAULT_PRESET, PRESETS
 from bascule.policy.rules import BadPolicy, check_rules
-from bascule.protocols import broker, house
+from bascule.protocols import broker_methods as broker
+from bascule.protocols import house
 from bascule.protocols.methods import Effect
 
 ROWS = (*broker.METHODS, *house.METHODS)

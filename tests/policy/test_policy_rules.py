@@ -17,7 +17,8 @@ from bascule.policy.rules import (
     params_match,
     parse_rules,
 )
-from bascule.protocols import broker, house
+from bascule.protocols import broker_methods as broker
+from bascule.protocols import house
 from bascule.protocols.methods import Effect
 
 EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}

@@ -218,11 +218,14 @@ class Journal:
         self._durable = flight[-1].seq
         if self.fault is not None:
             self._set_fault(None)
-        for tx in flight:
-            for callback in tx.after:
-                callback()
-        if done is not None and not done.done():
-            done.set_result(None)
+        try:
+            for tx in flight:
+                for callback in tx.after:
+                    callback()
+        finally:
+            # Whatever a callback does wrong, those who wait for the commit hear of it.
+            if done is not None and not done.done():
+                done.set_result(None)
         for tx in flight:
             if tx.record is not None and tx.record.seq % ANCHOR_EVERY == 0:
                 row = tx.record

@@ -48,7 +48,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     status.set_defaults(run=run_status)
 
     logs = commands.add_parser("logs", help="show the daemon's log", description="Show the end of the daemon's log.")
-    logs.add_argument("-n", type=int, default=50, metavar="N", help="how many lines (default 50)")
+    logs.add_argument("-n", "--lines", type=int, default=50, metavar="N", help="how many lines (default 50)")
     logs.add_argument("-f", "--follow", action="store_true", help="go on as lines come")
     add_state_dir(logs)
     add_json(logs)
@@ -189,9 +189,9 @@ def _duration(seconds: float) -> str:
 
 
 def run_logs(args: argparse.Namespace) -> int:
-    from bascule.cli.tail import tail_logs
+    from bascule.cli import tail
 
-    return tail_logs(state_of(args), args.n, follow=args.follow, as_json=args.json)
+    return tail.logs(args, state_of(args))
 
 
 # -- down --

@@ -7,7 +7,7 @@ import time
 from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import ConnectionLost, NotRunning
-from bascule.doors.http import Door, EventStream
+from bascule.doors.http import EventStream
 from bascule.doors.retry import Pauses
 from bascule.doors.values import decode
 from bascule.helpers import terminal
@@ -30,38 +30,43 @@ _EVENT_SECONDS = 3600.0
 
 def events(options: argparse.Namespace, state: str) -> int:
     door = choice.find_door(state)
-    last = 0
     with EventStream(door, "/events?after=0") as stream:
-        past = []
-        while event := stream.next_event(_QUIET_SECONDS):
-            past.append(event)
-        for event in past[-options.lines :] if options.lines else []:
+        past = _past_of(stream)
+        for event in past[len(past) - min(options.lines, len(past)) :]:
             _show_event(event, as_json=options.json)
-        last = _number(past[-1]) if past else 0
         if not options.follow:
             return exits.OK
-        try:
-            while True:
-                if event := stream.next_event(_EVENT_SECONDS):
-                    _show_event(event, as_json=options.json)
-                    last = _number(event) or last
-        except ConnectionLost:
-            terminal.say("the daemon closed the event stream; waiting for it to come back")
-    return _follow_after_restart(door, last, as_json=options.json)
-
-
-def _follow_after_restart(door: Door, last: int, *, as_json: bool) -> int:
+        last = _show_until_lost(stream, _number(past[-1]) if past else 0, as_json=options.json)
+    terminal.say("the daemon closed the event stream; waiting for it to come back")
     pauses = Pauses()
     while True:
         try:
             with EventStream(door, f"/events?after={last}") as stream:
                 pauses.reset()
-                while True:
-                    if event := stream.next_event(_EVENT_SECONDS):
-                        _show_event(event, as_json=as_json)
-                        last = _number(event) or last
+                last = _show_until_lost(stream, last, as_json=options.json)
         except (ConnectionLost, NotRunning):
             time.sleep(pauses.next())
+
+
+def _past_of(stream: EventStream) -> list[dict[str, str]]:
+    past = []
+    try:
+        while event := stream.next_event(_QUIET_SECONDS):
+            past.append(event)
+    except ConnectionLost:
+        # It stopped in this moment; what it said before is still worth showing.
+        return past
+    return past
+
+
+def _show_until_lost(stream: EventStream, last: int, *, as_json: bool) -> int:
+    try:
+        while True:
+            if event := stream.next_event(_EVENT_SECONDS):
+                _show_event(event, as_json=as_json)
+                last = _number(event) or last
+    except ConnectionLost:
+        return last
 
 
 def _number(event: dict[str, str]) -> int:

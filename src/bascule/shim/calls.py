@@ -44,9 +44,7 @@ class Become:
 
     __slots__ = ("heartbeat_ms", "kind", "metadata", "name")
 
-    def __init__(
-        self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None
-    ) -> None:
+    def __init__(self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None) -> None:
         self.name = name
         self.kind = kind
         self.metadata = metadata
@@ -56,9 +54,7 @@ class Become:
 class Me:
     """What a tool knows of the process it runs in."""
 
-    def __init__(
-        self, handle: Callable[[], str], default_timeout_ms: int | None, slice_ms: int = SLICE_MS
-    ) -> None:
+    def __init__(self, handle: Callable[[], str], default_timeout_ms: int | None, slice_ms: int = SLICE_MS) -> None:
         self.handle = handle
         self.default_timeout_ms = default_timeout_ms
         self.slice_ms = slice_ms
@@ -92,9 +88,7 @@ def await_reply(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
     return (yield from _reply_to(me, ticket_id(arguments["ticketId"]), arguments.get("timeoutMs")))
 
 
-def _reply_to(
-    me: Me, ticket: str, own_ms: int | None, settle_ms: int = 0
-) -> Generator[Ask, Any, dict[str, Any]]:
+def _reply_to(me: Me, ticket: str, own_ms: int | None, settle_ms: int = 0) -> Generator[Ask, Any, dict[str, Any]]:
     own_time = own_ms is not None and own_ms <= me.slice_ms
     wait_ms = own_ms + settle_ms if own_ms is not None and own_time else me.slice_ms
     view = yield Ask("replies.wait", {"ticketId": ticket}, wait_ms=wait_ms, repeat=True)
@@ -157,9 +151,7 @@ def list_agents(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
 
 def register_agent(me: Me, arguments: dict[str, Any]) -> Generator[Become, Any, dict[str, Any]]:
     name = agent_id(arguments["agentId"])
-    yield Become(
-        name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs")
-    )
+    yield Become(name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs"))
     return {"agentId": name, "status": "registered", "you": me.handle()}
 
 

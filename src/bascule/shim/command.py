@@ -29,9 +29,7 @@ def main(arguments: Sequence[str]) -> int:
     name = (options.agent if options else None) or os.environ.get("BRIDGE_AGENT_ID")
     kind = options.type if options else None
     if sys.stdin is not None and sys.stdin.isatty():
-        sys.stderr.write(
-            "bascule mcp speaks MCP on stdin and stdout: an MCP client starts it. Ctrl-D ends it.\n"
-        )
+        sys.stderr.write("bascule mcp speaks MCP on stdin and stdout: an MCP client starts it. Ctrl-D ends it.\n")
     try:
         if name:
             agent_id(name)

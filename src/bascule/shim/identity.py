@@ -78,6 +78,8 @@ class Identity:
 
     def introduce(self) -> Asking:
         """On a fresh connection: come back as who we were, or take the first free name."""
+        # Without a token first: the daemon hangs up on a stranger whose first token is wrong.
+        yield _hello(None)
         first = [self.handle] if self.handle else []
         for name in (*first, *namesakes(self.name)):
             token = self._token if name == self.handle else choice.stored_token(self._state, name)
@@ -97,9 +99,7 @@ class Identity:
             },
         )
 
-    def become(
-        self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None
-    ) -> Asking:
+    def become(self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None) -> Asking:
         """Be another agent from now on; if that is refused, stay who we are."""
         before = (self.kind, self.metadata, self.heartbeat_ms)
         token = self._token if name == self.handle else choice.stored_token(self._state, name)
@@ -128,10 +128,12 @@ class Identity:
         if self.heartbeat_ms:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
         result = yield Ask("agents.register", params)
-        fresh = result.get("agentToken")
-        if fresh:
+        if fresh := result.get("agentToken"):
             token = fresh
             yield _hello(token)
+            # Once more, now as the agent: a namesake may have read the new token before we could use it, and
+            # of the two of us at least one must hear of the other.
+            result = yield Ask("agents.register", params)
         self.handle, self._token = name, token
         self.unread = int(result.get("unread", 0))
 

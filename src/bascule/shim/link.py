@@ -1,4 +1,6 @@
-"""The shim's connection to the daemon: one socket for all calls, which outlives restarts of the daemon.
+"""The shim's connection to the daemon: one socket for all calls, made again when the daemon restarts.
+
+While it is open the agent counts as online, so no heartbeat is sent.
 
 Never blocks. The loop asks when to come back (`next_time`) and calls `on_time`, `on_readable`, `on_writable`.
 """
@@ -27,8 +29,6 @@ CONTACT_SECONDS = 10.0
 ANSWER_SECONDS = 15.0
 # Nobody waits: look for the daemon now and then, so that the agent is online again when it is back.
 IDLE_SECONDS = 5.0
-# An agent that says nothing for 30 minutes counts as offline; a few beats may be lost.
-HEARTBEAT_SECONDS = 300.0
 _BUSY = ("overloaded", "unavailable")
 
 
@@ -73,7 +73,6 @@ class Link:
         self._retry_at = 0.0
         self._start_wanted = False
         self._pauses = Pauses()
-        self._beat_at: float | None = None
 
     # -- what the tools use -----------------------------------------------------------------------
 
@@ -117,8 +116,6 @@ class Link:
         times += [question.not_before for question in self._waiting if self.ready]
         if self.identity and self._socket is None:
             times.append(self._retry_at)
-        if self.ready and self._beat_at is not None:
-            times.append(self._beat_at)
         return min(times, default=None)
 
     def on_time(self) -> None:
@@ -127,9 +124,6 @@ class Link:
             self._connect()
         for question in [q for q in (*self._waiting, *self._asked.values()) if q.give_up <= now]:
             self._expire(question)
-        if self.ready and self._beat_at is not None and now >= self._beat_at and self.identity:
-            self._schedule_beat()
-            self.ask(Ask("agents.heartbeat", {"agentId": self.identity.handle}, repeat=True), _ignore)
         self._pump()
 
     def on_readable(self) -> None:
@@ -185,9 +179,7 @@ class Link:
                 self._starter.begin()
             except (OSError, UnsafePlace) as cause:
                 self._start_wanted = False
-                self.fault = DoorError(
-                    f"Bascule could not be started: {cause}", "start it with `bascule up -d`"
-                )
+                self.fault = DoorError(f"Bascule could not be started: {cause}", "start it with `bascule up -d`")
                 self._fail_waiting(self.fault)
 
     def _introduce(self, introduction: Generator[Ask, Any, None]) -> None:
@@ -219,15 +211,9 @@ class Link:
         self.ready = True
         self._pauses.reset()
         self._starter.finish()
-        self._schedule_beat()
         if becoming:
             becoming.done(None, fault)
         self._pump()
-
-    def _schedule_beat(self) -> None:
-        promised_ms = self.identity.heartbeat_ms if self.identity else None
-        seconds = min(HEARTBEAT_SECONDS, promised_ms / 2000) if promised_ms else HEARTBEAT_SECONDS
-        self._beat_at = self._clock() + seconds
 
     def _lost(self, fault: DoorError) -> None:
         self._drop_socket()
@@ -243,9 +229,7 @@ class Link:
         for question in asked.values():
             if question.may_repeat:
                 question.number = None
-                question.give_up = (
-                    now + CONTACT_SECONDS if question.until is None else max(question.until, now)
-                )
+                question.give_up = now + CONTACT_SECONDS if question.until is None else max(question.until, now)
                 again.append(question)
             elif question.done != self._step:
                 question.done(None, unknown)
@@ -274,9 +258,7 @@ class Link:
                 wanted = due.ask
                 # Everything behind it waits until it is clear who we are.
                 self._becoming = due
-                self._introduce(
-                    self.identity.become(wanted.name, wanted.kind, wanted.metadata, wanted.heartbeat_ms)
-                )
+                self._introduce(self.identity.become(wanted.name, wanted.kind, wanted.metadata, wanted.heartbeat_ms))
             else:
                 self._put(due)
 
@@ -337,10 +319,6 @@ class Link:
         waiting, self._waiting = self._waiting, []
         for question in waiting:
             question.done(None, fault)
-
-
-def _ignore(_value: Any, _fault: DoorError | None) -> None:
-    """A heartbeat's answer interests nobody."""
 
 
 def _refusal(error: dict[str, Any]) -> Refusal:

@@ -73,9 +73,7 @@ class Request:
                 {"supported": list(MODERN_VERSIONS), "requested": str(meta[_VERSION_KEY])},
             )
 
-    def answer(
-        self, result: dict[str, Any], *, ttl_ms: int | None = None, scope: str = "private"
-    ) -> dict[str, Any]:
+    def answer(self, result: dict[str, Any], *, ttl_ms: int | None = None, scope: str = "private") -> dict[str, Any]:
         if self.modern:
             result = {**result, "resultType": "complete", "_meta": {_SERVER_KEY: SERVER_INFO}}
             if ttl_ms is not None:

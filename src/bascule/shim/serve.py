@@ -97,9 +97,7 @@ class Shim:
 
     def _wait(self) -> tuple[list[Any], list[Any]]:
         times = [deadline for _, deadline in self._opening]
-        times += [
-            call.next_progress for call in self._calls.values() if call.request.progress_token is not None
-        ]
+        times += [call.next_progress for call in self._calls.values() if call.request.progress_token is not None]
         if (link_time := self._link.next_time()) is not None:
             times.append(link_time)
         if self._closing is not None:
@@ -167,9 +165,7 @@ class Shim:
             case "tools/call":
                 self._on_call(request)
             case _:
-                raise mcp.BadRequest(
-                    request.number, mcp.METHOD_NOT_FOUND, f"there is no method {request.method}"
-                )
+                raise mcp.BadRequest(request.number, mcp.METHOD_NOT_FOUND, f"there is no method {request.method}")
 
     def _open(self, client: dict[str, Any]) -> None:
         if self._link.identity is None:

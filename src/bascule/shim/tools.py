@@ -19,9 +19,7 @@ _YOU = {"type": "string", "description": "Your own handle"}
 _ANY: dict[str, Any] = {}
 
 
-def _object(
-    properties: dict[str, Any], required: tuple[str, ...] = (), *, closed: bool = True
-) -> dict[str, Any]:
+def _object(properties: dict[str, Any], required: tuple[str, ...] = (), *, closed: bool = True) -> dict[str, Any]:
     out: dict[str, Any] = {"type": "object", "properties": properties, "required": list(required)}
     if closed:
         out["additionalProperties"] = False

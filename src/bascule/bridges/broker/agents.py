@@ -248,12 +248,15 @@ class Agents:
             presence.connections += 1
             self.touch(agent_id)
 
-    def disconnected(self, agent_id: str) -> None:
+    def disconnected(self, agent_id: str, *, gone: bool = True) -> None:
+        """A link connection that ends is its process ending (`gone`); a closed HTTP stream is not."""
         presence = self._presence.get(agent_id)
-        if presence is not None:
+        if presence is not None and presence.connections:
             presence.connections -= 1
-            if not presence.connections:
+            if not presence.connections and gone:
                 self.mark_gone(agent_id)
+            elif not gone:
+                self.touch(agent_id)
 
     def mark_gone(self, agent_id: str) -> None:
         presence = self._presence.get(agent_id)

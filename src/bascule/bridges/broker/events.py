@@ -17,7 +17,8 @@ class EventHub:
         self._log = log
         self._ring: deque[Event] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
-        self._last = 0
+        # Counted on from the clock, so that ids go on rising over a restart and `after` keeps its meaning.
+        self._last = clock.wall_ms()
 
     def emit(
         self,

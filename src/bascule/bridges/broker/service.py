@@ -55,7 +55,7 @@ class Broker:
         self.state = State(store, clock, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
-        self.waits = Waits(self.state, self.events)
+        self.waits = Waits(self.state, self.events, self.agents)
         self.tickets = Tickets(
             self.state,
             self.agents,

@@ -1,7 +1,7 @@
 """The life of a ticket: send, broadcast, reply, acknowledge, cancel, time out, expire."""
 
+import asyncio
 import hashlib
-import uuid
 from collections.abc import Callable
 from functools import partial
 
@@ -39,6 +39,8 @@ from bascule.wire import codec
 
 _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})
+# A full disk is not emptied within milliseconds.
+RETRY_SECONDS = 1.0
 
 
 class Tickets:
@@ -117,14 +119,13 @@ class Tickets:
         # Sealed until durable: nobody may receive what a power cut could take back.
         state.inbox(target).sealed.add(ticket_id)
         tx.put(state.tickets, ticket_id, ticket)
-        self._schedule(ticket_id, state.clock.monotonic() + timeout_ms / 1000)
         tx.subject = ticket_id
         tx.details = {"to": target, "bytes": len(payload), "digest": digest}
-        tx.after.append(partial(self._sent, ticket))
+        tx.after.append(partial(self._sent, ticket, state.clock.monotonic() + timeout_ms / 1000))
         return self._sent_result(ticket, status)
 
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
-        broadcast_id = params.broadcast_id or str(uuid.uuid4())
+        broadcast_id = params.broadcast_id or new_ticket_id()
         targets = self._targets(call, params)
         tickets: list[BroadcastTicket] = []
         failed: list[BroadcastFailure] = []
@@ -210,8 +211,6 @@ class Tickets:
         tx.subject = ticket.ticket_id
         tx.details = {"bytes": len(payload), "digest": self._keyed(payload), "number": answered.replies}
         tx.after.append(partial(self._replied, answered, first=first))
-        if first:
-            self._end_of_life(answered)
         return ReplyResult(ticket_id=ticket.ticket_id, status=answered.status, first=first, late=answered.late)
 
     def ack(self, call: Call, params: InboxAckParams, tx: Transaction) -> InboxAckResult:
@@ -254,7 +253,6 @@ class Tickets:
         tx.put(state.tickets, ticket.ticket_id, withdrawn)
         tx.subject = ticket.ticket_id
         tx.after.append(partial(self._settled, withdrawn, "ticket.cancelled"))
-        self._end_of_life(withdrawn)
         return ticket_view(state, withdrawn, call.principal, payloads=True)
 
     # -- what happens by itself --
@@ -316,14 +314,24 @@ class Tickets:
         tx.put(self._state.tickets, ticket.ticket_id, over)
         tx.subject = ticket.ticket_id
         tx.after.append(partial(self._settled, over, "ticket.timeout"))
-        self._end_of_life(over)
-        self._journal.commit(tx, DAEMON, "tickets.timeout")
+        self._commit(tx, ticket.ticket_id, "tickets.timeout")
 
     def _expire(self, ticket: Ticket) -> None:
         tx = Transaction()
         tx.subject = ticket.ticket_id
         self.drop(tx, ticket)
-        self._journal.commit(tx, DAEMON, "tickets.expire")
+        self._commit(tx, ticket.ticket_id, "tickets.expire")
+
+    def _commit(self, tx: Transaction, ticket_id: str, method: str) -> None:
+        """What happens by itself has no caller to try again: if it cannot be stored, it happens later."""
+        durable = self._journal.settled(self._journal.commit(tx, DAEMON, method))
+
+        def look(future: "asyncio.Future[None]") -> None:
+            if future.exception() is not None:
+                self._schedule(ticket_id, self._state.clock.monotonic() + RETRY_SECONDS)
+
+        if durable is not None:
+            durable.add_done_callback(look)
 
     def _acked(self, ticket: Ticket, tx: Transaction) -> Ticket:
         now = self._state.clock.wall_ms()
@@ -337,13 +345,12 @@ class Tickets:
             settled_at=now if over else ticket.settled_at,
         )
         tx.put(self._state.tickets, ticket.ticket_id, delivered)
-        if is_settled(delivered):
-            self._end_of_life(delivered)
         return delivered
 
     # -- after the commit --
 
-    def _sent(self, ticket: Ticket) -> None:
+    def _sent(self, ticket: Ticket, reply_by: float) -> None:
+        self._schedule(ticket.ticket_id, reply_by)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
         self._on_sent(ticket.target)
@@ -364,6 +371,7 @@ class Tickets:
         self._on_acked(agent_id)
 
     def _settled(self, ticket: Ticket, event: str) -> None:
+        self._end_of_life(ticket)
         self._note(event, ticket)
         self._on_settled(ticket)
 

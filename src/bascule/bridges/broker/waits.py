@@ -8,6 +8,7 @@ have changed.
 import asyncio
 from functools import partial
 
+from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.records import Ticket
@@ -69,6 +70,7 @@ class _InboxStream:
         self._waits = waits
         self.inbox = inbox
         self.room = CREDIT_WINDOW
+        waits.agents.connected(inbox.agent_id)
         self.stream = Stream(limit=CREDIT_WINDOW, on_close=self._closed)
 
     def hand_over(self, ticket_ids: list[str]) -> None:
@@ -79,6 +81,7 @@ class _InboxStream:
         """The reader is gone: what it did not acknowledge is for the next one, now and not after the lease."""
         self.inbox.receivers.pop(self, None)
         self._waits.streams.discard(self.stream)
+        self._waits.agents.disconnected(self.inbox.agent_id, gone=False)
         held = [ticket_id for ticket_id, lease in self.inbox.leases.items() if lease.receiver is self]
         for ticket_id in reversed(held):
             self.inbox.put_back(ticket_id)
@@ -86,7 +89,9 @@ class _InboxStream:
 
 
 class Waits:
-    def __init__(self, state: State, events: EventHub) -> None:
+    def __init__(self, state: State, events: EventHub, agents: Agents) -> None:
+        # An open inbox stream is a sign of life as long as it is open.
+        self.agents = agents
         self._state = state
         self._events = events
         self._on_ticket: dict[str, dict[asyncio.Future[ReplyView | None] | Stream, None]] = {}
@@ -130,7 +135,11 @@ class Waits:
             taken = inbox.take(params.max, self._expires(), None)
             if taken:
                 self._leased(inbox, taken)
-                return self.taken(inbox, taken)
+                # A future, though it is done: what is handed over is durable already, and must be given back
+                # at once should the client be gone before the answer is written.
+                done: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()
+                done.set_result(self.taken(inbox, taken))
+                return done
         if not params.wait_ms or self._stopping:
             return None
         future: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()

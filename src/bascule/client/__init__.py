@@ -1,0 +1,60 @@
+"""The Python client: talk to the daemon, or be an agent, from your own program.
+
+    from bascule.client import Client, SyncClient, serve
+
+`Client` is for asyncio, `SyncClient` for scripts, `serve` turns a function into an agent. All of them speak
+link over the daemon's unix socket. `verbs` holds what they do as programs without a socket; `connection` and
+`blocking` are the two shells that carry them out.
+
+May import `protocols`, `transports`, `wire`, `errors`, `call`, `ids`, `places`, `clock`; never the daemon's insides.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bascule.client.client import Client
+    from bascule.client.faults import ConnectionLost, NotRunning, OutcomeUnknown, ReplyTimeout, TicketCancelled
+    from bascule.client.messages import Message, SyncMessage
+    from bascule.client.serving import ServedAgent, serve
+    from bascule.client.sync import SyncClient
+    from bascule.client.verbs import Reply
+
+__all__ = [
+    "Client",
+    "ConnectionLost",
+    "Message",
+    "NotRunning",
+    "OutcomeUnknown",
+    "Reply",
+    "ReplyTimeout",
+    "ServedAgent",
+    "SyncClient",
+    "SyncMessage",
+    "TicketCancelled",
+    "serve",
+]
+
+_HOMES = {
+    "Client": "client",
+    "ConnectionLost": "faults",
+    "Message": "messages",
+    "NotRunning": "faults",
+    "OutcomeUnknown": "faults",
+    "Reply": "verbs",
+    "ReplyTimeout": "faults",
+    "ServedAgent": "serving",
+    "SyncClient": "sync",
+    "SyncMessage": "messages",
+    "TicketCancelled": "faults",
+    "serve": "serving",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the command line needs `SyncClient` and must not pay for asyncio."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module  # noqa: PLC0415 - only who asks for a name pays for it
+
+    return getattr(import_module(f"{__name__}.{home}"), name)

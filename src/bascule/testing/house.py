@@ -1,0 +1,430 @@
+"""The daemon without its doors: every gate, the broker and the ledger, in memory, under a clock of yours.
+
+    with House() as house:
+        house.register("Jerry")
+        house.call("local", "messages.send", {"agentId": "Jerry", "payload": "hello"})
+        house.call("agent:Jerry", "inbox.take", {"agentId": "Jerry"})["messages"][0]["payload"]
+        house.advance(60)
+
+Params and answers are plain JSON values with the names of the wire; refusals are raised as the errors of
+`bascule.errors`. A call that has nothing to answer yet raises `StillWaiting`; `begin` holds such a call
+open. The house has an event loop of its own, so it is for tests that are not themselves coroutines.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Self, TypeVar
+
+from bascule import __version__
+from bascule.audit.journal import Journal, Table
+from bascule.audit.ledger import SEGMENT_RECORDS, Anchor
+from bascule.audit.ports import JournalStore
+from bascule.bridges.broker.limits import Limits
+from bascule.bridges.broker.service import Broker
+from bascule.bridges.house.records import HouseFact
+from bascule.bridges.house.service import House as HouseBridge
+from bascule.call import Call, Principal, agent_principal
+from bascule.clock import rfc3339
+from bascule.dispatch import Dispatch
+from bascule.identity.tokens import TokenBook
+from bascule.policy.engine import Policy, preset
+from bascule.protocols import broker_methods
+from bascule.protocols import house as house_protocol
+from bascule.protocols.house import StatusResult
+from bascule.protocols.link import PROTOCOL_VERSION
+from bascule.protocols.methods import Shape
+from bascule.stores.memory import MemoryStore
+from bascule.stores.sqlite import SqliteStore
+from bascule.stream import Stream
+from bascule.testing.clock import FakeClock
+from bascule.wire import codec
+
+T = TypeVar("T")
+
+# Real seconds for a real disk or scrypt; a test that needs more hangs.
+PATIENCE_SECONDS = 10.0
+# Turns of the loop after which every callback that a call scheduled has run, and theirs.
+_TURNS = 4
+
+_plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
+
+
+class StillWaiting(AssertionError):
+    """The call has no answer yet. Use `House.begin` to hold it open while other things happen."""
+
+
+class FakeTokenFiles:
+    """`tokens/<handle>.token` as a dict."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, str] = {}
+
+    def write(self, agent_id: str, token: str) -> None:
+        self.tokens[agent_id] = token
+
+    def remove(self, agent_id: str) -> None:
+        self.tokens.pop(agent_id, None)
+
+
+class FakeConnection:
+    """A link connection that acts as an agent, or that a person unlocks."""
+
+    peer = "pid 1 uid 1000"
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._unlocked_until = 0.0
+        self.dropped = False
+
+    def unlock(self, seconds: float) -> None:
+        self._unlocked_until = self._clock.monotonic() + seconds
+
+    def unlocked_for(self) -> float | None:
+        left = self._unlocked_until - self._clock.monotonic()
+        return left if left > 0 else None
+
+
+class FakeConnections:
+    def __init__(self) -> None:
+        self.by_agent: dict[str, list[FakeConnection]] = {}
+
+    def others(self, agent_id: str, connection: object | None) -> int:
+        return sum(1 for each in self.by_agent.get(agent_id, ()) if each is not connection)
+
+    def drop(self, agent_id: str) -> None:
+        for connection in self.by_agent.pop(agent_id, ()):
+            connection.dropped = True
+
+
+class MemoryAnchors:
+    """The anchors file as a list."""
+
+    def __init__(self) -> None:
+        self.anchors: list[Anchor] = []
+
+    def read(self) -> tuple[list[Anchor], list[str]]:
+        return list(self.anchors), []
+
+
+class NoQuota:
+    """Everybody may call as often as a test likes."""
+
+    def take(self, principal: Principal) -> None:
+        """Never refuses."""
+
+
+class OpenStream:
+    """The reader's end of a stream."""
+
+    def __init__(self, house: "House", stream: Stream) -> None:
+        self._house = house
+        self.stream = stream
+
+    @property
+    def ended(self) -> bool:
+        return self.stream.ended
+
+    def items(self) -> list[Any]:
+        """What came since the last look."""
+        items, _ = self.stream.drain()
+        return [_wire(item) for item in items]
+
+    def close(self) -> None:
+        """The reader goes away."""
+        self._house.run(self.stream.close)
+
+
+class Pending:
+    """A call that was begun. Its answer may be there, may come, or its client may go away first."""
+
+    def __init__(self, house: "House", call: Call, answer: Any) -> None:
+        self._house = house
+        self._call = call
+        self._answer = answer
+
+    @property
+    def future(self) -> "asyncio.Future[Any] | None":
+        """What an edge would hold, for tests that need to cancel without letting the loop turn."""
+        return self._answer if isinstance(self._answer, asyncio.Future) else None
+
+    @property
+    def done(self) -> bool:
+        future = self.future
+        return future is None or future.done()
+
+    def result(self) -> Any:
+        """The answer as the client reads it; raises the refusal, or `StillWaiting`."""
+        return self._house.shown(self._raw())
+
+    def cancel(self) -> None:
+        """The client goes away before there is an answer: a killed long poll."""
+        if self.future is not None:
+            self._house.run(self.future.cancel)
+
+    def abandon(self) -> None:
+        """The client is gone when the answer is there and could be written: what edges then call."""
+        answer = self._raw()
+        self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
+
+    def _raw(self) -> Any:
+        if not self.done:
+            raise StillWaiting(f"{self._call.method} has no answer yet")
+        return self.future.result() if self.future is not None else self._answer
+
+
+class House:
+    """One life of the daemon at a time; `restart` begins the next one on the same store."""
+
+    def __init__(
+        self,
+        *,
+        clock: FakeClock | None = None,
+        store: JournalStore | None = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+        ledger_days: int = 90,
+        segment_records: int = SEGMENT_RECORDS,
+    ) -> None:
+        self.clock = clock or FakeClock()
+        self.store: JournalStore = store or MemoryStore()
+        self.limits = limits or Limits()
+        self.policy = policy or preset("standard")
+        self.anchors = MemoryAnchors()
+        self.files = FakeTokenFiles()
+        # Every log line: its event and its fields.
+        self.log: list[tuple[str, dict[str, Any]]] = []
+        self._ledger_days = ledger_days
+        self._segment_records = segment_records
+        self._loop = asyncio.new_event_loop()
+        self.run(self._begin_life)
+
+    # -- calling --
+
+    def call(
+        self,
+        principal: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        connection: object | None = None,
+    ) -> Any:
+        """Carry out a call and answer as its client would read it."""
+        pending = self.begin(principal, method, params, connection=connection)
+        if not pending.done and self.dispatch.methods[method].row.shape is not Shape.WAIT:
+            self._within(self._patiently(pending.future))
+        return pending.result()
+
+    def begin(
+        self,
+        principal: str,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        connection: object | None = None,
+    ) -> Pending:
+        """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
+        call = Call(Principal(principal), method, codec.encode(params or {}), door="testing", connection=connection)
+        return Pending(self, call, self.run(lambda: self.dispatch.call(call)))
+
+    def register(self, agent_id: str, **params: Any) -> str:
+        """Register a free handle as `local` would, and return its agentToken."""
+        token = self.call("local", "agents.register", {"agentId": agent_id, **params})["agentToken"]
+        assert isinstance(token, str)
+        return token
+
+    def connect(self, agent_id: str) -> FakeConnection:
+        """A link connection says hello with the agent's token."""
+        connection = FakeConnection(self.clock)
+        self.connections.by_agent.setdefault(agent_id, []).append(connection)
+        self.run(lambda: self.broker.agents.connected(agent_id))
+        return connection
+
+    def disconnect(self, agent_id: str, connection: FakeConnection) -> None:
+        """It is lost."""
+        members = self.connections.by_agent.get(agent_id, [])
+        if connection in members:
+            members.remove(connection)
+        self.run(lambda: self.broker.agents.disconnected(agent_id))
+
+    # -- time --
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; what becomes due on the way happens at its own moment."""
+        self._within(self._advance(self.clock.monotonic() + seconds))
+
+    def stall(self, seconds: float) -> None:
+        """Let time pass while the loop is busy: whatever became due happens at once, at the end."""
+
+        async def late() -> None:
+            self.clock.advance(seconds)
+            await self._tick_all()
+
+        self._within(late())
+
+    def restart(self, *, down_seconds: float = 0.0, clean: bool = True) -> None:
+        """Stop, stay down, start again. Not clean is what kill -9 leaves: nothing is said or stored on the way."""
+        if clean:
+            self.run(self.broker.end)
+            self.run(self.broker.store_presence)
+        self.clock.advance(down_seconds)
+        self.run(self._begin_life)
+
+    # -- what a test looks at --
+
+    def events(self) -> list[dict[str, Any]]:
+        """The lifecycle events of this life, oldest first."""
+        stream = self.call("local", "events.stream", {"after": 0})
+        assert isinstance(stream, OpenStream)
+        items = stream.items()
+        stream.close()
+        return items
+
+    def ledger(self) -> list[dict[str, Any]]:
+        """The newest ledger records (up to a page), oldest first."""
+        page: list[dict[str, Any]] = self.call("local", "ledger.tail", {"limit": house_protocol.MAX_LEDGER_PAGE})
+        return page
+
+    def shown(self, answer: Any) -> Any:
+        return OpenStream(self, answer) if isinstance(answer, Stream) else _wire(answer)
+
+    def run(self, act: Callable[[], T]) -> T:
+        """Do something on the house's loop and let what it scheduled happen."""
+
+        async def inside() -> T:
+            result = act()
+            await self._settle()
+            return result
+
+        return self._within(inside())
+
+    def at_once(self, *acts: Callable[[], Any]) -> list[Any]:
+        """Do several things before the loop turns, as one busy moment of a daemon does."""
+        return self.run(lambda: [act() for act in acts])
+
+    def close(self) -> None:
+        """End the loop and the store."""
+        if not self._loop.is_closed():
+            self.run(self.broker.end)
+            self.store.close()
+            self._within(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- inside --
+
+    def _begin_life(self) -> None:
+        clock, store = self.clock, self.store
+        self._started = clock.monotonic()
+        self._started_at = clock.wall_ms()
+        self.tokens = TokenBook()
+        self.connections = FakeConnections()
+        facts: Table[HouseFact] = Table("house", HouseFact)
+        for key, fact in store.load("house", HouseFact):
+            facts.rows[key] = fact
+        self.journal = Journal(
+            store, clock, on_anchor=self.anchors.anchors.append, segment_records=self._segment_records
+        )
+        self.broker = Broker(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            limits=self.limits,
+            tokens=self.tokens,
+            files=self.files,
+            connections=self.connections,
+            log=self._log,
+            key=b"testing",
+        )
+        self.journal.start()
+        self.bridge = HouseBridge(
+            store=store,
+            journal=self.journal,
+            facts=facts,
+            clock=clock,
+            anchors=self.anchors,
+            collectors=[self.broker],
+            status=self._status,
+            ledger_days=self._ledger_days,
+        )
+        self.dispatch = Dispatch(
+            policy=self.policy,
+            journal=self.journal,
+            quota=NoQuota(),
+            parties=self.broker.parties,
+            seen=self.broker.agents.seen,
+            log=self._log,
+            observe=lambda _method, _outcome, _seconds: None,
+        )
+        self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
+        self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
+
+    def _within(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self._loop.run_until_complete(coroutine)
+
+    async def _advance(self, until: float) -> None:
+        deadlines = self.broker.state.deadlines
+        while (due := deadlines.next()) is not None and due <= until:
+            self.clock.move_to(max(due, self.clock.monotonic()))
+            await self._tick_all()
+        self.clock.move_to(until)
+
+    async def _tick_all(self) -> None:
+        now = self.clock.monotonic()
+        deadlines = self.broker.state.deadlines
+        while (due := deadlines.next()) is not None and due <= now:
+            self.broker.tick(now)
+            await self._settle()
+
+    async def _settle(self) -> None:
+        if isinstance(self.store, SqliteStore):
+            # A thread writes, and time that stands still for the house passes for a disk.
+            durable = self.journal.settled(self.journal.newest())
+            if durable is not None:
+                await self._patiently(durable)
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)
+
+    @staticmethod
+    async def _patiently(future: "asyncio.Future[Any] | None") -> None:
+        if future is not None:
+            await asyncio.wait([future], timeout=PATIENCE_SECONDS)
+
+    def _log(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
+        self.log.append((event, {"level": level, **fields}))
+
+    def _status(self, principal: Principal) -> StatusResult:
+        state = self.broker.state
+        return StatusResult(
+            version=__version__,
+            protocol=PROTOCOL_VERSION,
+            pid=0,
+            started_at=rfc3339(self._started_at),
+            uptime_s=self.clock.monotonic() - self._started,
+            state_dir="",
+            doors={},
+            durability=self.store.durability,
+            policy=self.policy.name,
+            auth="on",
+            person=self.bridge.person.is_set,
+            agents_online=self.broker.agents.online_count(),
+            agents=len(state.agents.rows),
+            tickets_open=state.open_count,
+            tickets=len(state.tickets.rows),
+            ledger_records=self.journal.chain.seq,
+            ledger_head=self.journal.chain.head.hex(),
+            principal=principal,
+        )
+
+
+def agent(agent_id: str) -> Principal:
+    """`agent("Jerry")` is the principal that Jerry's token proves."""
+    return agent_principal(agent_id)
+
+
+def _wire(value: Any) -> Any:
+    return _plain.decode(codec.encode(value))

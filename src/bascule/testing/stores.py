@@ -1,0 +1,53 @@
+"""A store that finishes a write when the test says so, or fails it."""
+
+from collections import deque
+from collections.abc import Callable
+
+from bascule.audit.ports import Batch
+from bascule.stores.memory import MemoryStore
+
+
+class HeldStore(MemoryStore):
+    """Like a disk that takes its time: batches wait here until `finish` or `fail`.
+
+    Set `hold` to False to let writes through at once, and back to hold them again.
+    """
+
+    durability = "held"
+
+    def __init__(self, *, hold: bool = True) -> None:
+        super().__init__()
+        self.hold = hold
+        self.waiting: deque[Batch] = deque()
+        # Every batch that was handed in, in order, the failed ones too.
+        self.batches: list[Batch] = []
+        self._done: Callable[[BaseException | None], None] | None = None
+
+    def start(self, done: Callable[[BaseException | None], None]) -> None:
+        self._done = done
+
+    def write(self, batch: Batch) -> bool:
+        self.batches.append(batch)
+        if not self.hold:
+            return super().write(batch)
+        self.waiting.append(batch)
+        return False
+
+    def finish(self) -> None:
+        """The batch in flight is on disk now."""
+        super().write(self.waiting.popleft())
+        self._tell(None)
+
+    def finish_all(self) -> None:
+        """And whatever follows from it."""
+        while self.waiting:
+            self.finish()
+
+    def fail(self, error: BaseException | None = None) -> None:
+        """The batch in flight could not be written; nothing of it was."""
+        self.waiting.popleft()
+        self._tell(error or OSError(28, "No space left on device"))
+
+    def _tell(self, error: BaseException | None) -> None:
+        assert self._done is not None, "the journal has not been started"
+        self._done(error)

@@ -1,0 +1,458 @@
+"""A real daemon in a process of its own, and every way in: TCP, `http.sock`, the link, the commands, MCP.
+
+Nothing here knows Bascule's own clients: what a stranger reads in the specification must be enough.
+"""
+
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+# Real time for real processes on a busy machine; what takes longer hangs.
+PATIENCE_SECONDS = 15.0
+# The machine that runs the tests may itself run agents.
+OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
+SCRIPTS = Path(sys.executable).parent
+
+_LAUNCH = """
+import os, sys
+from bascule.daemon import config, lifecycle
+state, note = sys.argv[1], int(sys.argv[2])
+settings = config.load(os.environ["BASCULE_CONFIG_DIR"], dict(os.environ))
+lifecycle.run(settings, state, on_ready=lambda _: os.write(note, b"ready"))
+"""
+
+
+def clean_environment(**more: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return {**kept, **more}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(look: Callable[[], Any], what: str) -> Any:
+    """The first true value of `look`: for what the outside can only see by asking."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not (found := look()):
+        assert time.monotonic() < deadline, f"never came: {what}"
+    return found
+
+
+class Answer(NamedTuple):
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        assert set(self.json) == {"error"}, self.body
+        return self.json["error"]
+
+
+class Unix(http.client.HTTPConnection):
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=PATIENCE_SECONDS)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+class Held:
+    """A request that was sent and is not answered yet."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+
+    def answer(self) -> Answer:
+        with self._connection.getresponse() as response:
+            headers = {name.lower(): value for name, value in response.getheaders()}
+            body = response.read()
+        self._connection.close()
+        return Answer(response.status, headers, body)
+
+    def hang_up(self) -> None:
+        self._connection.close()
+
+
+class Events:
+    """Server-sent events of one open answer."""
+
+    def __init__(self, connection: http.client.HTTPConnection) -> None:
+        self._connection = connection
+        self._response = connection.getresponse()
+        assert self._response.status == 200, self._response.read()
+        assert self._response.headers["content-type"] == "text/event-stream"
+
+    def __enter__(self) -> "Events":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._response.close()
+        self._connection.close()
+
+    def __iter__(self) -> Iterator[tuple[str, Any]]:
+        """(name, data) of each event until the daemon ends the stream."""
+        name, data = "message", []
+        for raw in self._response:
+            line = raw.decode().rstrip("\n")
+            if line.startswith("event: "):
+                name = line[7:]
+            elif line.startswith("data: "):
+                data.append(line[6:])
+            elif not line and data:
+                yield name, json.loads("\n".join(data))
+                name, data = "message", []
+
+    def next(self) -> tuple[str, Any]:
+        return next(iter(self))
+
+
+class LinkRefused(Exception):
+    """A JSON-RPC error; `error` is the whole object."""
+
+    def __init__(self, error: dict[str, Any]) -> None:
+        super().__init__(error["message"])
+        self.error = error
+
+
+class Link:
+    """JSON-RPC in Content-Length frames on `link.sock`."""
+
+    def __init__(self, path: str, token: str | None) -> None:
+        self._sock = socket.socket(socket.AF_UNIX)
+        self._sock.settimeout(PATIENCE_SECONDS)
+        self._sock.connect(path)
+        self._file = self._sock.makefile("rb")
+        self._last = 0
+        self.answers: dict[int, dict[str, Any]] = {}
+        self.notices: list[dict[str, Any]] = []
+        hello = {"protocol": 1, "version": "0.1.0"}
+        self.hello = self.call("hello", {**hello, "token": token} if token else hello)
+
+    def __enter__(self) -> "Link":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._sock.close()
+
+    def begin(self, method: str, params: dict[str, Any]) -> int:
+        self._last += 1
+        self._write({"jsonrpc": "2.0", "id": self._last, "method": method, "params": params})
+        return self._last
+
+    def notify(self, method: str, params: dict[str, Any]) -> None:
+        self._write({"jsonrpc": "2.0", "method": method, "params": params})
+
+    def call(self, method: str, params: dict[str, Any]) -> Any:
+        return self.answer(self.begin(method, params))
+
+    def answer(self, number: int) -> Any:
+        while number not in self.answers:
+            self._read()
+        message = self.answers.pop(number)
+        if "error" in message:
+            raise LinkRefused(message["error"])
+        return message["result"]
+
+    def notice(self) -> dict[str, Any]:
+        while not self.notices:
+            self._read()
+        return self.notices.pop(0)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        body = json.dumps(message).encode()
+        self._sock.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
+
+    def _read(self) -> None:
+        length = int(self._file.readline().partition(b":")[2])
+        assert self._file.readline() == b"\r\n"
+        message = json.loads(self._file.read(length))
+        if "method" in message:
+            self.notices.append(message)
+        else:
+            self.answers[message["id"]] = message
+
+
+class Tool(NamedTuple):
+    """What a tool call came back with."""
+
+    failed: bool
+    text: str
+    structured: dict[str, Any]
+
+
+class Mcp:
+    """An MCP client with its own `bascule mcp`."""
+
+    def __init__(self, state: str, *options: str, client: str, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "bascule.cli.start", "mcp", "--state-dir", state, "--no-start", *options],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+        )
+        self._last = 0
+        self._answers: dict[int, dict[str, Any]] = {}
+        opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
+        self.initialized = self.answer(self.request("initialize", opening))
+        self.tools = {tool["name"]: tool for tool in self.answer(self.request("tools/list", {}))["tools"]}
+
+    def __enter__(self) -> "Mcp":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.close()
+        self._process.wait(PATIENCE_SECONDS)
+        self._process.stdout.close()
+
+    def request(self, method: str, params: dict[str, Any]) -> int:
+        assert self._process.stdin is not None
+        self._last += 1
+        message = {"jsonrpc": "2.0", "id": self._last, "method": method, "params": params}
+        self._process.stdin.write(json.dumps(message).encode() + b"\n")
+        self._process.stdin.flush()
+        return self._last
+
+    def answer(self, number: int) -> dict[str, Any]:
+        assert self._process.stdout is not None
+        while number not in self._answers:
+            message = json.loads(self._process.stdout.readline())
+            if "id" in message:
+                self._answers[message["id"]] = message
+        return self._answers.pop(number)["result"]
+
+    def begin(self, tool: str, **arguments: Any) -> int:
+        return self.request("tools/call", {"name": tool, "arguments": arguments})
+
+    def result(self, number: int) -> Tool:
+        answer = self.answer(number)
+        return Tool(answer["isError"], answer["content"][0]["text"], answer.get("structuredContent", {}))
+
+    def call(self, tool: str, **arguments: Any) -> Tool:
+        return self.result(self.begin(tool, **arguments))
+
+
+class Agent(NamedTuple):
+    handle: str
+    token: str
+
+
+class House:
+    """One daemon, with settings given as environment variables."""
+
+    def __init__(self, settings: dict[str, Any] | None = None, *, config_files: dict[str, str] | None = None) -> None:
+        # Short: a socket's path has 103 bytes.
+        self._root = tempfile.mkdtemp(prefix="bascule-")
+        self.state = os.path.join(self._root, "s")
+        self.config_dir = os.path.join(self._root, "c")
+        os.mkdir(self.config_dir, 0o700)
+        for name, text in (config_files or {}).items():
+            Path(self.config_dir, name).write_text(text, "utf-8")
+        self.port = free_port()
+        self.settings = {"port": self.port, "durability": "relaxed", "log": "off", **(settings or {})}
+        self._names = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def __enter__(self) -> "House":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.stop()
+        shutil.rmtree(self._root)
+
+    # -- life --
+
+    def start(self) -> None:
+        environment = {f"BASCULE_{name.upper()}": str(value) for name, value in self.settings.items()}
+        read, write = os.pipe()
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _LAUNCH, self.state, str(write)],
+            env=clean_environment(BASCULE_CONFIG_DIR=self.config_dir, **environment),
+            pass_fds=(write,),
+        )
+        os.close(write)
+        with os.fdopen(read, "rb") as ready:
+            assert ready.read(5) == b"ready", f"the daemon ended with {self._process.wait()}"
+
+    def signal(self, number: int = signal.SIGTERM) -> None:
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    def ended(self) -> int:
+        assert self._process is not None
+        return self._process.wait(PATIENCE_SECONDS)
+
+    def stop(self) -> None:
+        self.signal()
+        assert self.ended() == 0
+
+    def kill(self) -> None:
+        self.signal(signal.SIGKILL)
+        self.ended()
+
+    # -- HTTP --
+
+    @property
+    def local_token(self) -> str:
+        return Path(self.state, "local.token").read_text("utf-8")
+
+    def begin(
+        self,
+        verb: str,
+        path: str,
+        body: Any = None,
+        *,
+        token: str | None = "local",
+        door: str = "tcp",
+        headers: dict[str, str] | None = None,
+    ) -> http.client.HTTPConnection:
+        if door == "tcp":
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+            token = self.local_token if token == "local" else token
+        else:
+            connection = Unix(os.path.join(self.state, "http.sock"))
+            token = None if token == "local" else token
+        sent = dict(headers or {})
+        if token is not None:
+            sent["Authorization"] = f"Bearer {token}"
+        data = None
+        if body is not None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            sent.setdefault("Content-Type", "application/json")
+        connection.request(verb, path, data, sent)
+        return connection
+
+    def http(self, verb: str, path: str, body: Any = None, **how: Any) -> Answer:
+        return Held(self.begin(verb, path, body, **how)).answer()
+
+    def get(self, path: str, **how: Any) -> Answer:
+        return self.http("GET", path, **how)
+
+    def post(self, path: str, body: Any = None, **how: Any) -> Answer:
+        return self.http("POST", path, body, **how)
+
+    def hold(self, path: str, **how: Any) -> Held:
+        """A GET that waits at the daemon: returns when the daemon has it."""
+        before = self.waits()
+        held = Held(self.begin("GET", path, **how))
+        until(lambda: self.waits() > before, f"a wait on {path}")
+        return held
+
+    def events(self, path: str, **how: Any) -> Events:
+        return Events(self.begin("GET", path, **how))
+
+    def waits(self) -> int:
+        text = self.get("/metrics", door="unix").body.decode()
+        return int(next(line for line in text.splitlines() if line.startswith("bascule_waits ")).split()[1])
+
+    # -- agents and messages --
+
+    def new_name(self, base: str = "Jerry") -> str:
+        self._names += 1
+        return f"{base}-{self._names}"
+
+    def register(self, handle: str | None = None, **more: Any) -> Agent:
+        handle = handle or self.new_name()
+        answer = self.post("/agents/register", {"agentId": handle, **more})
+        assert answer.status == 200, answer.body
+        return Agent(handle, answer.json["agentToken"])
+
+    def send(self, to: str, payload: Any = "hello", *, token: str | None = "local", **more: Any) -> str:
+        answer = self.post(f"/agents/{to}/send", {"payload": payload, **more}, token=token)
+        assert answer.status == 200, answer.body
+        return str(answer.json["ticketId"])
+
+    def take(self, agent: Agent, query: str = "waitMs=0") -> Answer:
+        return self.get(f"/agents/{agent.handle}/inbox?{query}", token=agent.token)
+
+    def ack(self, agent: Agent, *tickets: str) -> Answer:
+        return self.post(f"/agents/{agent.handle}/inbox/ack", {"ticketIds": list(tickets)}, token=agent.token)
+
+    def reply(self, agent: Agent, ticket: str, payload: Any = "done", **more: Any) -> Answer:
+        return self.post("/replies", {"ticketId": ticket, "payload": payload, **more}, token=agent.token)
+
+    def ticket(self, ticket: str, **how: Any) -> dict[str, Any]:
+        answer = self.get(f"/tickets/{ticket}", **how)
+        assert answer.status == 200, answer.body
+        return dict(answer.json)
+
+    def agent_view(self, handle: str) -> dict[str, Any]:
+        return next(view for view in self.get("/agents").json if view["agentId"] == handle)
+
+    # -- other doors --
+
+    def link(self, token: str | None = None) -> Link:
+        return Link(os.path.join(self.state, "link.sock"), token)
+
+    def environment(self, **more: str) -> dict[str, str]:
+        """Of a shell in which an agent works: it knows where the daemon is, and the commands are in PATH."""
+        path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
+        return clean_environment(BASCULE_STATE_DIR=self.state, PATH=path, **more)
+
+    def run(
+        self, *command: str, stdin: str | None = None, **environment: str
+    ) -> "subprocess.CompletedProcess[str]":
+        return subprocess.run(
+            command,
+            input=stdin,
+            stdin=subprocess.DEVNULL if stdin is None else None,
+            capture_output=True,
+            text=True,
+            env=self.environment(**environment),
+            timeout=60,
+            check=False,
+        )
+
+    def started(self, *command: str, **environment: str) -> "subprocess.Popen[str]":
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=self.environment(**environment),
+        )
+
+    def mcp(self, *options: str, client: str = "claude-code", **environment: str) -> Mcp:
+        return Mcp(self.state, *options, client=client, environment=self.environment(**environment))
+
+    # -- the log --
+
+    def log(self) -> list[dict[str, Any]]:
+        text = Path(self.state, "log", "daemon.log").read_text("utf-8")
+        return [json.loads(line) for line in text.splitlines()]
+
+    def logged(self, event: str, **fields: Any) -> dict[str, Any]:
+        """The first line of `event` with these fields; the log is written a tenth of a second later."""
+
+        def look() -> dict[str, Any] | None:
+            lines = (line for line in self.log() if line["event"] == event)
+            return next((line for line in lines if fields.items() <= line.items()), None)
+
+        found: dict[str, Any] = until(look, f"{event} {fields} in the log")
+        return found

@@ -1,0 +1,152 @@
+"""A scripted daemon behind `link.sock`: real sockets, one function per method."""
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any, Self
+
+from bascule import places
+from bascule.doors.link import Frames, frame
+
+# Far above what a local exchange takes; a test that reaches it has failed.
+PATIENCE = 10.0
+
+
+class Refused(Exception):
+    def __init__(self, code: str, message: str = "no", **more: Any) -> None:
+        super().__init__(message)
+        self.data = {"code": code, "message": message, **more}
+
+
+# A method returns its result, raises Refused, or returns HOLD and says nothing for now.
+HOLD = object()
+# Or it closes the connection.
+HANG_UP = object()
+Method = Callable[["Peer", dict[str, Any]], Any]
+
+
+class Peer:
+    def __init__(self, sock: socket.socket) -> None:
+        self.sock = sock
+        self.principal: str | None = None
+        self.number: Any = None
+
+    def answer(self, number: Any, result: Any) -> None:
+        self.sock.sendall(frame({"jsonrpc": "2.0", "id": number, "result": result}))
+
+
+class FakeLink:
+    """Registers everybody, knows tokens `token-<handle>`, and otherwise does what the test says."""
+
+    def __init__(self, state: str, **methods: Method) -> None:
+        self.state = state
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.cancelled: list[Any] = []
+        self.peers: list[Peer] = []
+        self.happened = threading.Condition()
+        self.methods: dict[str, Method] = {
+            "hello": self._hello,
+            "agents_register": self._register,
+            "agents_heartbeat": lambda _peer, _params: {"agentId": "x", "status": "online", "expiresAt": ""},
+            **methods,
+        }
+
+    def __enter__(self) -> Self:
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(places.link_socket(self.state))
+        self._listener.listen()
+        self._listener.settimeout(0.02)
+        self._stop = threading.Event()
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._threads[0].join(PATIENCE)
+        self._listener.close()
+        os.unlink(places.link_socket(self.state))
+        for peer in self.peers:
+            peer.sock.close()
+        for thread in self._threads[1:]:
+            thread.join(PATIENCE)
+
+    def wait_for(self, method: str, count: int = 1) -> dict[str, Any]:
+        """The params of the `count`-th call of a method."""
+
+        def seen() -> list[dict[str, Any]]:
+            return [params for name, params in self.calls if name == method]
+
+        with self.happened:
+            assert self.happened.wait_for(lambda: len(seen()) >= count, PATIENCE), (method, self.calls)
+            return seen()[count - 1]
+
+    def methods_called(self) -> list[str]:
+        return [name for name, _ in self.calls]
+
+    def _accept(self) -> None:
+        while not self._stop.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            peer = Peer(sock)
+            self.peers.append(peer)
+            thread = threading.Thread(target=self._serve, args=(peer,))
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, peer: Peer) -> None:
+        frames = Frames()
+        peer.sock.settimeout(0.02)
+        while not self._stop.is_set():
+            try:
+                data = peer.sock.recv(1_000_000)
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            if not data:
+                return
+            for message in frames.feed(data):
+                if not self._handle(peer, message):
+                    peer.sock.close()
+                    return
+
+    def _handle(self, peer: Peer, message: dict[str, Any]) -> bool:
+        method, params = message["method"], message["params"]
+        with self.happened:
+            if "id" not in message:
+                self.cancelled.append(params["id"])
+            else:
+                self.calls.append((method, params))
+            self.happened.notify_all()
+        if "id" not in message:
+            return True
+        peer.number = message["id"]
+        try:
+            result = self.methods[method.replace(".", "_")](peer, params)
+        except Refused as refused:
+            error = {"code": -32000, "message": str(refused), "data": refused.data}
+            peer.sock.sendall(frame({"jsonrpc": "2.0", "id": message["id"], "error": error}))
+            # The real one hangs up on a stranger whose first hello is refused.
+            return method != "hello" or peer.principal is not None
+        if result is HANG_UP:
+            return False
+        if result is not HOLD:
+            peer.answer(message["id"], result)
+        return True
+
+    def _hello(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
+        token = params.get("token")
+        if token is not None and not token.startswith("token-"):
+            raise Refused("unauthenticated")
+        peer.principal = f"agent:{token[6:]}" if token else "local"
+        return {"protocol": 1, "version": "0.1.0", "principal": peer.principal}
+
+    def _register(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
+        out = {"agentId": params["agentId"], "status": "registered", "expiresAt": ""}
+        if peer.principal != f"agent:{params['agentId']}":
+            out["agentToken"] = f"token-{params['agentId']}"
+        return out
