@@ -48,6 +48,9 @@ class _RandomPool:
         self._hex = ""
         self._at = 0
 
+    def empty(self) -> None:
+        self._hex = ""
+
     def hex(self, digits: int) -> str:
         end = self._at + digits
         if end > len(self._hex):
@@ -60,7 +63,7 @@ class _RandomPool:
 
 _pool = _RandomPool()
 # A child process must not hand out the same ids as its parent.
-os.register_at_fork(after_in_child=_pool.__init__)
+os.register_at_fork(after_in_child=_pool.empty)
 
 
 def new_ticket_id() -> TicketId:

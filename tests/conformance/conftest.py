@@ -1,7 +1,7 @@
 """One daemon per module, with the settings the module names in `SETTINGS`."""
 
 import pytest
-from harness import Agent, House
+from real_house import Agent, House
 
 
 @pytest.fixture(scope="module")

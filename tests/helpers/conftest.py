@@ -1,11 +1,15 @@
 """A private state directory, a clean environment, and a way to run a command as a user would."""
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from bascule import places
+
+# The living daemon is shared with the tests of the daemon itself.
+sys.path.insert(0, str(Path(__file__).parent.parent / "daemon"))
 
 _OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
 
@@ -35,3 +39,12 @@ def keep_token(state):
         return token
 
     return keep
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    """One daemon with default settings for all tests of a module."""
+    from living import Living, short_dir
+
+    with short_dir() as folder, Living(f"{folder}/s") as living:
+        yield living

@@ -1,5 +1,6 @@
 """Link frames: the same messages however the stream is cut, and every bound kept."""
 
+import contextlib
 import itertools
 import socket
 
@@ -77,3 +78,16 @@ def test_the_socket_keeps_what_cannot_be_sent_yet(state):
 def test_no_daemon_is_not_running(state):
     with pytest.raises(exits.NotRunning):
         LinkSocket(state)
+
+
+def test_a_daemon_that_accepts_nobody_does_not_block_us(state):
+    with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
+        listener.bind(places.link_socket(state))
+        listener.listen(0)
+
+        def fill_the_queue():
+            for _ in range(10):
+                stack.callback(LinkSocket(state).close)
+
+        with pytest.raises(exits.ConnectionLost):
+            fill_the_queue()

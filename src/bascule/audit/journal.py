@@ -191,16 +191,10 @@ class Journal:
     def _launch(self) -> None:
         # A loop, because the memory store finishes at once and `after` callbacks may commit again.
         while self._pending and not self._flight:
-            self._flight, self._pending = self._pending, []
+            flight = self._flight = self._pending
+            self._pending = []
             self._flight_done, self._pending_done = self._pending_done, None
-            flight = self._flight
-            changes = [change for tx in flight for change in tx.changes]
-            batch = Batch(
-                changes,
-                [tx.record for tx in flight if tx.record is not None],
-                max(tx.forget_before for tx in flight),
-            )
-            if not self._store.write(batch):
+            if not self._store.write(_batch(flight)):
                 return
             self._land()
 
@@ -227,8 +221,8 @@ class Journal:
             if done is not None and not done.done():
                 done.set_result(None)
         for tx in flight:
-            if tx.record is not None and tx.record.seq % ANCHOR_EVERY == 0:
-                row = tx.record
+            row = tx.record
+            if row is not None and row.seq % ANCHOR_EVERY == 0:
                 self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
 
     def _fail(self, error: BaseException) -> None:
@@ -257,3 +251,15 @@ class Journal:
         self.fault = fault
         if self.on_fault is not None:
             self.on_fault(fault)
+
+
+def _batch(flight: list[Transaction]) -> Batch:
+    if len(flight) == 1:
+        # The common case of a quiet broker, and every case of the memory store.
+        tx = flight[0]
+        return Batch(tx.changes, [tx.record] if tx.record is not None else [], tx.forget_before)
+    return Batch(
+        [change for tx in flight for change in tx.changes],
+        [tx.record for tx in flight if tx.record is not None],
+        max(tx.forget_before for tx in flight),
+    )

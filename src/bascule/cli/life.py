@@ -165,9 +165,9 @@ def run_status(args: argparse.Namespace) -> int:
 
 def _status_lines(status: dict[str, Any]) -> list[tuple[str, str]]:
     lines = [
-        ("daemon", f"Bascule {status['version']}, pid {status['pid']}, up {_duration(status['uptime_s'])}"),
+        ("daemon", f"Bascule {status['version']}, pid {status['pid']}, up {_duration(status['uptimeS'])}"),
         *((door, address) for door, address in status["doors"].items()),
-        ("state", f"{status['state_dir']} (durability {status['durability']})"),
+        ("state", f"{status['stateDir']} (durability {status['durability']})"),
         ("policy", f"{status['policy']}, auth {status['auth']}"),
         ("person", "set" if status["person"] else "not set (`bascule person set`)"),
         ("agents", f"{status['agentsOnline']} online of {status['agents']}"),

@@ -71,9 +71,7 @@ def _read_token(path: str) -> str | None:
         raise NoIdentity(str(fault)) from None
     # It goes into a header line; anything but visible ASCII would end that line early.
     if not token.isascii() or not token.isprintable() or " " in token:
-        raise NoIdentity(
-            f"{path} does not hold a token", "remove it and register again with `bridge-register`"
-        )
+        raise NoIdentity(f"{path} does not hold a token", "remove it and register again with `bridge-register`")
     return token or None
 
 

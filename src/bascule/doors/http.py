@@ -46,9 +46,7 @@ class Door:
 
     __slots__ = ("address", "bearer", "family", "host")
 
-    def __init__(
-        self, family: int, address: str | tuple[str, int], host: str, bearer: str | None = None
-    ) -> None:
+    def __init__(self, family: int, address: str | tuple[str, int], host: str, bearer: str | None = None) -> None:
         self.family = family
         self.address = address
         self.host = host
@@ -88,14 +86,17 @@ def call(
     return value
 
 
-def connect(family: int, address: str | tuple[str, int], where: str) -> socket.socket:
-    """A connected stream socket, or the error that says which of the usual things is wrong."""
+def connect(family: int, address: str | tuple[str, int], where: str, seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """A connected stream socket, or the error that says which of the usual things is wrong.
+
+    With no seconds to wait it never blocks: a unix socket is connected at once, or its queue is full.
+    """
     try:
         sock = socket.socket(family, socket.SOCK_STREAM)
     except PermissionError as fault:
         raise sockets_forbidden(fault.strerror or "refused") from None
     try:
-        sock.settimeout(CONNECT_SECONDS)
+        sock.settimeout(seconds)
         sock.connect(address)
     except PermissionError as fault:
         sock.close()
@@ -108,9 +109,7 @@ def connect(family: int, address: str | tuple[str, int], where: str) -> socket.s
         raise NotRunning(where) from None
     except OSError as fault:
         sock.close()
-        raise ConnectionLost(
-            f"cannot connect to Bascule at {where}: {fault}", "try again in a moment"
-        ) from None
+        raise ConnectionLost(f"cannot connect to Bascule at {where}: {fault}", "try again in a moment") from None
     return sock
 
 

@@ -80,8 +80,7 @@ class LinkSocket:
 
     def __init__(self, state: str) -> None:
         path = unix_address(places.link_socket(state))
-        self._sock = connect(socket.AF_UNIX, path, path)
-        self._sock.setblocking(False)
+        self._sock = connect(socket.AF_UNIX, path, path, seconds=0)
         self._frames = Frames()
         self.unsent = bytearray()
 

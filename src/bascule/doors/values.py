@@ -24,11 +24,7 @@ _ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz012
 
 
 def is_agent_id(text: str) -> bool:
-    return (
-        0 < len(text) <= MAX_AGENT_ID_CHARS
-        and _ID_LETTERS.issuperset(text)
-        and text not in RESERVED_AGENT_IDS
-    )
+    return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in RESERVED_AGENT_IDS
 
 
 def is_ticket_id(text: str) -> bool:
@@ -38,9 +34,7 @@ def is_ticket_id(text: str) -> bool:
 def agent_id(text: str) -> str:
     """The handle, or a sentence about what is wrong with it. Nothing is sent before this."""
     if not is_agent_id(text):
-        raise WrongUsage(
-            f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (local and person are taken)"
-        )
+        raise WrongUsage(f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (local and person are taken)")
     return text
 
 
@@ -81,9 +75,7 @@ def decode_answer(data: bytes) -> Any:
     try:
         return decode(data)
     except ValueError as fault:
-        raise BadAnswer(
-            f"the daemon's answer is not JSON ({fault}): is something else listening there?"
-        ) from None
+        raise BadAnswer(f"the daemon's answer is not JSON ({fault}): is something else listening there?") from None
 
 
 def decode_argument(text: str, option: str) -> Any:

@@ -90,20 +90,14 @@ def _metadata(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = program.parser(
-        "bridge-register", "Announce an agent to Bascule, or come back to its handle.", EXAMPLES
-    )
+    parser = program.parser("bridge-register", "Announce an agent to Bascule, or come back to its handle.", EXAMPLES)
     parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID)")
     parser.add_argument("--type", metavar="TYPE", help="what kind of agent: codex, claude-code, ...")
     parser.add_argument("--pane", metavar="ID", help="its tmux pane (default: TMUX_PANE)")
     parser.add_argument("--session", metavar="NAME", help="its tmux session")
     parser.add_argument("--cwd", metavar="DIR", help="where it works (default: here)")
-    parser.add_argument(
-        "--capability", metavar="WORD", action="append", help="what it can do; may be repeated"
-    )
+    parser.add_argument("--capability", metavar="WORD", action="append", help="what it can do; may be repeated")
     parser.add_argument("--metadata", metavar="JSON", help="further metadata, a JSON object")
-    parser.add_argument(
-        "--heartbeat-ms", metavar="N", type=program.milliseconds, help="promise a heartbeat this often"
-    )
+    parser.add_argument("--heartbeat-ms", metavar="N", type=program.milliseconds, help="promise a heartbeat this often")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
     return parser.parse_args(arguments)

@@ -84,9 +84,7 @@ def _identity(options: argparse.Namespace, state: str, door: Door, ticket: str) 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = program.parser("bridge-reply", "Answer a message that another agent sent you.", EXAMPLES)
-    parser.add_argument(
-        "words", nargs="*", metavar="[TICKET] TEXT", help="the ticket and the text; - reads stdin"
-    )
+    parser.add_argument("words", nargs="*", metavar="[TICKET] TEXT", help="the ticket and the text; - reads stdin")
     parser.add_argument("--ticket", metavar="ID", help="the ticket to answer (default: BRIDGE_TICKET)")
     parser.add_argument("--message", metavar="TEXT", help="the answer (default: the argument, else stdin)")
     parser.add_argument("--metadata", metavar="JSON", help='a JSON object, e.g. {"status":"completed"}')

@@ -108,9 +108,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--no-wait", action="store_true", help="print the ticket and do not wait")
     parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
-        "--as", dest="sender", metavar="NAME", help="send as this agent (default: BRIDGE_AGENT_ID)"
-    )
+    parser.add_argument("--as", dest="sender", metavar="NAME", help="send as this agent (default: BRIDGE_AGENT_ID)")
     parser.add_argument("--ticket", metavar="ID", help="choose the ticket id; the same again is a retry")
     parser.add_argument("--conversation", metavar="ID", help="the conversation this belongs to")
     return parser.parse_args(arguments)

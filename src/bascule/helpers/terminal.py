@@ -43,6 +43,9 @@ def prepare() -> None:
 
 def show(text: str) -> None:
     """To stdout and out of our hands: returns when the bytes have left the process."""
+    if sys.stdout is None:
+        # Started with `>&-`: as good as a reader that has left.
+        raise BrokenPipeError
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
@@ -68,8 +71,7 @@ def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     show(
         "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in cells
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells
         )
     )
 

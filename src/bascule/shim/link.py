@@ -165,7 +165,8 @@ class Link:
     def _not_connected(self, fault: DoorError) -> None:
         tried_before = isinstance(self.fault, NotRunning)
         self.fault = fault
-        pause = self._pauses.next() if self._waiting or self._start_wanted else IDLE_SECONDS
+        hurry = self._waiting or (self._start_wanted and self._starter.enabled)
+        pause = self._pauses.next() if hurry else IDLE_SECONDS
         self._retry_at = self._clock() + pause
         if not isinstance(fault, NotRunning | ConnectionLost):
             self._fail_waiting(fault)
@@ -173,7 +174,7 @@ class Link:
             self._start_wanted = False
             self.fault = failure
             self._fail_waiting(failure)
-        elif self._start_wanted and tried_before:
+        elif self._start_wanted and tried_before and isinstance(fault, NotRunning):
             # Not at the first try: the answer to `initialize` goes out before we pay for a new process.
             try:
                 self._starter.begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import sys
 import time
 
 from bascule.doors import exits
@@ -44,12 +45,14 @@ HOW_TO = (
 class Call:
     """A tool call under way."""
 
-    def __init__(self, request: mcp.Request, tool: Generator[Any, Any, dict[str, Any]], now: float) -> None:
+    def __init__(
+        self, request: mcp.Request, tool: Generator[Any, Any, dict[str, Any]], started: float, next_progress: float
+    ) -> None:
         self.request = request
         self.tool = tool
-        self.started = now
+        self.started = started
+        self.next_progress = next_progress
         self.question: Question | None = None
-        self.next_progress = now + PROGRESS_SECONDS
 
 
 class Shim:
@@ -64,6 +67,8 @@ class Shim:
         stdout: int = 1,
         clock: Callable[[], float] = time.monotonic,
         slice_ms: int = calls.SLICE_MS,
+        progress_seconds: float = PROGRESS_SECONDS,
+        max_line_bytes: int = MAX_LINE_BYTES,
     ) -> None:
         self._link = link
         self._make_identity = identity
@@ -71,6 +76,8 @@ class Shim:
         self._stdin = stdin
         self._stdout = stdout
         self._clock = clock
+        self._progress_seconds = progress_seconds
+        self._max_line_bytes = max_line_bytes
         self._me = Me(self._handle, default_timeout_ms, slice_ms)
         self._calls: dict[str | int, Call] = {}
         # Requests that open a session, and when they are answered at the latest.
@@ -135,11 +142,11 @@ class Shim:
             elif line.strip():
                 self._on_line(line)
         del self._buffer[:start]
-        if len(self._buffer) > MAX_LINE_BYTES:
+        if len(self._buffer) > self._max_line_bytes:
             self._buffer.clear()
             if not self._skipping:
                 self._skipping = True
-                text = f"a line is longer than {MAX_LINE_BYTES} bytes"
+                text = f"a line is longer than {self._max_line_bytes} bytes"
                 self._write(mcp.BadRequest(None, mcp.PARSE_ERROR, text).answer())
 
     def _on_line(self, line: bytes) -> None:
@@ -221,7 +228,8 @@ class Shim:
             self._write(request.tool_failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
             return
         self._open(request.client)
-        call = Call(request, calls.answer(self._me, name, arguments), self._clock())
+        now = self._clock()
+        call = Call(request, calls.answer(self._me, name, arguments), now, now + self._progress_seconds)
         self._calls[request.number] = call
         self._advance(call, None, None)
 
@@ -235,6 +243,10 @@ class Shim:
         except DoorError as failed:
             del self._calls[call.request.number]
             self._write(call.request.tool_failed(describe(failed, call.request.params["name"])))
+        except Exception:  # noqa: BLE001 - the boundary: one broken call must not end the client's session
+            sys.excepthook(*sys.exc_info())
+            del self._calls[call.request.number]
+            self._write(call.request.tool_failed("internal error in `bascule mcp`; its stderr says more"))
         else:
             call.question = self._link.ask(ask, lambda answer, refused: self._advance(call, answer, refused))
 
@@ -252,9 +264,9 @@ class Shim:
         now = self._clock()
         for call in self._calls.values():
             if call.request.progress_token is not None and now >= call.next_progress:
-                call.next_progress = now + PROGRESS_SECONDS
+                call.next_progress = now + self._progress_seconds
                 total = self._me.slice_ms / 1000
-                self._write(call.request.progress(round(now - call.started, 1), total, "waiting"))
+                self._write(call.request.progress(round(now - call.started, 3), total, "waiting"))
 
     def _handle(self) -> str:
         identity = self._link.identity

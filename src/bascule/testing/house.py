@@ -166,6 +166,13 @@ class Pending:
         answer = self._raw()
         self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
 
+    def leave(self) -> None:
+        """The client goes away, whether or not its answer is there: what an edge does when it notices."""
+        if self.done:
+            self.abandon()
+        else:
+            self.cancel()
+
     def _raw(self) -> Any:
         if not self.done:
             raise StillWaiting(f"{self._call.method} has no answer yet")

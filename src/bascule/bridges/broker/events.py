@@ -1,6 +1,7 @@
 """Lifecycle events: one ring that remembers a little, and the streams that follow it."""
 
 from collections import deque
+from typing import NamedTuple
 
 from bascule.audit.ports import Log
 from bascule.clock import Clock, rfc3339
@@ -11,11 +12,39 @@ from bascule.stream import Stream
 RING_EVENTS = 1_000
 
 
+class _Happened(NamedTuple):
+    """An event as it is kept: most are never read, so the wire form is made for those who do."""
+
+    id: int
+    at: int
+    event: str
+    ticket_id: str | None
+    agent_id: str | None
+    sender: str | None
+    status: str | None
+    detail: str | None
+
+    def concerns(self, agent_id: str | None) -> bool:
+        return agent_id is None or agent_id in (self.agent_id, self.sender)
+
+    def view(self) -> Event:
+        return Event(
+            id=self.id,
+            event=self.event,
+            at=rfc3339(self.at),
+            ticket_id=self.ticket_id,
+            agent_id=self.agent_id,
+            from_=self.sender,
+            status=self.status,
+            detail=self.detail,
+        )
+
+
 class EventHub:
     def __init__(self, clock: Clock, log: Log, *, ring: int = RING_EVENTS) -> None:
         self._clock = clock
         self._log = log
-        self._ring: deque[Event] = deque(maxlen=ring)
+        self._ring: deque[_Happened] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
         # Counted on from the clock, so that ids go on rising over a restart and `after` keeps its meaning.
         self._last = clock.wall_ms()
@@ -31,21 +60,12 @@ class EventHub:
         detail: str | None = None,
     ) -> None:
         self._last += 1
-        item = Event(
-            id=self._last,
-            event=event,
-            at=rfc3339(self._clock.wall_ms()),
-            ticket_id=ticket_id,
-            agent_id=agent_id,
-            from_=sender,
-            status=status,
-            detail=detail,
-        )
+        item = _Happened(self._last, self._clock.wall_ms(), event, ticket_id, agent_id, sender, status, detail)
         self._ring.append(item)
         self._log(event, ticket=ticket_id, agent=agent_id, sender=sender, status=status, detail=detail)
         for stream, wanted in self._streams.items():
-            if wanted is None or wanted in (agent_id, sender):
-                stream.push(item)
+            if item.concerns(wanted):
+                stream.push(item.view())
 
     def open(self, params: EventsParams) -> Stream:
         def closed() -> None:
@@ -54,8 +74,8 @@ class EventHub:
         stream = Stream(on_close=closed)
         if params.after is not None:
             for item in self._ring:
-                if item.id > params.after and params.agent_id in (None, item.agent_id, item.from_):
-                    stream.push(item)
+                if item.id > params.after and item.concerns(params.agent_id):
+                    stream.push(item.view())
         self._streams[stream] = params.agent_id
         return stream
 

@@ -67,6 +67,8 @@ class Tickets:
         self._on_acked = on_acked
         # When the next thing happens to a ticket by itself: its reply deadline, later its end of life.
         self._due: dict[str, float] = {}
+        # Settled but not fetched: what is due next is the end of its retention.
+        self._unfetched: set[str] = set()
         self._resume()
 
     # -- methods --
@@ -259,10 +261,9 @@ class Tickets:
 
     def long_undelivered(self) -> list[Ticket]:
         """Messages nobody fetched for as long as an offline agent is kept."""
-        cut = self._state.clock.wall_ms() - self._state.limits.agent_retention_ms
-        return [
-            ticket for ticket in self._state.tickets.rows.values() if ticket.undelivered and ticket.created_at <= cut
-        ]
+        now = self._state.clock.monotonic()
+        rows = self._state.tickets.rows
+        return [rows[each] for each in self._unfetched if each in rows and self._due.get(each, now + 1) <= now]
 
     def drop(self, tx: Transaction, ticket: Ticket) -> None:
         self._state.forget(tx, ticket, self._state.clock.wall_ms())
@@ -277,7 +278,10 @@ class Tickets:
             if not is_settled(ticket):
                 left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
                 self._schedule(ticket.ticket_id, now + left / 1000)
-            elif not ticket.undelivered:
+            elif ticket.undelivered:
+                left = ticket.created_at + state.limits.agent_retention_ms - wall
+                self._keep_unfetched(ticket.ticket_id, now, left)
+            else:
                 since = max(ticket.settled_at or 0, ticket.acked_at or 0)
                 self._schedule(ticket.ticket_id, now + min(max(0, since + ttl - wall), ttl) / 1000)
 
@@ -285,7 +289,12 @@ class Tickets:
         self._due[ticket_id] = when
         self._state.deadlines.at(when, partial(self._happens, ticket_id))
 
+    def _keep_unfetched(self, ticket_id: str, now: float, left_ms: int) -> None:
+        self._unfetched.add(ticket_id)
+        self._schedule(ticket_id, now + min(max(0, left_ms), self._state.limits.agent_retention_ms) / 1000)
+
     def _end_of_life(self, ticket: Ticket) -> None:
+        self._unfetched.discard(ticket.ticket_id)
         ttl = self._state.limits.ticket_ttl_ms
         self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000)
 
@@ -298,9 +307,11 @@ class Tickets:
             self._due.pop(ticket_id, None)
             return
         if is_settled(ticket):
-            if ticket.undelivered:
-                # The wait is over, the delivery is not: it stays until fetched, or a week.
-                self._due.pop(ticket_id, None)
+            if ticket.undelivered and ticket_id not in self._unfetched:
+                # The wait is over, the delivery is not: it stays until fetched, or a week. Counted in this
+                # life's clock, because a jump of the wall clock must not throw messages away.
+                waited = ticket.reply_by - ticket.created_at + self._state.limits.ticket_ttl_ms
+                self._keep_unfetched(ticket_id, now, self._state.limits.agent_retention_ms - waited)
                 return
             self._expire(ticket)
             return
@@ -377,6 +388,7 @@ class Tickets:
 
     def _gone(self, ticket: Ticket) -> None:
         self._due.pop(ticket.ticket_id, None)
+        self._unfetched.discard(ticket.ticket_id)
         self._note("ticket.expired", ticket)
 
     def _note(self, event: str, ticket: Ticket) -> None:

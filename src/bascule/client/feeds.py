@@ -1,0 +1,164 @@
+"""What has arrived on a stream and was not read yet: bounded, without a socket, the same for both clients."""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from bascule.client.answers import Note
+from bascule.clock import Clock, rfc3339
+from bascule.protocols.broker import Event, InboxItem
+from bascule.protocols.link import CREDIT_WINDOW
+
+# About a second of a busy daemon's events. A reader further behind is told how many it missed.
+MAX_EVENTS = 1_024
+OVERFLOW_EVENT = "stream.overflow"
+RESTART_EVENT = "stream.restarted"
+
+T = TypeVar("T")
+
+
+class Feed(Protocol[T]):
+    def offer(self, item: T) -> None: ...
+
+    def left_out(self, count: int) -> None:
+        """The daemon did not send so many items: its own buffer for us was full."""
+
+    def lost(self) -> None:
+        """The stream broke off; it will be opened again."""
+
+    def take(self) -> T | None: ...
+
+
+class Opened(Generic[T]):
+    """One opening of a stream: where a connection brings its notifications, until it is over."""
+
+    def __init__(self, feed: Feed[T], news: Callable[[], None] = lambda: None) -> None:
+        self._feed = feed
+        self._news = news
+        self.over = False
+
+    def note(self, note: Note) -> None:
+        if note.dropped:
+            self._feed.left_out(note.dropped)
+        elif note.item is not None:
+            self._feed.offer(note.item)
+        else:
+            self.lost()
+        self._news()
+
+    def lost(self) -> None:
+        if not self.over:
+            self.over = True
+            self._feed.lost()
+            self._news()
+
+
+class InboxFeed:
+    """Messages under the daemon's lease, at most its credit window of them.
+
+    A message whose lease is over is not handed out: the daemon has offered it again, to us or to another
+    reader of the same inbox. One that is in a reader's hands is not handed out twice within its lease, even
+    when a restarted daemon offers everything anew.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._now = clock.monotonic
+        # Ticket id -> end of lease, message.
+        self._waiting: OrderedDict[str, tuple[float, InboxItem]] = OrderedDict()
+        self._in_hand: dict[str, float] = {}
+
+    def offer(self, item: InboxItem) -> None:
+        now = self._now()
+        if self._in_hand.get(item.ticket_id, now) > now:
+            return
+        self._waiting[item.ticket_id] = (now + item.lease_ms / 1000, item)
+
+    def left_out(self, count: int) -> None:
+        """Cannot happen to an inbox: what is not sent keeps its place there."""
+
+    def lost(self) -> None:
+        # What we did not acknowledge is somebody's next message, perhaps another reader's.
+        self._waiting.clear()
+
+    def take(self) -> InboxItem | None:
+        now = self._now()
+        while self._waiting:
+            ticket_id, (ends, item) = self._waiting.popitem(last=False)
+            if ends > now:
+                self._forget_old(now)
+                self._in_hand[ticket_id] = ends
+                return item
+        return None
+
+    def done(self, ticket_id: str) -> None:
+        """Acknowledged, answered or given up: an offer of it from before is void, a later one counts."""
+        self._in_hand.pop(ticket_id, None)
+        self._waiting.pop(ticket_id, None)
+
+    def _forget_old(self, now: float) -> None:
+        """Readers that never acknowledge must not make us remember every message."""
+        if len(self._in_hand) >= 2 * CREDIT_WINDOW:
+            self._in_hand = {each: ends for each, ends in self._in_hand.items() if ends > now}
+
+
+class EventFeed:
+    """Lifecycle events. A slow reader loses the newest and gets an event in their place that says how many."""
+
+    def __init__(self, clock: Clock, *, limit: int = MAX_EVENTS) -> None:
+        self._clock = clock
+        self._limit = limit
+        self._events: deque[Event] = deque()
+        self._missed = 0
+        # The newest event id that came.
+        self._last = 0
+        # The life of the daemon that the ids belong to.
+        self._life: tuple[int, str] | None = None
+
+    def offer(self, item: Event) -> None:
+        self._last = item.id
+        if len(self._events) >= self._limit:
+            self._missed += 1
+            return
+        if self._missed:
+            self._events.append(self._overflow())
+        self._events.append(item)
+
+    def left_out(self, count: int) -> None:
+        self._missed += count
+
+    def lost(self) -> None:
+        """What has arrived stays true."""
+
+    def opens(self, life: tuple[int, str], after: int | None) -> int | None:
+        """Behind which event id to open the stream, at first `after` and later where it broke off.
+
+        A daemon counts its events from 1: in another life (pid, start) the old numbers mean nothing.
+        """
+        before, self._life = self._life, life
+        if before is None:
+            return after
+        if before != life:
+            self._last = 0
+            self._events.append(
+                Event(
+                    id=0,
+                    event=RESTART_EVENT,
+                    at=rfc3339(self._clock.wall_ms()),
+                    detail="the daemon was restarted; the ledger has what happened before",
+                )
+            )
+        return self._last
+
+    def take(self) -> Event | None:
+        if self._events:
+            return self._events.popleft()
+        return self._overflow() if self._missed else None
+
+    def _overflow(self) -> Event:
+        missed, self._missed = self._missed, 0
+        return Event(
+            id=self._last,
+            event=OVERFLOW_EVENT,
+            at=rfc3339(self._clock.wall_ms()),
+            detail=f"{missed} events were left out because they were not read fast enough; the ledger has them",
+        )

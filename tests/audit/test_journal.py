@@ -1,0 +1,449 @@
+"""Transactions: nothing is answered before it is durable, and what fails never was."""
+
+import asyncio
+import contextlib
+import functools
+
+import msgspec
+import pytest
+
+from bascule.audit import journal as journal_module
+from bascule.audit.journal import Journal, Table, Transaction
+from bascule.audit.ledger import Verifier, read_record
+from bascule.call import DAEMON, LOCAL
+from bascule.errors import StorageFull
+from bascule.stores.memory import MemoryStore
+from bascule.testing.clock import FakeClock
+from bascule.testing.stores import HeldStore
+
+PATIENCE = 10.0
+
+
+class Thing(msgspec.Struct, frozen=True):
+    text: str
+
+
+def on_loop(test):
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE))
+
+    return run
+
+
+class Setting:
+    """A journal on a held store, a table, and an index over the table."""
+
+    def __init__(self, store=None, **settings):
+        self.store = store or HeldStore()
+        self.anchors = []
+        self.journal = Journal(self.store, FakeClock(), on_anchor=self.anchors.append, **settings)
+        self.index = {}
+        self.table = Table("tickets", Thing, self._changed)
+        self.journal.start()
+
+    def _changed(self, key, old, new):
+        if old is not None:
+            self.index[old.text].remove(key)
+        if new is not None:
+            self.index.setdefault(new.text, []).append(key)
+
+    def commit(self, key="k", text="x", *, after=None, **how):
+        """Put a row and commit it; the number to wait for."""
+        tx = Transaction()
+        tx.put(self.table, key, Thing(text) if text is not None else None)
+        tx.subject = key
+        if after is not None:
+            tx.after.append(after)
+        return self.journal.commit(tx, LOCAL, "messages.send", **how)
+
+    def faults(self):
+        rows = self.store.read_ledger(lambda ledger: ledger.span(0, 10_000)).result()
+        verifier = Verifier(list(self.journal.segments.rows.values()), self.anchors)
+        verifier.feed(rows)
+        verifier.finish()
+        return verifier.faults
+
+    def written(self):
+        return [len(batch.ledger) for batch in self.store.batches]
+
+
+# -- the way to durable --
+
+
+@on_loop
+async def test_a_commit_is_settled_only_when_the_store_says_so():
+    s = Setting()
+    seq = s.commit()
+    settled = s.journal.settled(seq)
+    await asyncio.sleep(0)
+    assert not settled.done()
+    s.store.finish()
+    assert settled.done()
+    assert s.journal.settled(seq) is None
+
+
+@on_loop
+async def test_a_change_is_seen_at_once_by_the_next_call():
+    s = Setting()
+    s.commit("k", "x")
+    assert s.table.rows == {"k": Thing("x")}
+    assert s.index == {"x": ["k"]}
+
+
+@on_loop
+async def test_on_a_store_that_finishes_at_once_nothing_is_waited_for():
+    s = Setting(MemoryStore())
+    assert s.journal.settled(s.commit()) is None
+
+
+@on_loop
+async def test_many_commits_become_two_batches():
+    s = Setting()
+    settled = [s.journal.settled(s.commit(f"k{number}")) for number in range(100)]
+    assert s.written() == [1]
+    s.store.finish()
+    assert s.written() == [1, 99]
+    assert [future.done() for future in settled] == [True] + [False] * 99
+    s.store.finish()
+    assert all(future.done() for future in settled)
+    assert s.faults() == []
+
+
+@on_loop
+async def test_of_a_row_changed_often_while_the_disk_was_busy_the_last_change_is_written():
+    s = Setting()
+    for text in "abc":
+        s.commit("k", text)
+    s.commit("l", "gone")
+    s.commit("l", None)
+    s.store.finish_all()
+    assert dict(s.store.load("tickets", Thing)) == {"k": Thing("c")}
+
+
+@on_loop
+async def test_a_reader_of_everything_waits_for_the_newest():
+    s = Setting()
+    assert s.journal.settled(s.journal.newest()) is None
+    s.commit()
+    flying = s.journal.newest()
+    s.commit()
+    waiting = s.journal.settled(s.journal.newest())
+    s.store.finish()
+    assert s.journal.settled(flying) is None
+    assert not waiting.done()
+    s.store.finish()
+    assert waiting.done()
+
+
+@on_loop
+async def test_the_record_says_who_what_how_and_when():
+    s = Setting()
+    tx = Transaction()
+    tx.subject, tx.details = "t", {"bytes": 3}
+    s.journal.commit(tx, LOCAL, "messages.send", "forbidden", "a rule")
+    record = read_record(s.store.batches[0].ledger[0])
+    assert (record.principal, record.method, record.outcome, record.rule, record.subject, record.details) == (
+        "local",
+        "messages.send",
+        "forbidden",
+        "a rule",
+        "t",
+        {"bytes": 3},
+    )
+    assert record.at == FakeClock().wall_ms()
+
+
+@on_loop
+async def test_a_quiet_commit_leaves_no_record_and_is_as_durable():
+    s = Setting()
+    tx = Transaction()
+    tx.put(s.table, "k", Thing("x"))
+    settled = s.journal.settled(s.journal.commit_quietly(tx))
+    assert s.written() == [0]
+    s.store.finish()
+    assert settled.done()
+    assert s.journal.chain.seq == 0
+    assert dict(s.store.load("tickets", Thing)) == {"k": Thing("x")}
+
+
+@on_loop
+async def test_what_is_to_be_forgotten_rides_with_its_batch():
+    s = Setting(segment_records=2)
+    for number in range(4):
+        s.commit(f"k{number}")
+    s.store.finish_all()
+    tx = Transaction()
+    tx.forget_before = 3
+    s.journal.commit(tx, DAEMON, "daemon.gc")
+    s.commit("later")
+    s.store.finish_all()
+    assert s.store.read_ledger(lambda ledger: ledger.bounds()).result() == (3, 6)
+    assert s.faults() == []
+
+
+# -- after callbacks --
+
+
+@on_loop
+async def test_what_is_to_happen_after_a_commit_happens_only_when_it_is_durable():
+    s = Setting()
+    told = []
+    s.commit("a", after=lambda: told.append("a"))
+    s.commit("b", after=lambda: told.append("b"))
+    assert told == []
+    s.store.finish()
+    assert told == ["a"]
+    s.store.finish()
+    assert told == ["a", "b"]
+
+
+@on_loop
+async def test_what_happens_after_a_commit_may_commit_again():
+    for store in (HeldStore(), MemoryStore()):
+        s = Setting(store)
+        s.commit("a", after=lambda s=s: s.commit("b", after=lambda: s.commit("c")))
+        if isinstance(store, HeldStore):
+            store.finish_all()
+        assert list(s.table.rows) == ["a", "b", "c"]
+        assert s.journal.settled(s.journal.newest()) is None
+        assert s.faults() == []
+
+
+@on_loop
+async def test_a_waiter_is_told_after_what_happens_after_its_commit():
+    s = Setting()
+    told = []
+    s.journal.settled(s.commit(after=lambda: told.append("after"))).add_done_callback(lambda _: told.append("answer"))
+    s.store.finish()
+    await asyncio.sleep(0)
+    assert told == ["after", "answer"]
+
+
+@on_loop
+async def test_a_callback_that_fails_harms_nobody_but_itself():
+    s = Setting()
+    told = []
+
+    def fails():
+        raise ZeroDivisionError
+
+    s.commit("first")
+    s.commit("a", after=fails)
+    waiting = s.journal.settled(s.commit("b", after=lambda: told.append("b")))
+    s.store.finish()
+    s.commit("c")
+    with contextlib.suppress(ZeroDivisionError):
+        s.store.finish()
+    assert waiting.done()
+    assert told == ["b"]
+    # What arrived meanwhile does not wait for somebody's next commit.
+    assert [len(batch.ledger) for batch in s.store.waiting] == [1]
+
+
+@on_loop
+async def test_a_waiter_that_went_away_keeps_nobody_else_from_being_told():
+    s = Setting()
+    seq = s.commit()
+    s.journal.settled(seq).cancel()
+    s.store.finish()
+    assert s.journal.settled(seq) is None
+    assert s.journal.settled(s.commit()) is not None
+
+
+# -- failure --
+
+
+@on_loop
+async def test_a_failure_undoes_everything_that_is_not_durable():
+    s = Setting()
+    s.commit("kept", "before")
+    s.store.finish()
+    head = (s.journal.chain.seq, s.journal.chain.head)
+    s.commit("kept", "after")
+    s.commit("new", "x")
+    s.commit("kept", None)
+    s.commit("new", "y")
+    s.store.fail()
+    assert s.table.rows == {"kept": Thing("before")}
+    assert {text: keys for text, keys in s.index.items() if keys} == {"before": ["kept"]}
+    assert (s.journal.chain.seq, s.journal.chain.head) == head
+
+
+@on_loop
+async def test_changes_are_undone_newest_first():
+    s = Setting()
+    undone = []
+    for number in range(4):
+        s.commit("k", str(number))
+    s.table.on_change = lambda _, old, new: undone.append((old.text, new.text if new else None))
+    s.store.fail()
+    assert undone == [("3", "2"), ("2", "1"), ("1", "0"), ("0", None)]
+
+
+@on_loop
+async def test_within_a_transaction_changes_are_undone_newest_first_too():
+    s = Setting()
+    tx = Transaction()
+    for text in "abc":
+        tx.put(s.table, "k", Thing(text))
+    tx.put(s.table, "k", None)
+    tx.undo()
+    assert s.table.rows == {}
+    tx.undo()
+    assert s.table.rows == {}
+
+
+@on_loop
+async def test_everyone_who_waits_hears_that_nothing_was_stored():
+    s = Setting()
+    waiting = [s.journal.settled(s.commit(f"k{number}")) for number in range(3)]
+    s.store.fail(OSError(28, "No space left on device"))
+    for future in waiting:
+        with pytest.raises(StorageFull, match="nothing was stored: .*No space left on device") as refused:
+            await future
+        assert refused.value.retry_after == 1.0
+        assert "free space" in refused.value.hint
+
+
+@on_loop
+async def test_nothing_happens_after_a_commit_that_failed():
+    s = Setting()
+    told = []
+    s.commit(after=lambda: told.append("flight"))
+    s.commit(after=lambda: told.append("pending"))
+    s.store.fail()
+    s.commit(after=lambda: told.append("next"))
+    s.store.finish_all()
+    assert told == ["next"]
+
+
+@on_loop
+async def test_the_next_commit_works_and_the_chain_verifies():
+    s = Setting()
+    for _ in range(3):
+        s.commit("good")
+        s.store.finish()
+        s.commit("lost")
+        s.commit("lost too")
+        s.store.fail()
+    seq = s.commit("last")
+    s.store.finish()
+    assert s.journal.settled(seq) is None
+    assert [row.seq for row in s.store.read_ledger(lambda ledger: ledger.span(0, 10)).result()] == [1, 2, 3, 4]
+    assert s.faults() == []
+
+
+@on_loop
+async def test_a_failure_is_told_once_and_so_is_its_end():
+    s = Setting()
+    told = []
+    s.journal.on_fault = told.append
+    s.commit()
+    s.store.fail(OSError(28, "No space left on device"))
+    assert s.journal.fault is not None
+    s.commit()
+    s.store.finish()
+    s.commit()
+    s.store.finish()
+    assert s.journal.fault is None
+    assert told == ["[Errno 28] No space left on device", None]
+
+
+@on_loop
+async def test_a_failure_that_nobody_waits_for_is_no_warning():
+    s = Setting()
+    s.journal.settled(s.commit())
+    s.store.fail()
+    del s
+
+
+@on_loop
+async def test_a_number_that_was_undone_is_never_taken_for_another_commit():
+    s = Setting()
+    lost = s.commit("lost")
+    s.store.fail()
+    following = s.commit("next")
+    assert following > lost
+    assert s.journal.settled(following) is not None
+
+
+# -- segments and anchors --
+
+
+@on_loop
+async def test_segments_are_closed_by_count_and_chained():
+    s = Setting(segment_records=4)
+    for number in range(10):
+        s.commit(f"k{number}")
+    s.store.finish_all()
+    first, second = s.journal.segments.rows.values()
+    assert [(each.first, each.last) for each in (first, second)] == [(1, 4), (5, 8)]
+    assert (first.before, second.before) == (bytes(32).hex(), first.head)
+    assert [key for key, _ in s.store.load("segments", type(first))] == ["000000000001", "000000000005"]
+
+
+@on_loop
+async def test_a_segment_whose_last_record_was_lost_is_closed_again():
+    s = Setting(segment_records=4)
+    for number in range(3):
+        s.commit(f"k{number}")
+    s.store.finish_all()
+    s.commit("lost")
+    assert len(s.journal.segments.rows) == 1
+    s.store.fail()
+    assert s.journal.segments.rows == {}
+    for number in range(5):
+        s.commit(f"again{number}")
+    s.store.finish_all()
+    first, second = s.journal.segments.rows.values()
+    assert (second.before, second.last) == (first.head, 8)
+    assert s.faults() == []
+
+
+@on_loop
+async def test_segments_go_on_over_a_restart():
+    s = Setting(segment_records=4)
+    for number in range(6):
+        s.commit(f"k{number}")
+    s.store.finish_all()
+    again = Setting(s.store, segment_records=4)
+    for number in range(2):
+        again.commit(f"l{number}")
+    again.store.finish_all()
+    first, second = again.journal.segments.rows.values()
+    assert (second.first, second.last, second.before) == (5, 8, first.head)
+    assert again.faults() == []
+
+
+@on_loop
+async def test_every_thousandth_record_is_anchored_once_it_is_durable():
+    s = Setting()
+    for number in range(2_001):
+        s.commit(f"k{number}")
+    assert s.anchors == []
+    s.store.finish_all()
+    assert [(each.seq, each.why) for each in s.anchors] == [(1_000, "count"), (2_000, "count")]
+    assert journal_module.ANCHOR_EVERY == 1_000
+    assert s.faults() == []
+
+
+@on_loop
+async def test_an_anchor_fixes_the_end_of_the_chain():
+    s = Setting()
+    s.commit()
+    s.store.finish()
+    fixed = s.journal.anchor("stop")
+    assert s.anchors == [fixed]
+    assert (fixed.seq, fixed.head, fixed.why) == (1, s.journal.chain.head.hex(), "stop")
+
+
+@on_loop
+async def test_an_anchor_never_names_a_record_that_is_not_durable():
+    s = Setting()
+    s.commit("kept")
+    s.store.finish()
+    s.commit("lost")
+    s.journal.anchor("start")
+    s.store.fail()
+    assert s.faults() == []

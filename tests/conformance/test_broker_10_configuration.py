@@ -1,0 +1,180 @@
+"""Broker specification 10: settings from files and environment, and what they change."""
+
+import datetime
+import http.client
+import ipaddress
+import json
+import ssl
+from pathlib import Path
+
+import msgspec
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from real_house import free_port
+
+from bascule.daemon import config
+
+SETTINGS = {"default_timeout_ms": 77_000}
+
+
+def reply_seconds(house, ticket: str) -> float:
+    view = house.ticket(ticket)
+    start, end = (datetime.datetime.fromisoformat(view[name]) for name in ("createdAt", "replyBy"))
+    return (end - start).total_seconds()
+
+
+def test_nobody_needs_a_settings_file(tmp_path):
+    assert config.load(str(tmp_path), {}) == config.Config()
+
+
+@pytest.mark.req("BRK-10-2")
+def test_the_port_is_5050_unless_set(tmp_path):
+    assert config.load(str(tmp_path), {}).port == 5050
+
+
+@pytest.mark.req("BRK-10-3", "DEC-BRK-9")
+def test_the_default_timeout_of_the_daemon_counts_for_senders_that_name_none(house, agent):
+    assert reply_seconds(house, house.send(agent.handle)) == 77
+    assert reply_seconds(house, house.send(agent.handle, timeoutMs=5_000)) == 5
+
+
+@pytest.mark.req("BRK-10-3")
+def test_the_variable_of_the_specification_sets_it_for_the_daemon(tmp_path):
+    environment = {"BRIDGE_DEFAULT_TIMEOUT_MS": "1234"}
+    assert config.load(str(tmp_path), environment).default_timeout_ms == 1234
+    # Our own name is the more deliberate one.
+    assert config.load(str(tmp_path), {**environment, "BASCULE_DEFAULT_TIMEOUT_MS": "9"}).default_timeout_ms == 9
+
+
+@pytest.mark.req("BRK-10-3")
+def test_the_variable_of_the_specification_sets_it_for_commands_and_tools(house, agent):
+    house.run("bridge-send", agent.handle, "x", "--no-wait", "--ticket", "t-command", BRIDGE_DEFAULT_TIMEOUT_MS="4000")
+    with house.mcp(BRIDGE_DEFAULT_TIMEOUT_MS="6000") as client:
+        sent = client.call("send_message", agentId=agent.handle, payload="x", awaitResponse=False).structured
+    assert reply_seconds(house, "t-command") == 4
+    assert reply_seconds(house, sent["ticketId"]) == 6
+
+
+@pytest.mark.req("BRK-10-4", "BRK-10-6")
+def test_agents_of_the_registry_file_are_known_before_they_come(new_house, tmp_path):
+    registry = tmp_path / "agents.json"
+    registry.write_text(json.dumps([{"agentId": "Jerry", "type": "codex", "metadata": {"cwd": "/a"}, "pane": "%3"}]))
+    house = new_house({"agent_registry": registry})
+    view = house.agent_view("Jerry")
+    assert (view["type"], view["status"], view["metadata"]) == ("codex", "offline", {"cwd": "/a", "paneId": "%3"})
+    ticket = house.send("Jerry", "welcome")
+    jerry = house.register("Jerry")
+    assert house.take(jerry).json["messages"][0]["ticketId"] == ticket
+
+
+@pytest.mark.req("BRK-10-4")
+def test_the_registry_file_has_the_name_of_the_specification_in_the_environment(tmp_path):
+    assert config.load(str(tmp_path), {"BRIDGE_AGENT_REGISTRY": "/r.json"}).agent_registry == "/r.json"
+
+
+@pytest.mark.req("BRK-10-5", "BRK-10-6", "BRK-10-7", "DEC-BRK-35")
+def test_a_broker_config_json_sets_port_agents_and_pane_hints(new_house):
+    port = free_port()
+    text = json.dumps({"port": port, "defaultTimeoutMs": 3000, "agents": [{"agentId": "Jerry", "pane": "%0"}]})
+    house = new_house({"port": None}, config_files={"broker.config.json": text})
+    house.port = port
+    assert house.agent_view("Jerry")["metadata"] == {"paneId": "%0"}
+    assert reply_seconds(house, house.send("Jerry")) == 3
+
+
+@pytest.mark.req("BRK-10-5", "BRK-10-7", "DEC-BRK-35")
+def test_a_config_toml_says_the_same_and_the_environment_comes_before_it(new_house):
+    text = 'port = 1\ndefault_timeout_ms = 3000\n[[agents]]\nagentId = "Jerry"\npane = "%0"\n'
+    house = new_house(config_files={"config.toml": text})
+    assert house.agent_view("Jerry")["metadata"] == {"paneId": "%0"}
+    assert reply_seconds(house, house.send("Jerry")) == 3
+
+
+# A value other than the default for each key, as it would stand in the environment.
+SAMPLES = {
+    "durability": "memory",
+    "auth": "off",
+    "policy": "restrictive",
+    "offline": "reject",
+    "log": "json",
+    "log_level": "debug",
+    "agents": '[{"agentId":"Jerry"}]',
+    "agent_registry": "/r.json",
+    "tls_cert": "/c.pem",
+    "tls_key": "/k.pem",
+}
+
+
+@pytest.mark.req("BRK-10-5", "DEC-BRK-35")
+@pytest.mark.parametrize("key", config.Config.__struct_fields__)
+def test_every_key_can_be_set_in_the_environment(key, tmp_path):
+    environment = {f"BASCULE_{key.upper()}": SAMPLES.get(key, "17")}
+    if key.startswith("tls_"):
+        environment = {f"BASCULE_{name.upper()}": SAMPLES[name] for name in ("tls_cert", "tls_key")}
+    loaded = config.load(str(tmp_path), environment)
+    changed = {
+        name for name, value in msgspec.structs.asdict(loaded).items() if value != getattr(config.Config(), name)
+    }
+    assert changed == ({"tls_cert", "tls_key"} if key.startswith("tls_") else {key})
+
+
+@pytest.mark.req("BRK-10-5")
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"prot": 1}', "prot"),
+        ('{"port": "many"}', "port"),
+        ('{"port": 99999}', "port"),
+        ('{"durability": "maybe"}', "durability"),
+        ("port = 1", "not JSON"),
+    ],
+)
+def test_a_wrong_setting_is_named(text, words, tmp_path):
+    (tmp_path / "broker.config.json").write_text(text)
+    with pytest.raises(config.BadConfig) as refused:
+        config.load(str(tmp_path), {})
+    assert words in refused.value.message
+    assert "broker.config.json" in refused.value.message
+
+
+@pytest.mark.req("BRK-10-8")
+def test_with_certificate_and_key_the_port_speaks_tls(new_house, tmp_path):
+    certificate, key = _certificate(tmp_path)
+    house = new_house({"tls_cert": certificate, "tls_key": key})
+    context = ssl.create_default_context(cafile=str(certificate))
+    connection = http.client.HTTPSConnection("127.0.0.1", house.port, context=context, timeout=15)
+    connection.request("GET", "/status", headers={"Authorization": f"Bearer {house.local_token}"})
+    with connection.getresponse() as response:
+        status = json.loads(response.read())
+    connection.close()
+    assert status["doors"]["tcp"] == f"https://127.0.0.1:{house.port}"
+
+
+def _certificate(folder: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that lives for an hour."""
+    secret = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bascule test")])
+    now = datetime.datetime.now(datetime.UTC)
+    built = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(secret.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(
+            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
+        )
+        .sign(secret, hashes.SHA256())
+    )
+    certificate, key = folder / "c.pem", folder / "k.pem"
+    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
+    key.write_bytes(
+        secret.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+    )
+    return certificate, key

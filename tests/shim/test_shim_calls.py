@@ -1,0 +1,312 @@
+"""What each tool asks the daemon and what the model gets: generators driven by hand."""
+
+import pytest
+
+from bascule.doors.exits import NotRunning, Refusal, WrongUsage
+from bascule.shim import tools
+from bascule.shim.calls import TOOLS, Ask, Become, Me, answer
+from bascule.shim.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
+
+ME = Me(lambda: "Jerry", None)
+
+
+class Script:
+    """Drives a generator with the daemon's answers and remembers what was asked."""
+
+    def __init__(self, generator, *answers):
+        self.asked = []
+        value = None
+        answers = list(answers)
+        try:
+            asked = generator.send(None)
+            while True:
+                self.asked.append(asked)
+                value = answers.pop(0)
+                asked = generator.throw(value) if isinstance(value, Exception) else generator.send(value)
+        except StopIteration as stop:
+            self.result = stop.value
+
+    @property
+    def methods(self):
+        return [ask.method for ask in self.asked]
+
+
+def refused(code):
+    return Refusal(400, {"code": code, "message": code})
+
+
+SENT = {"ticketId": "x", "status": "pending", "waitEndpoint": "", "agentStatus": "online"}
+REPLY = {"ticketId": "x", "status": "responded", "payload": "ok", "latencyMs": 4, "from": "Spock"}
+
+
+def test_a_sent_message_waits_for_its_reply_under_its_own_ticket():
+    script = Script(TOOLS["send_message"](ME, {"agentId": "Spock", "payload": "hi"}), SENT, REPLY)
+    send, wait = script.asked
+    assert (send.method, send.params["payload"], send.repeat) == ("messages.send", "hi", True)
+    assert "timeoutMs" not in send.params
+    assert (wait.method, wait.params, wait.wait_ms, wait.repeat) == (
+        *("replies.wait", {"ticketId": send.params["ticketId"]}, 45_000, True),
+    )
+    assert (script.result["status"], script.result["payload"], script.result["from"]) == ("responded", "ok", "Spock")
+    assert "not from your user" in script.result["note"]
+
+
+def test_a_message_that_is_not_awaited_returns_its_ticket():
+    arguments = {"agentId": "Spock", "payload": "hi", "awaitResponse": False}
+    script = Script(TOOLS["send_message"](ME, arguments), {**SENT, "agentStatus": "offline"})
+    assert script.result == {
+        "ticketId": script.asked[0].params["ticketId"],
+        "status": "pending",
+        "next": "await_reply",
+        "agentStatus": "offline",
+    }
+
+
+def test_only_the_slice_over_is_pending_and_names_the_next_tool():
+    arguments = {"agentId": "Spock", "payload": "hi", "timeoutMs": 600_000}
+    script = Script(TOOLS["send_message"](ME, arguments), SENT, None, {"status": "delivered"})
+    assert script.asked[0].params["timeoutMs"] == 600_000
+    assert script.asked[1].wait_ms == 45_000
+    assert (script.result["status"], script.result["ticketStatus"], script.result["next"]) == (
+        *("pending", "delivered", "await_reply"),
+    )
+
+
+def test_the_callers_own_time_over_is_a_timeout():
+    script = Script(TOOLS["await_reply"](ME, {"ticketId": "t", "timeoutMs": 2_000}), None, {"status": "pending"})
+    assert script.asked[0].wait_ms == 2_000
+    assert (script.result["status"], script.result["ticketStatus"]) == ("timeout", "pending")
+    assert "next" not in script.result
+
+
+def test_a_ticket_past_its_deadline_is_a_timeout():
+    arguments = {"agentId": "Spock", "payload": "hi", "timeoutMs": 1_000}
+    script = Script(TOOLS["send_message"](ME, arguments), SENT, {"ticketId": "x", "status": "timeout"})
+    assert (script.result["status"], script.result["ticketStatus"]) == ("timeout", "timeout")
+
+
+def test_a_reply_between_two_questions_is_not_missed():
+    script = Script(TOOLS["await_reply"](ME, {"ticketId": "t"}), None, {"status": "responded"}, REPLY)
+    assert script.methods == ["replies.wait", "tickets.show", "replies.wait"]
+    assert script.result["payload"] == "ok"
+
+
+def test_a_status_that_cannot_be_had_does_not_fail_the_wait():
+    script = Script(TOOLS["await_reply"](ME, {"ticketId": "t"}), None, NotRunning("x"))
+    assert (script.result["status"], script.result["next"]) == ("pending", "await_reply")
+
+
+def test_a_cancelled_ticket_is_told():
+    script = Script(TOOLS["await_reply"](ME, {"ticketId": "t"}), {"ticketId": "t", "status": "cancelled"})
+    assert script.result == {"ticketId": "t", "status": "cancelled", "ticketStatus": "cancelled"}
+
+
+def test_a_received_message_is_acknowledged_after_it_was_handed_over():
+    message = {
+        "ticketId": "t",
+        "from": "Spock",
+        "payload": "hi",
+        "metadata": {},
+        "expectReply": True,
+        "leaseMs": 60_000,
+    }
+    script = Script(TOOLS["wait_for_message"](ME, {}), {"messages": [message], "remaining": 2})
+    assert (script.asked[0].method, script.asked[0].params) == ("inbox.take", {"agentId": "Jerry", "max": 1})
+    assert (script.result["status"], script.result["from"], script.result["next"]) == ("message", "Spock", "post_reply")
+    assert script.result["unread"] == 2
+    assert "not from your user" in script.result["note"]
+    assert "leaseMs" not in script.result
+    after = script.result.afterwards
+    assert (after.method, after.params) == ("inbox.ack", {"agentId": "Jerry", "ticketIds": ["t"]})
+
+
+@pytest.mark.parametrize(("given", "sent"), [({}, 45_000), ({"waitMs": 100}, 100), ({"waitMs": 90_000}, 45_000)])
+def test_a_wait_is_never_longer_than_a_slice(given, sent):
+    script = Script(TOOLS["wait_for_message"](ME, given), None)
+    assert script.asked[0].wait_ms == sent
+    assert script.result == {"status": "empty", "next": "wait_for_message"}
+
+
+def test_unread_messages_are_told_with_every_result():
+    script = Script(answer(ME, "list_agents", {"type": "codex"}), [], {"unread": 3})
+    assert script.methods == ["agents.list", "agents.heartbeat"]
+    assert script.result == {"agents": [], "you": "Jerry", "unread": 3}
+
+
+def test_a_count_that_cannot_be_had_does_not_fail_the_call():
+    script = Script(answer(ME, "post_reply", {"ticketId": "t", "payload": {"a": 1}}), {"first": True}, NotRunning("x"))
+    assert script.asked[0].params == {"ticketId": "t", "payload": {"a": 1}, "metadata": {}}
+    assert script.result == {"first": True}
+
+
+def test_bad_ids_are_refused_before_anything_is_asked():
+    for name, arguments in (
+        ("send_message", {"agentId": "../x", "payload": "x"}),
+        ("await_reply", {"ticketId": "a b"}),
+        ("post_reply", {"ticketId": "", "payload": "x"}),
+        ("register_agent", {"agentId": "local"}),
+    ):
+        with pytest.raises(WrongUsage):
+            TOOLS[name](ME, arguments).send(None)
+
+
+def test_the_default_deadline_is_that_of_the_environment():
+    script = Script(TOOLS["send_message"](Me(lambda: "J", 1_000), {"agentId": "S", "payload": "x"}), SENT, REPLY)
+    assert script.asked[0].params["timeoutMs"] == 1_000
+
+
+def test_registering_is_becoming_somebody_else():
+    script = Script(TOOLS["register_agent"](ME, {"agentId": "Jerry", "type": "codex"}), None)
+    become = script.asked[0]
+    assert isinstance(become, Become)
+    assert (become.name, become.kind, become.metadata, become.heartbeat_ms) == ("Jerry", "codex", {}, None)
+    assert "agentToken" not in script.result
+
+
+# -- identity -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("client", "word"),
+    [
+        ("claude-code", "claude"),
+        ("codex-mcp-client", "codex"),
+        ("Gemini CLI", "gemini"),
+        ("  é!", "agent"),
+        ("", "agent"),
+        ("x" * 100, "x" * 20),
+    ],
+)
+def test_a_client_is_called_by_its_first_word(client, word):
+    assert client_word(client) == word
+
+
+def test_the_same_project_gets_the_same_name_again():
+    assert invented_name("claude-code", "/home/u/a") == invented_name("claude-code", "/home/u/a")
+    names = {invented_name("claude-code", f"/home/u/{number}") for number in range(1000)}
+    assert names == {f"claude-{word}" for word in WORDS}
+
+
+def test_words_are_few_short_and_different():
+    assert len(set(WORDS)) == len(WORDS) == 64
+    assert all(word.isalpha() and word.islower() and len(word) <= 8 for word in WORDS)
+
+
+def test_namesakes_are_numbered_and_stay_handles():
+    names = list(namesakes("a" * 64))
+    assert len(names) == len(set(names)) == MAX_NAMESAKES
+    assert all(len(name) <= 64 for name in names)
+    assert list(namesakes("otter"))[:3] == ["otter", "otter-2", "otter-3"]
+
+
+def keep(state, handle, token):
+    import os
+
+    from bascule import places
+
+    os.makedirs(places.tokens_dir(state), mode=0o700, exist_ok=True)
+    places.write_private_file(places.token_file(state, handle), token)
+
+
+HELLO = {"principal": "x"}
+
+
+def tokens_and_names(script):
+    return [ask.params.get("token", ask.params.get("agentId")) for ask in script.asked]
+
+
+def test_a_new_name_is_registered_and_checked_again_as_the_agent(state):
+    identity = Identity(state, "otter", "claude", {"cwd": "/"})
+    script = Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO, {"reconnected": True})
+    assert script.methods == ["hello", "hello", "agents.register", "hello", "agents.register"]
+    assert tokens_and_names(script) == [None, None, "otter", "new", "otter"]
+    assert all(ask.params["exclusive"] for ask in script.asked if ask.method == "agents.register")
+    assert identity.handle == "otter"
+
+
+def test_a_stored_token_is_a_way_back_to_the_name(state):
+    keep(state, "otter", "kept")
+    identity = Identity(state, "otter", "claude", {})
+    script = Script(identity.introduce(), HELLO, HELLO, {"reconnected": True, "unread": 1})
+    assert tokens_and_names(script) == [None, "kept", "otter"]
+
+
+def test_a_stale_token_is_put_aside(state):
+    keep(state, "otter", "stale")
+    identity = Identity(state, "otter", "claude", {})
+    script = Script(identity.introduce(), HELLO, refused("unauthenticated"), HELLO, {"agentToken": "new"}, HELLO, {})
+    assert tokens_and_names(script) == [None, "stale", None, "otter", "new", "otter"]
+
+
+def test_a_taken_name_leads_to_the_next(state):
+    keep(state, "otter", "kept")
+    identity = Identity(state, "otter", "claude", {})
+    script = Script(identity.introduce(), HELLO, HELLO, refused("conflict"), HELLO, {"agentToken": "two"}, HELLO, {})
+    # The second hello carries no token: otherwise the new handle would be registered by the old one.
+    assert tokens_and_names(script) == [None, "kept", "otter", None, "otter-2", "two", "otter-2"]
+    assert identity.handle == "otter-2"
+
+
+def test_another_refusal_is_not_a_taken_name(state):
+    with pytest.raises(Refusal, match="version_mismatch"):
+        Script(Identity(state, "otter", "claude", {}).introduce(), refused("version_mismatch"))
+
+
+def test_coming_back_uses_the_token_in_memory(state):
+    identity = Identity(state, "otter", "claude", {})
+    Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO, {})
+    script = Script(identity.introduce(), HELLO, HELLO, {"reconnected": True})
+    assert tokens_and_names(script) == [None, "new", "otter"]
+
+
+def test_a_refused_change_of_name_leaves_us_who_we_were(state):
+    identity = Identity(state, "otter", "claude", {"cwd": "/"})
+    Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO, {})
+    generator = identity.become("Jerry", "codex", {"a": 1}, None)
+    assert generator.send(None).params.get("token") is None
+    assert generator.send(HELLO).params["metadata"] == {"cwd": "/", "a": 1}
+    assert generator.throw(refused("conflict")).params["token"] == "new"
+    with pytest.raises(Refusal, match="conflict"):
+        generator.send(HELLO)
+    assert (identity.handle, identity.kind, identity.metadata) == ("otter", "claude", {"cwd": "/"})
+
+
+# -- the table ------------------------------------------------------------------------------------
+
+
+def test_every_tool_in_the_table_is_implemented_and_described():
+    assert [tool["name"] for tool in tools.TOOLS] == list(TOOLS)
+    for tool in tools.TOOLS:
+        assert len(tool["description"]) < 300
+        assert tool["inputSchema"]["additionalProperties"] is False
+        assert tool["outputSchema"]["type"] == "object"
+        assert set(tool["annotations"]) == {
+            *("title", "readOnlyHint", "destructiveHint", "idempotentHint", "openWorldHint"),
+        }
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "said"),
+    [
+        ("send_message", {"agentId": "J"}, "payload is missing"),
+        ("send_message", {"agentId": "J", "payload": 1}, "must be of type string"),
+        ("send_message", {"agentId": "J", "payload": "x", "timeoutMs": 0}, "between 1 and"),
+        ("send_message", {"agentId": "J", "payload": "x", "timeoutMs": True}, "must be of type integer"),
+        ("send_message", {"agentId": "J", "payload": "x", "timeout": 1}, "no argument timeout; it takes agentId"),
+        ("list_agents", {"status": "asleep"}, "online, offline"),
+        ("wait_for_message", [], "must be an object"),
+        ("wait_for_message", {"waitMs": -1}, "between 0 and any"),
+        ("register_agent", {"agentId": ""}, "between 1 and 64"),
+    ],
+)
+def test_wrong_arguments_are_named_in_words(name, arguments, said):
+    assert said in tools.fault_in(name, arguments)
+
+
+def test_right_arguments_have_no_fault():
+    assert tools.fault_in("post_reply", {"ticketId": "t", "payload": None, "metadata": {}}) is None
+    assert tools.fault_in("wait_for_message", {}) is None
+
+
+def test_an_ask_is_not_repeated_unless_it_says_so():
+    assert Ask("x", {}).repeat is False

@@ -1,0 +1,368 @@
+"""The file itself: modes, settings, one owner, versions, damage, and kill -9."""
+
+import asyncio
+import os
+import re
+import signal
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+
+import msgspec
+import pytest
+
+from bascule.audit.ports import Batch, LedgerRow
+from bascule.stores import schema
+from bascule.stores.schema import KEEP_BACKUPS, SCHEMA_VERSION, StoreUnusable, back_up, prepare
+from bascule.stores.sqlite import SqliteStore
+
+PATIENCE = 10.0
+
+
+class Thing(msgspec.Struct, frozen=True):
+    text: str
+
+
+@pytest.fixture
+def path(tmp_path):
+    return os.fspath(tmp_path / "bascule.db")
+
+
+@pytest.fixture
+def open_store(path):
+    opened = []
+
+    def open_it(**settings):
+        opened.append(SqliteStore(path, **settings))
+        return opened[-1]
+
+    yield open_it
+    for store in opened:
+        store.close()
+
+
+def write(store, *batches):
+    async def story():
+        told = []
+        store.start(told.append)
+        for batch in batches:
+            store.write(batch)
+        async with asyncio.timeout(PATIENCE):
+            while len(told) < len(batches):
+                await asyncio.sleep(0)
+        assert told == [None] * len(batches)
+
+    asyncio.run(story())
+
+
+def some(text="text", key="k", seq=1):
+    return Batch([("tickets", key, Thing(text))], [LedgerRow(seq, bytes(32), b"{}")])
+
+
+def mode(path):
+    return stat.S_IMODE(os.stat(path).st_mode)
+
+
+def plainly(path):
+    return sqlite3.connect(path, isolation_level=None)
+
+
+# -- the file --
+
+
+def test_every_file_of_the_database_is_for_its_owner_only(path, open_store):
+    mask = os.umask(0)
+    try:
+        write(open_store(), some())
+        files = [name for name in os.listdir(os.path.dirname(path)) if name.startswith("bascule.db")]
+    finally:
+        os.umask(mask)
+    assert {"bascule.db", "bascule.db-wal"} <= set(files)
+    assert {name: mode(os.path.join(os.path.dirname(path), name)) for name in files} == dict.fromkeys(files, 0o600)
+
+
+def test_a_link_in_the_databases_place_is_not_followed(path, open_store, tmp_path):
+    os.symlink(tmp_path / "elsewhere.db", path)
+    with pytest.raises(OSError, match="symbolic"):
+        open_store()
+    assert not (tmp_path / "elsewhere.db").exists()
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("fsync", 2), ("relaxed", 1)])
+def test_the_settings_that_durability_rests_on_are_really_set(open_store, durability, synchronous):
+    connection = open_store(durability=durability)._connection
+
+    def read(pragma):
+        return connection.execute(f"PRAGMA {pragma}").fetchone()[0]
+
+    assert read("journal_mode") == "wal"
+    assert read("synchronous") == synchronous
+    assert read("secure_delete") == 1
+    assert read("locking_mode") == "exclusive"
+    assert read("user_version") == SCHEMA_VERSION
+
+
+def test_a_second_process_cannot_open_it(path, open_store):
+    write(open_store(), some())
+    intruder = f"import sqlite3; sqlite3.connect({path!r}, timeout=0).execute('SELECT * FROM tickets').fetchall()"
+    done = subprocess.run(
+        [sys.executable, "-c", intruder], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert "database is locked" in done.stderr
+
+
+def test_a_store_that_was_only_opened_is_held_too(path, open_store):
+    open_store()
+    with pytest.raises(sqlite3.OperationalError, match="database is locked"):
+        sqlite3.connect(path, timeout=0).execute("SELECT * FROM tickets").fetchall()
+
+
+def test_a_payload_that_was_deleted_is_not_left_in_the_file(path, open_store):
+    store = open_store()
+    write(store, some("a very secret sentence"), Batch([("tickets", "k", None)], []))
+    store.close()
+    with open(path, "rb") as file:
+        assert b"a very secret sentence" not in file.read()
+
+
+def test_closing_folds_the_wal_back(path, open_store):
+    store = open_store()
+    write(store, some())
+    store.close()
+    assert not os.path.exists(path + "-wal")
+
+
+def test_closing_finishes_what_was_handed_in(path, open_store):
+    store = open_store()
+
+    async def story():
+        store.start(lambda _: None)
+        for number in range(1, 101):
+            store.write(some(str(number), f"k{number}", number))
+        store.close()
+
+    asyncio.run(story())
+    assert len(list(open_store().load("tickets", Thing))) == 100
+
+
+# -- versions --
+
+
+def test_a_database_of_a_newer_version_is_refused_with_what_to_do(path, open_store):
+    open_store().close()
+    with plainly(path) as connection:
+        connection.execute("PRAGMA user_version = 7")
+    connection.close()
+    with pytest.raises(StoreUnusable) as refused:
+        open_store()
+    assert refused.value.message == f"{path} was written by a newer Bascule (schema 7; this one knows {SCHEMA_VERSION})"
+    assert "backups" in refused.value.hint
+
+
+@pytest.fixture
+def old(path, open_store):
+    """A connection to a database of version 1 that has a row."""
+    store = open_store()
+    write(store, some("before"))
+    store.close()
+    connection = plainly(path)
+    yield connection
+    connection.close()
+
+
+def rename_text(connection):
+    connection.execute("UPDATE tickets SET body = replace(body, 'before', 'after')")
+
+
+def test_a_migration_changes_the_rows_and_leaves_a_copy_from_before(path, old):
+    copy = prepare(old, path, version=2, migrations={1: rename_text})
+    assert old.execute("PRAGMA user_version").fetchone() == (2,)
+    assert old.execute("SELECT body FROM tickets").fetchone() == ('{"text":"after"}',)
+    assert os.path.dirname(copy) == os.path.join(os.path.dirname(path), "backups")
+    assert re.fullmatch(r"bascule-schema1-\d{8}T\d{6}Z.*\.db", os.path.basename(copy))
+    assert (mode(copy), mode(os.path.dirname(copy))) == (0o600, 0o700)
+    before = plainly(copy)
+    assert before.execute("SELECT body FROM tickets").fetchone() == (b'{"text":"before"}',)
+    assert before.execute("PRAGMA user_version").fetchone() == (1,)
+    before.close()
+
+
+def test_the_copy_is_a_database_that_can_be_put_back(path, old, open_store):
+    copy = prepare(old, path, version=2, migrations={1: rename_text})
+    old.close()
+    os.replace(copy, path)
+    assert dict(open_store().load("tickets", Thing)) == {"k": Thing("before")}
+
+
+def test_migrations_run_one_after_the_other(path, old):
+    steps = []
+    migrations = {number: lambda _, number=number: steps.append(number) for number in (1, 2, 3)}
+    prepare(old, path, version=4, migrations=migrations)
+    assert steps == [1, 2, 3]
+    assert old.execute("PRAGMA user_version").fetchone() == (4,)
+
+
+def test_a_migration_that_fails_changes_nothing(path, old):
+    def fails(connection):
+        rename_text(connection)
+        connection.execute("DROP TABLE agents")
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        prepare(old, path, version=2, migrations={1: fails})
+    assert old.execute("PRAGMA user_version").fetchone() == (1,)
+    assert old.execute("SELECT body FROM tickets").fetchone() == (b'{"text":"before"}',)
+    assert old.execute("SELECT count(*) FROM agents").fetchone() == (0,)
+
+
+def test_a_failed_migration_can_be_tried_again_at_once(path, old):
+    def fails(_):
+        raise ZeroDivisionError
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            prepare(old, path, version=2, migrations={1: fails})
+    prepare(old, path, version=2, migrations={1: rename_text})
+    assert old.execute("PRAGMA user_version").fetchone() == (2,)
+
+
+def test_the_present_version_needs_no_copy(path, open_store):
+    assert open_store().backup is None
+    assert not os.path.exists(os.path.join(os.path.dirname(path), "backups"))
+
+
+@pytest.mark.parametrize("version", [1, 9, 10])
+def test_only_the_newest_copies_are_kept(path, old, version):
+    directory = os.path.join(os.path.dirname(path), "backups")
+    os.mkdir(directory, 0o700)
+    earlier = [f"bascule-schema{max(1, version - 1)}-2020010{day}T000000Z.db" for day in range(1, 6)]
+    for name in earlier:
+        open(os.path.join(directory, name), "wb").close()
+    copy = back_up(old, path, version)
+    assert sorted(os.listdir(directory)) == sorted([*earlier[1 - KEEP_BACKUPS :], os.path.basename(copy)])
+
+
+def test_every_released_migration_leads_to_the_present_version():
+    assert sorted(schema.MIGRATIONS) == list(range(1, SCHEMA_VERSION))
+
+
+# -- damage --
+
+
+def test_a_file_that_is_no_database_is_refused_with_what_to_do(path, open_store):
+    with open(path, "wb") as file:
+        file.write(b"not a database at all" * 500)
+    with pytest.raises(StoreUnusable, match="cannot be used: file is not a database") as refused:
+        open_store()
+    assert "move it away" in refused.value.hint
+    with open(path, "rb") as file:
+        assert file.read().startswith(b"not a database")
+
+
+def test_a_flipped_bit_in_a_row_is_refused_with_the_row_named(path, old, open_store):
+    old.execute("UPDATE tickets SET body = ?", (b'{"text":"beforf"}',))
+    old.close()
+    store = open_store()
+    with pytest.raises(StoreUnusable, match="tickets row 'k' does not match its checksum") as refused:
+        list(store.load("tickets", Thing))
+    assert "backups" in refused.value.hint
+
+
+def test_a_flipped_bit_in_a_key_is_refused_too(old, open_store):
+    old.execute("UPDATE tickets SET key = 'j'")
+    old.close()
+    with pytest.raises(StoreUnusable):
+        list(open_store().load("tickets", Thing))
+
+
+def test_any_flipped_byte_of_a_row_on_the_disk_is_found(path, open_store):
+    store = open_store()
+    text = "a sentence that is easy to find"
+    write(store, some(text))
+    store.close()
+    with open(path, "rb") as file:
+        good = file.read()
+    at = good.index(text.encode())
+    for offset in range(len(text)):
+        bad = bytearray(good)
+        bad[at + offset] ^= 0x01
+        with open(path, "wb") as file:
+            file.write(bad)
+        damaged = open_store()
+        with pytest.raises(StoreUnusable, match="does not match its checksum"):
+            list(damaged.load("tickets", Thing))
+        damaged.close()
+
+
+def test_a_damaged_page_is_found_by_the_check_after_an_unclean_stop(path, open_store):
+    store = open_store()
+    write(store, *(some("x" * 500, f"k{number:04d}", number) for number in range(1, 400)))
+    store.close()
+    with open(path, "r+b") as file:
+        file.seek(20 * 4096)
+        file.write(b"\xff" * 4096)
+    with pytest.raises(StoreUnusable):
+        open_store(check=True)
+
+
+def test_the_check_passes_on_a_sound_file(path, open_store):
+    store = open_store()
+    write(store, some())
+    store.close()
+    assert dict(open_store(check=True).load("tickets", Thing)) == {"k": Thing("text")}
+
+
+# -- kill -9 --
+
+WRITER = """
+    import asyncio, sys
+    import msgspec
+    from bascule.audit.ports import Batch, LedgerRow
+    from bascule.stores.sqlite import SqliteStore
+
+    class Thing(msgspec.Struct, frozen=True):
+        text: str
+
+    async def main():
+        store = SqliteStore(sys.argv[1], durability=sys.argv[2])
+        number = 0
+
+        def acknowledged(error):
+            assert error is None, error
+            print(number, flush=True)
+            following()
+
+        def following():
+            nonlocal number
+            number += 1
+            store.write(Batch([("tickets", f"k{number}", Thing(str(number)))], [LedgerRow(number, bytes(32), b"{}")]))
+
+        store.start(acknowledged)
+        following()
+        await asyncio.Event().wait()
+
+    asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("durability", ["fsync", "relaxed"])
+def test_what_was_acknowledged_survives_kill_9(path, open_store, durability):
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(WRITER), path, durability], stdout=subprocess.PIPE, text=True
+    ) as writer:
+        for line in writer.stdout:
+            if int(line) == 50:
+                break
+        writer.send_signal(signal.SIGKILL)
+        acknowledged = max([50, *(int(line) for line in writer.stdout.read().splitlines())])
+    store = open_store(check=True)
+    rows = dict(store.load("tickets", Thing))
+    head = store.ledger_head().seq
+    # One more may have been on the disk before it could be said.
+    assert acknowledged <= head <= acknowledged + 1
+    assert rows == {f"k{number}": Thing(str(number)) for number in range(1, head + 1)}
+    assert [row.seq for row in store.read_ledger(lambda ledger: ledger.span(1, 10_000)).result()] == list(
+        range(1, head + 1)
+    )

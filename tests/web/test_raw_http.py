@@ -1,0 +1,235 @@
+"""HTTP as no library would send it: smuggled, flooding, slow. Each is cut, and nobody else notices."""
+
+import time
+
+import pytest
+from living import Living, short_dir
+from wires import Caller, Wire, request
+
+JSON = ("Content-Type", "application/json")
+# What must never be answered: a request hidden where a body was announced.
+HIDDEN = b"GET /tickets/smuggled HTTP/1.1\r\nHost: HOST\r\nAuthorization: Bearer TOKEN\r\n\r\n"
+
+
+@pytest.fixture(autouse=True)
+def _unharmed(daemon):
+    seen = len(daemon.terminal())
+    yield
+    assert Caller(daemon).get("/healthz").body == b"ok\n"
+    assert "Traceback" not in daemon.terminal()[seen:]
+
+
+def everything(wire: Wire) -> bytes:
+    """All that comes until the daemon closes; fails when it does not."""
+    out = b""
+    while data := _received(wire):
+        out += data
+    return out
+
+
+def _received(wire: Wire) -> bytes:
+    try:
+        return wire.sock.recv(1 << 16)
+    except ConnectionResetError:
+        return b""
+
+
+# -- smuggling ------------------------------------------------------------------------------------
+
+CHUNKED = ("Transfer-Encoding", "chunked")
+
+AMBIGUOUS = {
+    "two lengths": [("Content-Length", "0"), ("Content-Length", "HIDDEN")],
+    "two lengths in one": [("Content-Length", "0, HIDDEN")],
+    "chunks and a length": [CHUNKED, ("Content-Length", "HIDDEN")],
+    "a length and chunks": [("Content-Length", "HIDDEN"), CHUNKED],
+    "a signed length": [("Content-Length", "+HIDDEN")],
+    "a negative length": [("Content-Length", "-1")],
+    "a length in hex": [("Content-Length", "0x10")],
+    "an endless length": [("Content-Length", "9" * 40)],
+    "no digits": [("Content-Length", "")],
+    "a coding nobody knows": [("Transfer-Encoding", "xchunked")],
+    "chunked, then something else": [("Transfer-Encoding", "chunked, identity")],
+    "a space before the colon": [("Content-Length ", "HIDDEN")],
+    "a header without a colon": [("nonsense\r\nX", "y")],
+    "a NUL in a value": [("X-Name", "a\x00b")],
+    "a NUL in a name": [("X\x00Name", "b")],
+}
+
+
+@pytest.mark.parametrize("case", AMBIGUOUS)
+def test_a_request_whose_end_is_ambiguous_is_400_and_closed_with_nothing_behind_it_answered(daemon, case):
+    caller = Caller(daemon)
+    hidden = HIDDEN.replace(b"HOST", daemon.host.encode()).replace(b"TOKEN", caller.token.encode())
+    headers = [(name, value.replace("HIDDEN", str(len(hidden)))) for name, value in AMBIGUOUS[case]]
+    body = b"0\r\n\r\n" if CHUNKED in headers else b""
+    with Wire(daemon.tcp) as wire:
+        wire.send(request("POST", "/agents/register", [*caller.headers, JSON, *headers]) + body + hidden)
+        said = everything(wire)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert said.count(b"HTTP/1.1 ") == 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"GET /healthz HTTP/9.9",
+        b"GET /health z HTTP/1.1",
+        b"FLY /healthz HTTP/1.1",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        b"GET /healthz HTTP/1.1\r\nX: y\r\n\tfolded",
+        b"{}",
+    ],
+)
+def test_what_is_no_request_is_400_and_closed(daemon, line):
+    head = "".join(f"{name}: {value}\r\n" for name, value in Caller(daemon).headers).encode()
+    with Wire(daemon.tcp) as wire:
+        wire.send(line + b"\r\n" + head + b"\r\n")
+        said = everything(wire)
+    assert said.startswith(b"HTTP/1.1 400 ")
+    assert b"ok\n" not in said
+
+
+def test_a_refused_request_with_its_body_unread_does_not_become_the_next_request(daemon):
+    caller = Caller(daemon)
+    hidden = HIDDEN.replace(b"HOST", daemon.host.encode()).replace(b"TOKEN", caller.token.encode())
+    with Wire(daemon.tcp) as wire:
+        # 401 leaves the connection open; what follows is the body, whatever it looks like.
+        first = wire.ask("POST", "/agents/register", [("Host", daemon.host), JSON], hidden)
+        second = wire.ask("GET", "/healthz", caller.headers)
+    assert (first.status, second.status, second.body) == (401, 200, b"ok\n")
+
+
+def test_requests_sent_at_once_are_answered_in_order(daemon):
+    caller = Caller(daemon)
+    paths = ["/healthz", "/nope", "/status", "/readyz"]
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
+        assert [wire.answer().status for _ in paths] == [200, 404, 200, 200]
+
+
+# -- floods ---------------------------------------------------------------------------------------
+
+# More than any client of ours sends, less than would hurt: what common servers allow a whole head.
+LARGEST_HEAD_BYTES = 1024 * 1024
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param([("X-Flood", "y" * LARGEST_HEAD_BYTES)], id="one long header"),
+        pytest.param([(f"X-{number}", "y" * 100) for number in range(10_000)], id="ten thousand headers"),
+    ],
+)
+def test_a_flood_of_headers_is_refused(daemon, flood):
+    with Wire(daemon.tcp) as wire:
+        try:
+            wire.send(request("GET", "/healthz", [*Caller(daemon).headers, *flood]))
+            status, _ = wire.head()
+        except (ConnectionError, AssertionError):
+            # Cut without a word is a refusal too.
+            return
+    assert status in (400, 413, 431)
+
+
+def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
+    def memory() -> int:
+        with open(f"/proc/{daemon.process.pid}/statm") as file:
+            return int(file.read().split()[1]) * 4096
+
+    before = memory()
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"GET /healthz HTTP/1.1\r\n")
+        try:
+            for number in range(64):
+                wire.send(b"X-%d: " % number + b"y" * LARGEST_HEAD_BYTES + b"\r\n")
+        except ConnectionError:
+            return
+        # 64 MiB are held for somebody who has shown neither Host nor token.
+        assert memory() - before < 16 * 1024 * 1024
+
+
+# -- slowness -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def hasty():
+    """A daemon whose patience is a fraction of a second."""
+    constants = {
+        "bascule.web.server.HEAD_SECONDS": 0.3,
+        "bascule.web.app.BODY_SECONDS": 0.3,
+        "bascule.web.server.KEEP_ALIVE_SECONDS": 1,
+    }
+    with short_dir() as folder, Living(f"{folder}/s", constants=constants) as living:
+        yield living
+
+
+@pytest.mark.parametrize("start", [b"", b"GET /healthz HT", b"GET /healthz HTTP/1.1\r\nHost: "])
+def test_a_head_that_does_not_come_is_cut(hasty, start):
+    with Wire(hasty.tcp) as wire:
+        wire.send(start)
+        assert everything(wire) == b""
+
+
+def test_a_head_that_trickles_is_cut_at_the_same_moment(hasty):
+    began = time.monotonic()
+    with Wire(hasty.tcp) as wire:
+        wire.sock.settimeout(0.05)
+        while time.monotonic() - began < 3:
+            try:
+                wire.send(b"X")
+                if not wire.sock.recv(1):
+                    break
+            except TimeoutError:
+                continue
+            except ConnectionError:
+                break
+    assert time.monotonic() - began < 2
+
+
+def test_the_head_of_a_second_request_is_cut_too(hasty):
+    with Wire(hasty.tcp) as wire:
+        assert wire.ask("GET", "/healthz", Caller(hasty).headers).status == 200
+        wire.send(b"GET /heal")
+        assert everything(wire) == b""
+
+
+@pytest.mark.parametrize("start", [b"", b'{"agentId":'])
+def test_a_body_that_does_not_come_is_answered_and_cut(hasty, start):
+    caller = Caller(hasty)
+    with Wire(hasty.tcp) as wire:
+        wire.send(request("POST", "/agents/register", [*caller.headers, JSON, ("Content-Length", "99")]) + start)
+        answer = wire.answer()
+        assert 400 <= answer.status < 500
+        assert "did not arrive" in answer.error["message"]
+        assert wire.closed()
+
+
+def test_chunks_that_do_not_come_are_answered_and_cut(hasty):
+    with Wire(hasty.tcp) as wire:
+        wire.send(request("POST", "/agents/register", [*Caller(hasty).headers, JSON, CHUNKED]) + b"1\r\n{\r\n")
+        assert 400 <= wire.answer().status < 500
+        assert wire.closed()
+
+
+def test_a_client_that_goes_away_in_the_middle_of_its_body_changes_nothing(hasty):
+    caller = Caller(hasty)
+    before = caller.get("/status").json["ledgerRecords"]
+    with Wire(hasty.tcp) as wire:
+        head = [*caller.headers, JSON, ("Content-Length", "99")]
+        wire.send(request("POST", "/agents/register", head) + b'{"agentId":"Tom"}')
+    assert caller.get("/status").json["ledgerRecords"] == before
+    assert caller.get("/agents").json == []
+
+
+def test_slow_clients_do_not_hold_up_a_quick_one(hasty):
+    slow = [Wire(hasty.tcp) for _ in range(100)]
+    try:
+        for wire in slow:
+            wire.send(b"GET /healthz HTTP/1.1\r\n")
+        began = time.monotonic()
+        assert Caller(hasty).get("/healthz").status == 200
+        assert time.monotonic() - began < 1
+    finally:
+        for wire in slow:
+            wire.close()
