@@ -25,11 +25,15 @@ from bascule.transports.framed import FramedConnection
 PAYLOAD_BYTES = 1024
 PAYLOAD = "x" * PAYLOAD_BYTES
 RECEIVER = "Jerry"
+# Beside it on the same daemon: the one that Bascule's own Python client serves.
+SERVED = "Spock"
 # Nothing here takes a second; what does is stuck.
 ANSWER_SECONDS = 30.0
 
 Ask = Callable[[], Awaitable[None]]
 encode = msgspec.json.Encoder().encode
+# What a receiver leaves running; a task that nobody holds may be collected.
+_running: list["asyncio.Future[None]"] = []
 
 
 # -- frames: the bare broker and Bascule's link, by the same small client --
@@ -170,13 +174,26 @@ async def link_receiver(address: str) -> None:
 async def client_asker(address: str, name: str) -> Ask:
     from bascule.client import Client
 
-    client = await Client.connect(state_dir=address, agent_id=name, register=True)
+    client = await Client.connect(address, name, register=True)
 
     async def ask() -> None:
-        reply = await client.ask(RECEIVER, PAYLOAD)
+        reply = await client.ask(SERVED, PAYLOAD)
         assert len(reply.payload) == PAYLOAD_BYTES
 
     return ask
+
+
+async def client_receiver(address: str) -> None:
+    from bascule.client import Client, serve
+
+    @serve(SERVED, concurrency=32)
+    async def echo(message) -> str:
+        return message.payload
+
+    # Known before the first ask; what is sent before it listens waits in its inbox.
+    async with Client.connect(address, SERVED, register=True):
+        pass
+    _running.append(asyncio.ensure_future(echo.serve(state_dir=address)))
 
 
 # -- NATS: nats-py on the real server --
@@ -272,7 +289,7 @@ ASKERS: dict[str, Callable[[str, str], Awaitable[Ask]]] = {
 RECEIVERS: dict[str, Callable[[str], Awaitable[None]]] = {
     "bare": bare_receiver,
     "link": link_receiver,
-    "client": link_receiver,
+    "client": client_receiver,
     "nats": nats_receiver,
     "jetstream": jetstream_receiver,
 }

@@ -103,7 +103,7 @@ def ask(settings: Settings) -> Section:
             "nats": enter(processes.nats(os.path.join(directory, "nats"))),
             "link": enter(processes.bascule(os.path.join(directory, "state"), durability="memory")),
         }
-        for kind, server in servers.items():
+        for kind, server in (*servers.items(), ("client", servers["link"])):
             enter(receiver(kind, server))
         contenders = [
             Contender(BARE, "bare", servers["bare"]),

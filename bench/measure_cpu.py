@@ -66,6 +66,7 @@ class Bench:
         self._log = log
         self._log_path = places.log_file(daemon.state_dir)
         self._marks = 0
+        self._read = 0
         self.spent: dict[str, float] = {}
         for name in (ASKER, RECEIVER):
             daemon.dispatch.call(Call(LOCAL, "agents.register", raw(agentId=name), door="link"))
@@ -86,6 +87,9 @@ class Bench:
         gc.collect()
         before = time.process_time()
         answers = [call(Call(principal, method, each, door="link")) for each in params]
+        for index, answer in enumerate(answers):
+            if isinstance(answer, asyncio.Future):
+                answers[index] = await answer
         await self._log_written()
         self.spent[method] = (time.process_time() - before) / len(params) * 1e6
         return answers
@@ -96,14 +100,16 @@ class Bench:
         mark = f"mark {self._marks}"
         # Lines are written in order, so behind this one there is nothing left to do.
         self._log(mark, level="error")
-        while mark.encode() not in _tail(self._log_path):
+        while mark.encode() not in self._new_lines():
             await asyncio.sleep(_LOOK_SECONDS)
 
-
-def _tail(path: str) -> bytes:
-    with open(path, "rb") as file:
-        file.seek(max(0, os.fstat(file.fileno()).st_size - 200))
-        return file.read()
+    def _new_lines(self) -> bytes:
+        with open(self._log_path, "rb") as file:
+            file.seek(self._read)
+            text = file.read()
+        # The last line may be half written.
+        self._read += text.rfind(b"\n") + 1
+        return text
 
 
 def run(directory: str, *, logging: bool) -> dict[str, float]:

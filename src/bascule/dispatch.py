@@ -93,6 +93,8 @@ class Dispatch:
         names = {row.name for row in rows}
         if names != set(handlers):
             raise ValueError(f"rows and handlers differ: {sorted(names ^ set(handlers))}")
+        if taken := names & set(self.methods):
+            raise ValueError(f"mounted already: {sorted(taken)}")
         for row in rows:
             give_back = (abandon or {}).get(row.name)
             self.methods[row.name] = Mounted(row, handlers[row.name], codec.decoder(row.params), give_back)
@@ -106,7 +108,9 @@ class Dispatch:
             self._finish(call, error.code, start)
             raise
         except Exception as error:
-            raise self._internal(call, error, start) from error
+            internal = self._internal(call, error)
+            self._finish(call, internal.code, start)
+            raise internal from error
         if isinstance(answer, asyncio.Future):
             answer.add_done_callback(lambda future: self._finish_future(call, future, start))
         else:
@@ -135,8 +139,10 @@ class Dispatch:
         if row.record is not Record.NONE:
             return self._change(call, mounted, params, rule)
         answer = mounted.handler(call, params)
-        if row.shape is Shape.STREAM or isinstance(answer, asyncio.Future):
+        if row.shape is Shape.STREAM:
             return answer
+        if isinstance(answer, asyncio.Future):
+            return self._guarded(call, answer)
         return self._when_settled(self._journal.newest(), answer)
 
     def _change(self, call: Call, mounted: Mounted, params: Any, rule: str) -> Any:
@@ -154,7 +160,7 @@ class Dispatch:
             raise
         if isinstance(answer, asyncio.Future):
             # Slow work (scrypt) finishes elsewhere and commits by itself.
-            return answer
+            return self._guarded(call, answer)
         if not tx.changes and tx.subject is None:
             # A retry of what is stored already: nothing new to record.
             return self._when_settled(self._journal.newest(), answer)
@@ -223,12 +229,38 @@ class Dispatch:
         durable.add_done_callback(tell)
         return told
 
+    def _guarded(self, call: Call, inner: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
+        """A handler's own future as the caller may have it: faults become ids, a lost answer is given back."""
+        outer: asyncio.Future[Any] = inner.get_loop().create_future()
+
+        def inner_done(_: "asyncio.Future[Any]") -> None:
+            if inner.cancelled():
+                outer.cancel()
+                return
+            error = inner.exception()
+            if outer.done():
+                # Cancelled in the very moment the answer came.
+                if error is None:
+                    self.abandoned(call, inner.result())
+            elif error is None:
+                outer.set_result(inner.result())
+            else:
+                outer.set_exception(error if isinstance(error, BasculeError) else self._internal(call, error))
+
+        def outer_done(_: "asyncio.Future[Any]") -> None:
+            if outer.cancelled():
+                inner.cancel()
+
+        inner.add_done_callback(inner_done)
+        outer.add_done_callback(outer_done)
+        return outer
+
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, failed: Transaction | None = None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
         if row.record is Record.NONE:
             return
         tx = Transaction()
-        tx.subject = failed.subject if failed else _subject(call.params)
+        tx.subject = (failed.subject if failed else None) or _subject(call.params)
         tx.details = {"reason": error.message}
         rule = error.details.get("rule") if error.details else None
         self._journal.commit(tx, call.principal, row.name, error.code, rule)
@@ -244,12 +276,7 @@ class Dispatch:
             self._finish(call, "cancelled", start)
             return
         error = future.exception()
-        if error is None:
-            self._finish(call, "ok", start)
-        elif isinstance(error, BasculeError):
-            self._finish(call, error.code, start)
-        else:
-            self._internal(call, error, start)
+        self._finish(call, error.code if isinstance(error, BasculeError) else "ok", start)
 
     def _finish(self, call: Call, outcome: str, start: float) -> None:
         seconds = perf_counter() - start
@@ -264,11 +291,10 @@ class Dispatch:
             ms=seconds * 1000,
         )
 
-    def _internal(self, call: Call, error: BaseException, start: float) -> Internal:
+    def _internal(self, call: Call, error: BaseException) -> Internal:
         """Invariant I4: the peer hears an id, the log has the rest."""
         fault = new_fault_id()
         self._log("fault", level="error", id=fault, method=call.method, principal=call.principal, error=error)
-        self._finish(call, "internal", start)
         return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
 

@@ -20,15 +20,16 @@ MAX_TICKET_ID_CHARS = 128
 # Leaves room for "." and a full handle behind it inside MAX_TICKET_ID_CHARS.
 MAX_BROADCAST_ID_CHARS = MAX_TICKET_ID_CHARS - MAX_AGENT_ID_CHARS - 1
 
-AGENT_ID_PATTERN = r"^[A-Za-z0-9._-]{1,64}$"
-TICKET_ID_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
-BROADCAST_ID_PATTERN = r"^[A-Za-z0-9._-]{1,63}$"
+# Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
+AGENT_ID_PATTERN = r"^[A-Za-z0-9._-]{1,64}$(?!\n)"
+TICKET_ID_PATTERN = r"^[A-Za-z0-9._-]{1,128}$(?!\n)"
+BROADCAST_ID_PATTERN = r"^[A-Za-z0-9._-]{1,63}$(?!\n)"
 
 # "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours.
 RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person"})
 
-_AGENT_ID = re.compile(AGENT_ID_PATTERN.replace("$", r"\Z"))
-_TICKET_ID = re.compile(TICKET_ID_PATTERN.replace("$", r"\Z"))
+_AGENT_ID = re.compile(AGENT_ID_PATTERN)
+_TICKET_ID = re.compile(TICKET_ID_PATTERN)
 
 
 def is_agent_id(text: str) -> bool:

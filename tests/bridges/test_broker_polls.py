@@ -111,8 +111,8 @@ def test_time_goes_on_after_a_poll_and_a_lease_ended_in_the_same_moment(house):
     take(house)
     poll(house, wait_ms=59_000)
     house.stall(61)
-    waiting = wait(house, "t")
-    house.advance(60)
+    waiting = wait(house, "t", wait_ms=60_000)
+    house.advance(59)
     assert waiting.result()["status"] == "timeout"
 
 

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, cancel, reply, send
 
-from bascule.errors import Conflict, Forbidden
+from bascule.errors import Conflict, Forbidden, InvalidRequest
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 
@@ -56,19 +56,21 @@ def test_a_number_no_record_has_finds_nothing(house, what):
     assert house.call("local", "ledger.show", {"what": what}) == []
 
 
-@pytest.mark.parametrize("before", [2**53, 10**30])
-def test_paging_from_a_number_beyond_the_end_begins_at_the_end(house, before):
-    assert len(house.call("local", "ledger.tail", {"before": before})) == 2
+def test_paging_from_a_number_beyond_the_end_begins_at_the_end(house):
+    assert len(house.call("local", "ledger.tail", {"before": 2**53})) == 2
 
 
-@pytest.mark.parametrize("number", ["9" * 30, 10**30])
-def test_large_numbers_are_harmless_on_disk_too(make_house, tmp_path, number):
+@pytest.mark.parametrize("before", [0, -1, 10**30])
+def test_paging_from_what_can_be_no_record_is_refused(house, before):
+    with pytest.raises(InvalidRequest, match="before"):
+        house.call("local", "ledger.tail", {"before": before})
+
+
+def test_large_numbers_are_harmless_on_disk_too(make_house, tmp_path):
     house = make_house(store=SqliteStore(str(tmp_path / "b.db"), durability="relaxed"))
     house.register("Jerry")
-    if isinstance(number, str):
-        assert house.call("local", "ledger.show", {"what": number}) == []
-    else:
-        assert len(house.call("local", "ledger.tail", {"before": number})) == 1
+    assert house.call("local", "ledger.show", {"what": "9" * 30}) == []
+    assert len(house.call("local", "ledger.tail", {"before": 2**53})) == 1
 
 
 # -- verifying and retention --

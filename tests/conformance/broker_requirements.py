@@ -9,6 +9,8 @@ An entry is a line `id level status`, a sentence, and if needed a note after `~`
 the note says what there is today.
 """
 
+import ast
+from pathlib import Path
 from typing import NamedTuple
 
 from broker_decisions import DECISIONS
@@ -363,3 +365,24 @@ def requirements(text: str, section_of: dict[str, str] | None = None) -> dict[st
 
 
 REQUIREMENTS: dict[str, Requirement] = {**requirements(SPECIFICATION), **requirements(*DECISIONS)}
+
+
+def proofs() -> dict[str, list[str]]:
+    """Which tests name which requirement, read from the source: `file::test`."""
+    found: dict[str, list[str]] = {}
+    for file in sorted(Path(__file__).parent.glob("test_*.py")):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef):
+                for name in _marked(node):
+                    found.setdefault(name, []).append(f"{file.name}::{node.name}")
+    return found
+
+
+def _marked(function: ast.FunctionDef) -> list[str]:
+    return [
+        argument.value
+        for decorator in function.decorator_list
+        if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.req"
+        for argument in decorator.args
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str)
+    ]

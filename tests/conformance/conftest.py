@@ -1,13 +1,28 @@
-"""One daemon per module, with the settings the module names in `SETTINGS`."""
+"""Daemons for the conformance tests: shared by the modules that want the same settings, as `SETTINGS` names them."""
 
 import pytest
 from real_house import Agent, House
 
 
+@pytest.fixture(scope="session")
+def house_with():
+    """A running daemon with these settings, shared by all who ask for the same: do not stop it."""
+    houses: dict[str, House] = {}
+
+    def find(settings=None) -> House:
+        key = repr(sorted((settings or {}).items()))
+        if key not in houses:
+            houses[key] = House(settings)
+        return houses[key]
+
+    yield find
+    for house in houses.values():
+        house.__exit__()
+
+
 @pytest.fixture(scope="module")
-def house(request):
-    with House(getattr(request.module, "SETTINGS", None)) as running:
-        yield running
+def house(request, house_with) -> House:
+    return house_with(getattr(request.module, "SETTINGS", None))
 
 
 @pytest.fixture
@@ -19,12 +34,12 @@ def agent(house) -> Agent:
 @pytest.fixture
 def new_house():
     """Makes daemons for tests that stop, kill or configure theirs."""
-    running: list[House] = []
+    houses: list[House] = []
 
     def make(settings=None, **more) -> House:
-        running.append(House(settings, **more))
-        return running[-1]
+        houses.append(House(settings, **more))
+        return houses[-1]
 
     yield make
-    for house in running:
+    for house in houses:
         house.__exit__()

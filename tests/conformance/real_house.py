@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 # Real time for real processes on a busy machine; what takes longer hangs.
 PATIENCE_SECONDS = 15.0
@@ -34,6 +34,8 @@ lifecycle.run(settings, state, on_ready=lambda _: os.write(note, b"ready"))
 
 def clean_environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    # Compiled once, as on a user's machine, and not in each of the hundred processes again.
+    kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**kept, **more}
 
 
@@ -43,9 +45,9 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def until(look: Callable[[], Any], what: str) -> Any:
+def until(look: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
     """The first true value of `look`: for what the outside can only see by asking."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
+    deadline = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < deadline, f"never came: {what}"
         # Only so that the daemon has the processor for itself while we have nothing to do.
@@ -105,7 +107,7 @@ class Events:
         assert self._response.status == 200, self._response.read()
         assert self._response.headers["content-type"] == "text/event-stream"
 
-    def __enter__(self) -> "Events":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,9 +151,13 @@ class Link:
         self.answers: dict[int, dict[str, Any]] = {}
         self.notices: list[dict[str, Any]] = []
         hello = {"protocol": 1, "version": "0.1.0"}
-        self.hello = self.call("hello", {**hello, "token": token} if token else hello)
+        try:
+            self.hello = self.call("hello", {**hello, "token": token} if token else hello)
+        except LinkRefused:
+            self.__exit__()
+            raise
 
-    def __enter__(self) -> "Link":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -220,7 +226,7 @@ class Mcp:
         self.initialized = self.answer(self.request("initialize", opening))
         self.tools = {tool["name"]: tool for tool in self.answer(self.request("tools/list", {}))["tools"]}
 
-    def __enter__(self) -> "Mcp":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -280,7 +286,7 @@ class House:
         self._commands: list[subprocess.Popen[str]] = []
         self.start()
 
-    def __enter__(self) -> "House":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -295,7 +301,8 @@ class House:
     # -- life --
 
     def start(self) -> None:
-        environment = {f"BASCULE_{name.upper()}": str(value) for name, value in self.settings.items()}
+        set_ = {name: value for name, value in self.settings.items() if value is not None}
+        environment = {f"BASCULE_{name.upper()}": str(value) for name, value in set_.items()}
         read, write = os.pipe()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _LAUNCH, self.state, str(write)],
@@ -389,6 +396,14 @@ class House:
         assert answer.status == 200, answer.body
         return Agent(handle, answer.json["agentToken"])
 
+    def register_offline(self) -> Agent:
+        """An agent whose process was there and has ended."""
+        agent = self.register()
+        with self.link(agent.token):
+            pass
+        until(lambda: self.agent_view(agent.handle)["status"] == "offline", "the agent to be seen gone")
+        return agent
+
     def send(self, to: str, payload: Any = "hello", *, token: str | None = "local", **more: Any) -> str:
         answer = self.post(f"/agents/{to}/send", {"payload": payload, **more}, token=token)
         assert answer.status == 200, answer.body
@@ -425,9 +440,7 @@ class House:
         path = f"{SCRIPTS}{os.pathsep}{os.environ['PATH']}"
         return clean_environment(**{"BASCULE_STATE_DIR": self.state, "PATH": path, **more})
 
-    def run(
-        self, *command: str, stdin: str | None = None, **environment: str
-    ) -> "subprocess.CompletedProcess[str]":
+    def run(self, *command: str, stdin: str | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             command,
             input=stdin,

@@ -1,6 +1,6 @@
 """Broker specification 10: settings from files and environment, and what they change."""
 
-import datetime
+import datetime as dt
 import http.client
 import ipaddress
 import json
@@ -21,7 +21,7 @@ SETTINGS = {"default_timeout_ms": 77_000}
 
 def reply_seconds(house, ticket: str) -> float:
     view = house.ticket(ticket)
-    start, end = (datetime.datetime.fromisoformat(view[name]) for name in ("createdAt", "replyBy"))
+    start, end = (dt.datetime.fromisoformat(view[name]) for name in ("createdAt", "replyBy"))
     return (end - start).total_seconds()
 
 
@@ -156,18 +156,16 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate for 127.0.0.1 that lives for an hour."""
     secret = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bascule test")])
-    now = datetime.datetime.now(datetime.UTC)
+    now = dt.datetime.now(dt.UTC)
     built = (
         x509.CertificateBuilder()
         .subject_name(name)
         .issuer_name(name)
         .public_key(secret.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(minutes=5))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(
-            x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False
-        )
+        .not_valid_before(now - dt.timedelta(minutes=5))
+        .not_valid_after(now + dt.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
         .sign(secret, hashes.SHA256())
     )
     certificate, key = folder / "c.pem", folder / "k.pem"

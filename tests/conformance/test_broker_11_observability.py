@@ -2,6 +2,7 @@
 
 import json
 import re
+import select
 import signal
 from datetime import datetime
 
@@ -52,12 +53,8 @@ def test_a_timeout_is_logged_with_its_agent(house, agent):
 @pytest.mark.parametrize("more", [{}, {"ticketId": "t-missing"}], ids=["without-ticket", "with-ticket"])
 def test_a_send_to_an_unknown_agent_is_logged_with_that_agent(house, more):
     handle = house.new_name("Missing")
-    house.post(f"/agents/{handle}/send", {"payload": "x", **more})
-    # A call that came later is in the log: then so is this one.
-    house.get("/tickets/marker")
-    house.logged("call", method="tickets.show", subject="marker")
-    lines = [line for line in house.log() if line.get("outcome") == "not_found" and line["method"] == "messages.send"]
-    assert handle in json.dumps(lines)
+    assert house.post(f"/agents/{handle}/send", {"payload": "x", **more}).status == 404
+    assert handle in json.dumps(calls_so_far(house, "messages.send", "not_found"))
 
 
 @pytest.mark.req("BRK-11-3")
@@ -68,10 +65,19 @@ def test_a_refused_reply_is_logged_with_who_tried_it(house, agent):
     house.logged("call", principal=f"agent:{stranger.handle}", subject=ticket, outcome="forbidden")
 
 
-@pytest.mark.req("BRK-11-3")
+@pytest.mark.req("BRK-11-1", "BRK-11-3")
 def test_a_request_that_cannot_be_read_is_logged(house, agent):
-    house.post(f"/agents/{agent.handle}/send", {"payload": "x", "no": "such field"}, token=agent.token)
-    house.logged("call", method="messages.send", principal=f"agent:{agent.handle}", outcome="invalid_request")
+    answer = house.post(f"/agents/{agent.handle}/send", {"payload": "x", "no": "such field"}, token=agent.token)
+    assert answer.status == 400
+    assert agent.handle in json.dumps(calls_so_far(house, "messages.send", "invalid_request"))
+
+
+def calls_so_far(house, method: str, outcome: str) -> list[dict]:
+    """The log up to now: a call made after all others is in it."""
+    marker = house.new_name("marker")
+    house.get(f"/tickets/{marker}")
+    house.logged("call", subject=marker)
+    return [line for line in house.log() if line.get("method") == method and line["outcome"] == outcome]
 
 
 @pytest.mark.req("BRK-11-3")
@@ -132,24 +138,23 @@ def test_bridgectl_tail_logs_prints_the_end_of_the_log(house, agent):
 
 @pytest.mark.req("BRK-11-7")
 @pytest.mark.parametrize("what", ["logs", "events"])
-def test_bridgectl_tail_goes_on_as_things_happen(house, agent, what):
-    tail = house.started("bridgectl", "tail", what, "-n", "0")
-    # Sent until one is seen: there is no sign by which the outside could know that it listens.
-    seen = iter(tail.stdout)
-    tickets = []
-
-    def shown() -> bool:
-        tickets.append(house.send(agent.handle))
-        return tail.poll() is None and bool(_readable(tail))
-
-    until(shown, "a line of bridgectl tail")
-    assert any(ticket in line or "call" in line for line in (next(seen),) for ticket in tickets)
+def test_bridgectl_tail_begins_with_the_past_and_goes_on_as_things_happen(house, agent, what):
+    house.logged("agent.registered", agent=agent.handle)
+    tail = house.started("bridgectl", "tail", what, "-n", "1")
+    assert tail.stdout.readline()
+    ticket = house.send(agent.handle)
+    assert any(ticket in line for line in tail.stdout)
     tail.send_signal(signal.SIGINT)
     tail.communicate(timeout=15)
     assert tail.returncode == 130
 
 
-def _readable(process) -> bool:
-    import select
+@pytest.mark.req("BRK-11-7")
+def test_bridgectl_tail_events_shows_them_while_they_come_without_a_pause(house, agent):
+    tail = house.started("bridgectl", "tail", "events", "-n", "0")
 
-    return bool(select.select([process.stdout], [], [], 0.05)[0])
+    def shown() -> bool:
+        house.send(agent.handle, expectReply=False, timeoutMs=60_000)
+        return bool(select.select([tail.stdout], [], [], 0.05)[0])
+
+    until(shown, "an event", seconds=2)

@@ -4,7 +4,6 @@ import shutil
 import socket
 
 import pytest
-from real_house import House
 
 
 @pytest.mark.req("BRK-4.1-1")
@@ -43,8 +42,8 @@ def test_the_broker_serves_http_on_localhost_at_the_port_that_was_chosen(house):
 
 
 @pytest.mark.req("BRK-4.2-1")
-def test_port_zero_leaves_the_unix_sockets_only(new_house):
-    house = new_house({"port": 0})
+def test_port_zero_leaves_the_unix_sockets_only(house_with):
+    house = house_with({"port": 0, "durability": "memory"})
     assert set(house.get("/status", door="unix").json["doors"]) == {"link", "http"}
 
 
@@ -158,10 +157,3 @@ def test_the_port_is_bound_on_127_0_0_1_and_nowhere_else(house):
     # Another address of the same loopback interface: what listens on all addresses would answer there.
     with socket.socket() as probe, pytest.raises(ConnectionRefusedError):
         probe.connect(("127.0.0.2", house.port))
-
-
-def test_two_daemons_with_two_state_directories_do_not_know_each_other(house: House, new_house):
-    other = new_house()
-    handle = other.register().handle
-    assert handle in [view["agentId"] for view in other.get("/agents").json]
-    assert other.local_token != house.local_token

@@ -105,9 +105,7 @@ def test_the_token_of_one_agent_does_not_take_the_handle_of_another(house, agent
 
 @pytest.mark.req("BRK-5.5-1", "BRK-4.2-15", "DEC-BRK-26")
 def test_the_directory_lists_agents_online_and_offline(house):
-    here = house.register()
-    gone = house.register(heartbeatIntervalMs=100)
-    until(lambda: house.agent_view(gone.handle)["status"] == "offline", "the silent agent to be offline")
+    here, gone = house.register(), house.register_offline()
     listed = {view["agentId"]: view["status"] for view in house.get("/agents").json}
     assert (listed[here.handle], listed[gone.handle]) == ("online", "offline")
 
@@ -122,9 +120,7 @@ def test_type_keeps_agents_of_that_type_only(house):
 
 @pytest.mark.req("BRK-5.5-3")
 def test_status_keeps_agents_of_that_status_only(house):
-    here = house.register()
-    gone = house.register(heartbeatIntervalMs=100)
-    until(lambda: house.agent_view(gone.handle)["status"] == "offline", "the silent agent to be offline")
+    here, gone = house.register(), house.register_offline()
     online = [view["agentId"] for view in house.get("/agents?status=online").json]
     offline = [view["agentId"] for view in house.get("/agents?status=offline").json]
     assert here.handle in online

@@ -160,8 +160,12 @@ class Ended(NamedTuple):
 
 def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = 10) -> Ended:
     """`bascule ...` in a fork of this process, which has it imported already: a tenth of the time of a new one."""
-    from bascule.cli.main import main
+    import bascule.daemon.lifecycle
+    from bascule.cli.main import build_parser, main
 
+    # Everything the command imports late is imported here, once.
+    assert bascule.daemon.lifecycle
+    assert build_parser()
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:
@@ -184,7 +188,7 @@ def _be_the_command(
     try:
         for number in (1, 2):
             os.dup2(output, number)
-        sys.stdout, sys.stderr = (open(number, "w", closefd=False) for number in (1, 2))
+        sys.stdout, sys.stderr = (os.fdopen(number, "w", closefd=False) for number in (1, 2))
         os.environ.update({"BASCULE_CONFIG_DIR": "/nonexistent", **environment})
         code = main(arguments)
     except SystemExit as left:

@@ -92,6 +92,7 @@ class Journal:
         for key, segment in store.load("segments", Segment):
             self.segments.rows[key] = segment
         self.chain = Chain(store.ledger_head())
+        self._durable_head = (self.chain.seq, self.chain.head)
         self._segment_head = self._last_segment_head()
         self._seq = 0
         self._durable = 0
@@ -171,8 +172,9 @@ class Journal:
         return self._flight[-1].seq if self._flight else self._durable
 
     def anchor(self, why: str) -> Anchor:
-        """Fix the present end of the chain outside the database."""
-        anchor = Anchor(seq=self.chain.seq, head=self.chain.head.hex(), at=self._clock.wall_ms(), why=why)
+        """Fix the durable end of the chain outside the database; what could still be undone is not the end."""
+        seq, head = self._durable_head
+        anchor = Anchor(seq=seq, head=head.hex(), at=self._clock.wall_ms(), why=why)
         self._on_anchor(anchor)
         return anchor
 
@@ -200,11 +202,13 @@ class Journal:
 
     def _done(self, error: BaseException | None) -> None:
         """The store's answer for the batch in flight, on the event loop."""
-        if error is None:
-            self._land()
-        else:
-            self._fail(error)
-        self._launch()
+        try:
+            if error is None:
+                self._land()
+            else:
+                self._fail(error)
+        finally:
+            self._launch()
 
     def _land(self) -> None:
         flight, self._flight = self._flight, []
@@ -212,18 +216,24 @@ class Journal:
         self._durable = flight[-1].seq
         if self.fault is not None:
             self._set_fault(None)
-        try:
-            for tx in flight:
-                for callback in tx.after:
+        fault: Exception | None = None
+        for tx in flight:
+            for callback in tx.after:
+                try:
                     callback()
-        finally:
-            # Whatever a callback does wrong, those who wait for the commit hear of it.
-            if done is not None and not done.done():
-                done.set_result(None)
+                except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
+                    fault = fault or error
+        if done is not None and not done.done():
+            done.set_result(None)
         for tx in flight:
             row = tx.record
-            if row is not None and row.seq % ANCHOR_EVERY == 0:
+            if row is None:
+                continue
+            self._durable_head = (row.seq, row.hash)
+            if row.seq % ANCHOR_EVERY == 0:
                 self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+        if fault is not None:
+            raise fault
 
     def _fail(self, error: BaseException) -> None:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""

@@ -42,6 +42,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     before: str
     head: str
     closed_at: int
+    # Its records were dropped by retention.
+    dropped: bool = False
 
 
 class Anchor(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,7 +113,9 @@ class Verifier:
     # A destroyed ledger would otherwise list every record; the first few say where to look.
     MAX_FAULTS = 50
 
-    def __init__(self, segments: list[Segment], anchors: list[Anchor]) -> None:
+    def __init__(self, segments: list[Segment], anchors: list[Anchor], *, base: bytes | None = None) -> None:
+        # The hash before the first row, when the store itself keeps only a window.
+        self._base = base
         self._anchors: dict[int, list[Anchor]] = {}
         for anchor in anchors:
             self._anchors.setdefault(anchor.seq, []).append(anchor)
@@ -151,6 +155,8 @@ class Verifier:
             self._previous = GENESIS
         elif row.seq in self._before:
             self._previous = self._before[row.seq]
+        elif self._base is not None:
+            self._previous = self._base
         else:
             self._fault(f"records before {row.seq} are gone and no closed segment explains it")
 

@@ -64,6 +64,9 @@ class LedgerReader(Protocol):
     def bounds(self) -> tuple[int, int]:
         """First and last record number; (0, 0) when empty."""
 
+    def base(self) -> bytes | None:
+        """The hash before the first row, where the store itself keeps only a window; else None."""
+
 
 class Log(Protocol):
     """Structured log lines; never payloads."""

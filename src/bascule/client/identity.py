@@ -77,14 +77,15 @@ class Identity:
         return result
 
     def _come_back(self) -> Program[None]:
+        if self._registration is None:
+            yield from self._hello(self._token)
+            return
+        yield from self._hello(None)
         try:
             yield from self._hello(self._token)
         except Unauthenticated:
             # With durability `memory` a restarted daemon knows nobody, and who registered here registers again.
             # One that knows the handle has revoked the token or given the handle away: that is not ours to undo.
-            if self._registration is None:
-                raise
-            yield from self._hello(None)
             agents: list[AgentView] = yield Request("agents.list", AgentsListParams(), list[AgentView])
             if any(agent.agent_id == self._registration.agent_id for agent in agents):
                 raise
@@ -92,6 +93,9 @@ class Identity:
             yield from self._claim(self._registration)
 
     def _present(self, token: str | None, *, stale_ok: bool = False) -> Program[None]:
+        if stale_ok:
+            # A wrong token ends a connection that is nobody's yet.
+            yield from self._hello(None)
         try:
             yield from self._hello(token)
         except Unauthenticated:
@@ -100,7 +104,6 @@ class Identity:
             if not stale_ok:
                 raise
             token = None
-            yield from self._hello(None)
         self._token = token
 
     def _hello(self, token: str | None) -> Program[None]:

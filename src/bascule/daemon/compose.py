@@ -64,6 +64,7 @@ class Daemon:
         self.log = log
         self.store = store
         self.ready = False
+        self._closing = False
         self.doors: dict[str, str] = {}
         self._started = clock.monotonic()
         self._started_at = clock.wall_ms()
@@ -182,13 +183,8 @@ class Daemon:
                 await durable
             except StorageFull as error:
                 self.log("stop_not_recorded", level="error", error=error.message)
-        anchor = Anchor(
-            seq=self.journal.chain.seq,
-            head=self.journal.chain.head.hex(),
-            at=self.clock.wall_ms(),
-            why="stop",
-        )
-        self._write_anchor(anchor)
+        self._closing = True
+        anchor = self.journal.anchor("stop")
         self.log("stopped", ledger_records=anchor.seq, ledger_head=anchor.head)
         self.store.close()
 
@@ -212,8 +208,12 @@ class Daemon:
         self.journal.anchor("start")
 
     def _anchor(self, anchor: Anchor) -> None:
-        # Off the loop: an anchor is an fsync of its own, and nobody waits for it.
-        asyncio.get_running_loop().run_in_executor(None, self._write_anchor, anchor)
+        if self._closing:
+            # The last one: it must be there before the process is gone.
+            self._write_anchor(anchor)
+        else:
+            # Off the loop: an anchor is an fsync of its own, and nobody waits for it.
+            asyncio.get_running_loop().run_in_executor(None, self._write_anchor, anchor)
 
     def _write_anchor(self, anchor: Anchor) -> None:
         if self.store.durability == "memory":

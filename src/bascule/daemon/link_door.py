@@ -56,7 +56,7 @@ class LinkConnections:
 
     def drop(self, agent_id: str) -> None:
         for connection in list(self._by_agent.get(agent_id, ())):
-            connection.close()
+            connection.disown()
 
     def identified(self, connection: "LinkConnection", old: Principal | None, new: Principal | None) -> None:
         before, after = (agent_of(each) if each else None for each in (old, new))
@@ -103,6 +103,12 @@ class LinkConnection(FramedConnection):
 
     def unlock(self, seconds: float) -> None:
         self._unlocked_until = self._clock.monotonic() + seconds
+
+    def disown(self) -> None:
+        """Its token is no longer good: from now on it is nobody, and soon it is closed."""
+        self._connections.identified(self, self._principal, None)
+        self._principal = None
+        self.close()
 
     def unlocked_for(self) -> float | None:
         left = self._unlocked_until - self._clock.monotonic()

@@ -35,7 +35,7 @@ AgentIdText = Annotated[str, Meta(pattern=AGENT_ID_PATTERN, description="A handl
 TicketIdText = Annotated[str, Meta(pattern=TICKET_ID_PATTERN, description="1 to 128 of A-Z a-z 0-9 . _ -")]
 BroadcastIdText = Annotated[str, Meta(pattern=BROADCAST_ID_PATTERN, description="1 to 63 of A-Z a-z 0-9 . _ -")]
 TypeText = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE_CHARS)]
-WaitMs = Annotated[int, Meta(ge=0, description="Milliseconds to wait; clamped to 60000")]
+WaitMs = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds to wait; clamped to 60000")]
 TimeoutMs = Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)]
 # "string or structured JSON body" (4.2).
 Payload = Any
@@ -341,7 +341,7 @@ class ConversationView(Result, frozen=True, kw_only=True):
 
 class EventsParams(Params, frozen=True, kw_only=True):
     # Send what happened after this event id first, as far back as the ring reaches.
-    after: Annotated[int, Meta(ge=0)] | None = None
+    after: Annotated[int, Meta(ge=0, le=2**53)] | None = None
     agent_id: AgentIdText | None = None
 
 

@@ -46,7 +46,7 @@ class StatusResult(Result, frozen=True, kw_only=True):
 class LedgerTailParams(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_LEDGER_PAGE)] = 20
     # Only records with a smaller number: pages backwards.
-    before: Annotated[int, Meta(ge=1)] | None = None
+    before: Annotated[int, Meta(ge=1, le=2**53)] | None = None
 
 
 class LedgerShowParams(Params, frozen=True, kw_only=True):

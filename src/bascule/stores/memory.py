@@ -23,7 +23,9 @@ class MemoryStore:
 
     def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS) -> None:
         self._tables: dict[str, dict[str, msgspec.Struct]] = {}
-        self._ledger: deque[LedgerRow] = deque(maxlen=max_ledger_rows)
+        self._ledger: deque[LedgerRow] = deque()
+        self._max_ledger_rows = max_ledger_rows
+        self._base: bytes | None = None
 
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         return cast("list[tuple[str, T]]", list(self._tables.get(table, {}).items()))
@@ -42,13 +44,17 @@ class MemoryStore:
             else:
                 rows[key] = value
         self._ledger.extend(batch.ledger)
-        while self._ledger and self._ledger[0].seq < batch.forget_before:
-            self._ledger.popleft()
+        ledger = self._ledger
+        while ledger and (ledger[0].seq < batch.forget_before or len(ledger) > self._max_ledger_rows):
+            self._base = ledger.popleft().hash
         return True
 
     def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
         future: Future[T] = Future()
-        future.set_result(job(_MemoryLedger(self._ledger)))
+        try:
+            future.set_result(job(_MemoryLedger(self._ledger, self._base)))
+        except BaseException as error:  # noqa: BLE001 - handed to whoever asked, as the other store does
+            future.set_exception(error)
         return future
 
     def size_bytes(self) -> int:
@@ -59,8 +65,12 @@ class MemoryStore:
 
 
 class _MemoryLedger:
-    def __init__(self, rows: deque[LedgerRow]) -> None:
+    def __init__(self, rows: deque[LedgerRow], base: bytes | None) -> None:
         self._rows = rows
+        self._base = base
+
+    def base(self) -> bytes | None:
+        return self._base
 
     def newest(self, limit: int, before: int | None) -> list[LedgerRow]:
         rows = (row for row in reversed(self._rows) if before is None or row.seq < before)

@@ -73,7 +73,8 @@ def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
     """A consistent copy beside the database, on disk before anything is changed."""
     directory = os.path.join(os.path.dirname(path), "backups")
     make_private_dir(directory)
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    now = time.time_ns()
+    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now // 10**9))}.{now % 10**9:09d}Z"
     copy = os.path.join(directory, f"bascule-schema{version}-{stamp}.db")
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     target = sqlite3.connect(copy)
@@ -84,6 +85,6 @@ def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
     os.fsync(descriptor)
     os.close(descriptor)
     sync_dir(directory)
-    for old in sorted(os.listdir(directory))[:-KEEP_BACKUPS]:
+    for old in sorted(os.listdir(directory), key=lambda name: name.rpartition("-")[2])[:-KEEP_BACKUPS]:
         os.unlink(os.path.join(directory, old))
     return copy

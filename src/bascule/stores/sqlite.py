@@ -79,7 +79,7 @@ class SqliteStore:
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.decoder(type_).decode
         for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {_known(table)}"):  # noqa: S608 - table names are ours
-            if zlib.crc32(body) != crc:
+            if _checksum(key, body) != crc:
                 raise StoreUnusable(
                     f"{self._path} is damaged: {table} row {key!r} does not match its checksum",
                     hint="put back a copy from the backups directory beside it, or move it away to start empty",
@@ -164,7 +164,7 @@ class SqliteStore:
                     execute(_DELETE[table], (key,))
                 else:
                     body = codec.encode(value)
-                    execute(_UPSERT[table], (key, body, zlib.crc32(body)))
+                    execute(_UPSERT[table], (key, body, _checksum(key, body)))
             self._connection.executemany(
                 "INSERT INTO ledger (seq, hash, body) VALUES (?, ?, ?)",
                 [(row.seq, row.hash, row.body) for row in batch.ledger],
@@ -193,8 +193,15 @@ class _SqliteLedger:
         first, last = self._connection.execute("SELECT min(seq), max(seq) FROM ledger").fetchone()
         return (first or 0, last or 0)
 
+    def base(self) -> bytes | None:
+        return None
+
     def _rows(self, query: str, *values: int) -> list[LedgerRow]:
         return [LedgerRow(seq, hash_, body) for seq, hash_, body in self._connection.execute(query, values)]
+
+
+def _checksum(key: str, body: bytes) -> int:
+    return zlib.crc32(body, zlib.crc32(key.encode()))
 
 
 def _known(table: str) -> str:

@@ -36,7 +36,7 @@ _NAMED_ONLINE = 10
 class Presence:
     """When an agent was last seen, in this life's clock."""
 
-    __slots__ = ("armed", "connections", "gone", "online", "seen", "seen_wall", "stored_wall")
+    __slots__ = ("armed_at", "connections", "gone", "online", "seen", "seen_wall", "stored_wall")
 
     def __init__(self, seen: float, seen_wall: int) -> None:
         self.seen = seen
@@ -47,7 +47,8 @@ class Presence:
         # Its last connection ended: the process is gone, whatever the clock says.
         self.gone = False
         self.online = False
-        self.armed = False
+        # When the heap looks at it next.
+        self.armed_at = float("inf")
 
 
 class Agents:
@@ -135,9 +136,12 @@ class Agents:
     def _registered(self, agent_id: str, token: str | None, how: str, call: Call) -> None:
         if token is not None:
             if how == "takeover":
+                # The old holder's connections must not count for the new one, now or when they end.
                 self._connections.drop(agent_id)
+                self._presence[agent_id].connections = 0
             self._files.write(agent_id, token)
         self.touch(agent_id)
+        self._watch(agent_id)
         self._events.emit("agent.registered", agent_id=agent_id, sender=str(call.principal), status=how)
 
     def revoke(self, call: Call, params: AgentParams, tx: Transaction) -> RevokeResult:
@@ -297,26 +301,31 @@ class Agents:
         return record.heartbeat_interval_ms * limits.missed_heartbeats
 
     def _watch(self, agent_id: str) -> None:
-        """One entry in the heap per agent, however often it acts."""
         presence = self._presence[agent_id]
         presence.online = self.status(agent_id) is AgentStatus.ONLINE
-        if presence.online and not presence.armed:
-            presence.armed = True
+        if presence.online:
             record = self._state.agents.rows[agent_id]
-            self._state.deadlines.at(presence.seen + self._lifetime_ms(record) / 1000, partial(self._check, agent_id))
+            self._arm(agent_id, presence, presence.seen + self._lifetime_ms(record) / 1000)
+
+    def _arm(self, agent_id: str, presence: Presence, when: float) -> None:
+        """One entry in the heap per agent, however often it acts; a shorter interval adds an earlier one."""
+        if when < presence.armed_at:
+            presence.armed_at = when
+            self._state.deadlines.at(when, partial(self._check, agent_id))
 
     def _check(self, agent_id: str, now: float) -> None:
         presence = self._presence.get(agent_id)
         if presence is None:
             return
-        presence.armed = False
+        if now < presence.armed_at:
+            # A shorter interval made an earlier entry, or this one is from before it.
+            return
+        presence.armed_at = float("inf")
         if self.status(agent_id) is AgentStatus.OFFLINE:
             self._note_offline(agent_id, presence)
         elif presence.connections:
             # Alive by its connection: look again in a lifetime, there is nothing to compute from `seen`.
-            presence.armed = True
-            lifetime = self._lifetime_ms(self._state.agents.rows[agent_id]) / 1000
-            self._state.deadlines.at(now + lifetime, partial(self._check, agent_id))
+            self._arm(agent_id, presence, now + self._lifetime_ms(self._state.agents.rows[agent_id]) / 1000)
         else:
             self._watch(agent_id)
 

@@ -1,6 +1,7 @@
 """Lifecycle events: one ring that remembers a little, and the streams that follow it."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bascule.audit.ports import Log
@@ -67,8 +68,10 @@ class EventHub:
             if item.concerns(wanted):
                 stream.push(item.view())
 
-    def open(self, params: EventsParams) -> Stream:
+    def open(self, params: EventsParams, let_go: Callable[[], None] | None = None) -> Stream:
         def closed() -> None:
+            if let_go is not None:
+                let_go()
             self._streams.pop(stream, None)
 
         stream = Stream(on_close=closed)

@@ -5,15 +5,21 @@ message offered again, and a poller that went away has left no waiter behind tha
 Leases and attempts live in memory only; after a restart everything unacknowledged is offered again.
 """
 
+import heapq
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
 
 
 class Receiver(Protocol):
     """Somebody who takes messages: a long poll (room for its `max`, once) or a stream (room for its credit)."""
 
-    room: int
+    @property
+    def room(self) -> int:
+        """How many more it can take; 0 once nobody is behind it."""
+
+    def give_credit(self) -> None:
+        """One of its messages is off its hands."""
 
     def hand_over(self, ticket_ids: list[str]) -> None: ...
 
@@ -27,12 +33,15 @@ class Lease:
 
 
 class Inbox:
-    __slots__ = ("agent_id", "attempts", "bytes", "leases", "ready", "receivers", "sealed")
+    __slots__ = ("_numbers", "_returned", "agent_id", "attempts", "bytes", "leases", "ready", "receivers", "sealed")
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
-        # Ordered sets by ticket id: oldest first, O(1) to drop from the middle.
+        # Never handed over, oldest first; O(1) to drop from the middle.
         self.ready: OrderedDict[str, None] = OrderedDict()
+        # Back after a lease or an undone change: a heap by order of sending, older than all of `ready`.
+        self._returned: list[tuple[int, str]] = []
+        self._numbers: dict[str, int] = {}
         self.leases: dict[str, Lease] = {}
         self.attempts: dict[str, int] = {}
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
@@ -41,51 +50,55 @@ class Inbox:
         self.sealed: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self.ready) + len(self.leases)
+        return len(self._numbers)
 
-    def add(self, ticket_id: str, size: int) -> None:
-        self.ready[ticket_id] = None
+    @property
+    def ids(self) -> Collection[str]:
+        """Everything that is not acknowledged."""
+        return self._numbers.keys()
+
+    @property
+    def waiting(self) -> int:
+        """How many are here and not out under a lease."""
+        return len(self._numbers) - len(self.leases)
+
+    def add(self, ticket_id: str, number: int, size: int) -> None:
+        self._numbers[ticket_id] = number
         self.bytes += size
+        newest = next(reversed(self.ready), None)
+        if newest is None or self._numbers[newest] < number:
+            self.ready[ticket_id] = None
+        else:
+            heapq.heappush(self._returned, (number, ticket_id))
 
     def discard(self, ticket_id: str, size: int) -> None:
-        lease = self.leases.pop(ticket_id, None)
-        if lease is not None:
-            if lease.receiver is not None:
-                lease.receiver.room += 1
-        else:
-            self.ready.pop(ticket_id, None)
+        self._numbers.pop(ticket_id, None)
+        self._end_lease(ticket_id)
+        self.ready.pop(ticket_id, None)
         self.attempts.pop(ticket_id, None)
         self.sealed.discard(ticket_id)
         self.bytes -= size
 
     def put_back(self, ticket_id: str) -> bool:
-        """End a lease without acknowledgement: the message goes to the front again."""
-        lease = self.leases.pop(ticket_id, None)
-        if lease is None:
+        """End a lease without acknowledgement: the message takes its old place in the order."""
+        if not self._end_lease(ticket_id):
             return False
-        if lease.receiver is not None:
-            lease.receiver.room += 1
-        self.ready[ticket_id] = None
-        self.ready.move_to_end(ticket_id, last=False)
+        heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
         return True
 
     def take(self, room: int, expires: float, receiver: Receiver | None) -> list[str]:
-        """Lease up to `room` messages that are durable."""
+        """Lease up to `room` messages that are durable, in the order of sending."""
         taken: list[str] = []
-        if not self.ready or room <= 0:
-            return taken
-        sealed = self.sealed
-        if not sealed:
-            while self.ready and len(taken) < room:
-                taken.append(self.ready.popitem(last=False)[0])
-        else:
-            for ticket_id in self.ready:
-                if ticket_id not in sealed:
-                    taken.append(ticket_id)
-                    if len(taken) == room:
-                        break
-            for ticket_id in taken:
+        while self._returned and len(taken) < room:
+            number, ticket_id = heapq.heappop(self._returned)
+            # Entries of messages that were acknowledged meanwhile, or are out again, are left behind.
+            if self._numbers.get(ticket_id) == number and ticket_id not in self.leases and ticket_id not in taken:
+                taken.append(ticket_id)
+        if len(taken) < room and self.ready:
+            fresh = self._fresh(room - len(taken))
+            for ticket_id in fresh:
                 del self.ready[ticket_id]
+            taken += fresh
         for ticket_id in taken:
             self.leases[ticket_id] = Lease(expires, receiver)
             self.attempts[ticket_id] = self.attempts.get(ticket_id, 0) + 1
@@ -93,13 +106,32 @@ class Inbox:
 
     def pump(self, expires: Callable[[], float], leased: Callable[[list[str]], None]) -> None:
         """Give what is ready to whoever waits, longest waiting first."""
-        while self.ready and self.receivers:
+        while self.waiting and self.receivers:
             receiver = next((each for each in self.receivers if each.room > 0), None)
             if receiver is None:
                 return
             taken = self.take(receiver.room, expires(), receiver)
             if not taken:
                 return
-            receiver.room -= len(taken)
             leased(taken)
             receiver.hand_over(taken)
+
+    def someone_waits(self) -> bool:
+        return any(each.room > 0 for each in self.receivers)
+
+    def _fresh(self, count: int) -> list[str]:
+        fresh: list[str] = []
+        for ticket_id in self.ready:
+            if ticket_id not in self.sealed:
+                fresh.append(ticket_id)
+                if len(fresh) == count:
+                    break
+        return fresh
+
+    def _end_lease(self, ticket_id: str) -> bool:
+        lease = self.leases.pop(ticket_id, None)
+        if lease is None:
+            return False
+        if lease.receiver is not None:
+            lease.receiver.give_credit()
+        return True

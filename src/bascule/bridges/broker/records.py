@@ -21,6 +21,8 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     ticket_id: str
+    # Counts all tickets of this store: the order of sending, whatever the wall clock did.
+    number: int
     sender: str
     target: str
     status: TicketStatus
@@ -38,6 +40,11 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     late: bool = False
     reason: str | None = None
     replies: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Somebody still has to do something about it."""
+        return self.status is TicketStatus.PENDING or (self.status is TicketStatus.DELIVERED and self.expect_reply)
 
     @property
     def undelivered(self) -> bool:

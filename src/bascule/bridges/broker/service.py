@@ -23,13 +23,11 @@ from bascule.identity.tokens import TokenBook
 from bascule.protocols.broker import (
     ConversationParams,
     ConversationView,
-    EventsParams,
     TicketParams,
     TicketsListParams,
     TicketView,
 )
 from bascule.protocols.house import GcItem
-from bascule.stream import Stream
 
 # Work done per wake-up of the timer, so that a thousand deadlines at once do not hold up the loop.
 MAX_DUE_PER_TICK = 200
@@ -55,7 +53,7 @@ class Broker:
         self.state = State(store, clock, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
-        self.waits = Waits(self.state, self.events, self.agents)
+        self.waits = Waits(self.state, self.events, self.agents, journal)
         self.tickets = Tickets(
             self.state,
             self.agents,
@@ -86,7 +84,7 @@ class Broker:
             "tickets.list": self.list_tickets,
             "tickets.show": self.show_ticket,
             "conversations.show": self.show_conversation,
-            "events.stream": self.stream_events,
+            "events.stream": self.waits.stream_events,
         }
 
     def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
@@ -123,9 +121,6 @@ class Broker:
             raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
         return ConversationView(conversation_id=params.conversation_id, tickets=mine[-params.limit :])
 
-    def stream_events(self, call: Call, params: EventsParams) -> Stream:
-        return self.events.open(params)
-
     # -- time --
 
     def tick(self, now: float) -> None:
@@ -145,8 +140,7 @@ class Broker:
 
     def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
         """What is past its retention; removed through `tx` unless it is only asked about."""
-        wall = self.state.clock.wall_ms()
-        stale_ids = [key for key, entry in self.state.remembered.rows.items() if entry.until <= wall]
+        stale_ids = self.tickets.forgettable_ids()
         agents = self.agents.long_gone()
         messages = self.tickets.long_undelivered()
         if not dry_run:
@@ -155,7 +149,7 @@ class Broker:
             for agent_id in agents:
                 self.agents.drop(tx, agent_id)
             for key in stale_ids:
-                tx.put(self.state.remembered, key, None)
+                self.tickets.forget_id(tx, key)
         week = "kept for 7 days"
         return [
             GcItem(what="messages nobody fetched", count=len(messages), why=week),

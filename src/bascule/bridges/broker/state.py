@@ -15,7 +15,6 @@ from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.clock import Clock
 from bascule.errors import NotFound
-from bascule.protocols.broker import OPEN_STATUSES
 
 
 def message_key(ticket_id: str, number: int) -> str:
@@ -70,16 +69,23 @@ class State:
         self.conversations: dict[str, dict[str, None]] = {}
         for table in (self.agents, self.messages, self.remembered):
             self._load(store, table)
+        # Told when a message is back in an inbox because what took it out could not be stored.
+        self.on_return: Callable[[str], None] | None = None
         # Oldest first, so that inboxes come back in the order of sending.
-        loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].created_at)
+        loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
         for key, ticket in loaded:
             self.tickets.apply(key, ticket)
+        self._number = loaded[-1][1].number if loaded else 0
 
     @staticmethod
     def _load(store: JournalStore, table: Table[AgentRecord] | Table[Message] | Table[Remembered]) -> None:
         rows = table.rows
         for key, value in store.load(table.name, table.type):
             rows[key] = value  # type: ignore[assignment] # the table names the type of its own rows
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
 
     def inbox(self, agent_id: str) -> Inbox:
         inbox = self.inboxes.get(agent_id)
@@ -114,8 +120,8 @@ class State:
         tx.put(self.remembered, ticket.ticket_id, Remembered(now_ms + self.limits.remember_ms))
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
-        was_open = old is not None and old.status in OPEN_STATUSES
-        is_open = new is not None and new.status in OPEN_STATUSES
+        was_open = old is not None and old.is_open
+        is_open = new is not None and new.is_open
         ticket = new or old
         assert ticket is not None
         if was_open != is_open:
@@ -130,7 +136,9 @@ class State:
         is_in = new is not None and new.undelivered
         if was_in != is_in:
             if is_in:
-                self.inbox(ticket.target).add(ticket_id, ticket.payload_bytes)
+                self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes)
+                if old is not None and self.on_return is not None:
+                    self.on_return(ticket.target)
             else:
                 self.inbox(ticket.target).discard(ticket_id, ticket.payload_bytes)
         if ticket.conversation_id is not None and (old is None) != (new is None):

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import itertools
 from collections.abc import Callable
 from functools import partial
 
@@ -67,8 +68,10 @@ class Tickets:
         self._on_acked = on_acked
         # When the next thing happens to a ticket by itself: its reply deadline, later its end of life.
         self._due: dict[str, float] = {}
-        # Settled but not fetched: what is due next is the end of its retention.
-        self._unfetched: set[str] = set()
+        # In this life's clock, because a jump of the wall clock must not throw anything away: when each was
+        # sent, and when the memory of each expired id ends (the oldest first).
+        self._sent_at: dict[str, float] = {}
+        self._forget_at: dict[str, float] = {}
         self._resume()
 
     # -- methods --
@@ -105,6 +108,7 @@ class Tickets:
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
         ticket = Ticket(
             ticket_id=ticket_id,
+            number=state.next_number(),
             sender=call.principal,
             target=target,
             status=TicketStatus.PENDING,
@@ -262,8 +266,21 @@ class Tickets:
     def long_undelivered(self) -> list[Ticket]:
         """Messages nobody fetched for as long as an offline agent is kept."""
         now = self._state.clock.monotonic()
-        rows = self._state.tickets.rows
-        return [rows[each] for each in self._unfetched if each in rows and self._due.get(each, now + 1) <= now]
+        cut = now - self._state.limits.agent_retention_ms / 1000
+        return [
+            ticket
+            for ticket in self._state.tickets.rows.values()
+            if ticket.undelivered and self._sent_at.get(ticket.ticket_id, now) <= cut
+        ]
+
+    def forgettable_ids(self) -> list[str]:
+        """Ids of expired tickets that were remembered long enough."""
+        now = self._state.clock.monotonic()
+        return list(itertools.takewhile(lambda ticket_id: self._forget_at[ticket_id] <= now, self._forget_at))
+
+    def forget_id(self, tx: Transaction, ticket_id: str) -> None:
+        tx.put(self._state.remembered, ticket_id, None)
+        tx.after.append(partial(self._forget_at.__delitem__, ticket_id))
 
     def drop(self, tx: Transaction, ticket: Ticket) -> None:
         self._state.forget(tx, ticket, self._state.clock.wall_ms())
@@ -273,15 +290,15 @@ class Tickets:
         """After a restart: what is left of each deadline, never more than it was."""
         state = self._state
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
-        ttl = state.limits.ticket_ttl_ms
+        ttl, remember = state.limits.ticket_ttl_ms, state.limits.remember_ms
+        for ticket_id, entry in sorted(state.remembered.rows.items(), key=lambda item: item[1].until):
+            self._forget_at[ticket_id] = now + min(max(0, entry.until - wall), remember) / 1000
         for ticket in state.tickets.rows.values():
+            self._sent_at[ticket.ticket_id] = now - max(0, wall - ticket.created_at) / 1000
             if not is_settled(ticket):
                 left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
                 self._schedule(ticket.ticket_id, now + left / 1000)
-            elif ticket.undelivered:
-                left = ticket.created_at + state.limits.agent_retention_ms - wall
-                self._keep_unfetched(ticket.ticket_id, now, left)
-            else:
+            elif not ticket.undelivered:
                 since = max(ticket.settled_at or 0, ticket.acked_at or 0)
                 self._schedule(ticket.ticket_id, now + min(max(0, since + ttl - wall), ttl) / 1000)
 
@@ -289,12 +306,7 @@ class Tickets:
         self._due[ticket_id] = when
         self._state.deadlines.at(when, partial(self._happens, ticket_id))
 
-    def _keep_unfetched(self, ticket_id: str, now: float, left_ms: int) -> None:
-        self._unfetched.add(ticket_id)
-        self._schedule(ticket_id, now + min(max(0, left_ms), self._state.limits.agent_retention_ms) / 1000)
-
     def _end_of_life(self, ticket: Ticket) -> None:
-        self._unfetched.discard(ticket.ticket_id)
         ttl = self._state.limits.ticket_ttl_ms
         self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000)
 
@@ -307,11 +319,9 @@ class Tickets:
             self._due.pop(ticket_id, None)
             return
         if is_settled(ticket):
-            if ticket.undelivered and ticket_id not in self._unfetched:
-                # The wait is over, the delivery is not: it stays until fetched, or a week. Counted in this
-                # life's clock, because a jump of the wall clock must not throw messages away.
-                waited = ticket.reply_by - ticket.created_at + self._state.limits.ticket_ttl_ms
-                self._keep_unfetched(ticket_id, now, self._state.limits.agent_retention_ms - waited)
+            if ticket.undelivered:
+                # The wait is over, the delivery is not: it stays until fetched, or a week.
+                self._due.pop(ticket_id, None)
                 return
             self._expire(ticket)
             return
@@ -361,6 +371,7 @@ class Tickets:
     # -- after the commit --
 
     def _sent(self, ticket: Ticket, reply_by: float) -> None:
+        self._sent_at[ticket.ticket_id] = self._state.clock.monotonic()
         self._schedule(ticket.ticket_id, reply_by)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
@@ -388,7 +399,8 @@ class Tickets:
 
     def _gone(self, ticket: Ticket) -> None:
         self._due.pop(ticket.ticket_id, None)
-        self._unfetched.discard(ticket.ticket_id)
+        self._sent_at.pop(ticket.ticket_id, None)
+        self._forget_at[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.remember_ms / 1000
         self._note("ticket.expired", ticket)
 
     def _note(self, event: str, ticket: Ticket) -> None:

@@ -6,8 +6,10 @@ have changed.
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 
+from bascule.audit.journal import Journal
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
@@ -19,6 +21,7 @@ from bascule.errors import Overloaded, Unavailable
 from bascule.protocols.broker import (
     MAX_WAIT_MS,
     AgentParams,
+    EventsParams,
     InboxItem,
     InboxTakeParams,
     InboxTakeResult,
@@ -42,19 +45,25 @@ STREAM_EVENTS = {
 class _Poll:
     """A long poll on an inbox: takes up to `max` messages, once."""
 
-    __slots__ = ("_waits", "future", "inbox", "room")
+    __slots__ = ("_max", "_waits", "future", "inbox")
 
     def __init__(
-        self, waits: "Waits", inbox: Inbox, room: int, future: "asyncio.Future[InboxTakeResult | None]"
+        self, waits: "Waits", inbox: Inbox, max_: int, future: "asyncio.Future[InboxTakeResult | None]"
     ) -> None:
         self._waits = waits
         self.inbox = inbox
-        self.room = room
+        self._max = max_
         self.future = future
 
+    @property
+    def room(self) -> int:
+        # A poll that was cancelled or ran out this very moment may still be listed.
+        return 0 if self.future.done() else self._max
+
+    def give_credit(self) -> None:
+        """A poll takes once; what comes back is for the next one."""
+
     def hand_over(self, ticket_ids: list[str]) -> None:
-        # Once: whatever room is left goes with the poll.
-        self.room = 0
         self.inbox.receivers.pop(self, None)
         for ticket_id in ticket_ids:
             self.inbox.leases[ticket_id].receiver = None
@@ -64,32 +73,38 @@ class _Poll:
 class _InboxStream:
     """A stream on an inbox: as many messages as it has credit for, more with every acknowledgement."""
 
-    __slots__ = ("_waits", "inbox", "room", "stream")
+    __slots__ = ("_let_go", "_waits", "inbox", "room", "stream")
 
-    def __init__(self, waits: "Waits", inbox: Inbox) -> None:
+    def __init__(self, waits: "Waits", inbox: Inbox, let_go: Callable[[], None]) -> None:
         self._waits = waits
+        self._let_go = let_go
         self.inbox = inbox
         self.room = CREDIT_WINDOW
-        waits.agents.connected(inbox.agent_id)
         self.stream = Stream(limit=CREDIT_WINDOW, on_close=self._closed)
+        waits.agents.connected(inbox.agent_id)
+
+    def give_credit(self) -> None:
+        self.room += 1
 
     def hand_over(self, ticket_ids: list[str]) -> None:
+        self.room -= len(ticket_ids)
         for item in self._waits.items(self.inbox, ticket_ids):
             self.stream.push(item)
 
     def _closed(self) -> None:
         """The reader is gone: what it did not acknowledge is for the next one, now and not after the lease."""
+        self._let_go()
         self.inbox.receivers.pop(self, None)
         self._waits.streams.discard(self.stream)
         self._waits.agents.disconnected(self.inbox.agent_id, gone=False)
         held = [ticket_id for ticket_id, lease in self.inbox.leases.items() if lease.receiver is self]
-        for ticket_id in reversed(held):
-            self.inbox.put_back(ticket_id)
-        self._waits.pump(self.inbox.agent_id)
+        self._waits.put_back(self.inbox, held)
 
 
 class Waits:
-    def __init__(self, state: State, events: EventHub, agents: Agents) -> None:
+    def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
+        self._journal = journal
+        state.on_return = self._pump_soon
         # An open inbox stream is a sign of life as long as it is open.
         self.agents = agents
         self._state = state
@@ -109,7 +124,7 @@ class Waits:
         if not params.wait_ms or self._stopping:
             return None
         future: asyncio.Future[ReplyView | None] = asyncio.get_running_loop().create_future()
-        self._hold(call.principal, future)
+        self._hold_until_done(call.principal, future)
         self._on_ticket.setdefault(ticket.ticket_id, {})[future] = None
         future.add_done_callback(partial(self._leave, ticket.ticket_id))
         self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, future))
@@ -117,21 +132,36 @@ class Waits:
 
     def stream_reply(self, call: Call, params: TicketParams) -> Stream:
         ticket = self._state.ticket(params.ticket_id)
-        stream = Stream(on_close=lambda: self._leave(ticket.ticket_id, stream))
-        if is_settled(ticket):
-            self._push_end(stream, ticket)
-        elif self._stopping:
-            stream.end()
-        else:
-            self._on_ticket.setdefault(ticket.ticket_id, {})[stream] = None
+        let_go = self._hold(call.principal)
+
+        def closed() -> None:
+            let_go()
+            self._leave(ticket.ticket_id, stream)
+
+        stream = Stream(on_close=closed)
+        self._follow(stream, ticket.ticket_id)
         return stream
+
+    def _follow(self, stream: Stream, ticket_id: str) -> None:
+        """Tell the end of the ticket when it is durable, or wait for it."""
+        ticket = self._state.tickets.rows.get(ticket_id)
+        if stream.closed:
+            return
+        if ticket is None or (self._stopping and not is_settled(ticket)):
+            stream.end()
+        elif not is_settled(ticket):
+            self._on_ticket.setdefault(ticket_id, {})[stream] = None
+        elif (durable := self._journal.settled(self._journal.newest())) is None:
+            self._push_end(stream, ticket)
+        else:
+            durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
     def take(
         self, call: Call, params: InboxTakeParams
     ) -> "InboxTakeResult | asyncio.Future[InboxTakeResult | None] | None":
         inbox = self._state.inbox(params.agent_id)
         # First come, first served: a poll that just arrived does not overtake one that waits.
-        if not inbox.receivers:
+        if not inbox.someone_waits():
             taken = inbox.take(params.max, self._expires(), None)
             if taken:
                 self._leased(inbox, taken)
@@ -143,7 +173,7 @@ class Waits:
         if not params.wait_ms or self._stopping:
             return None
         future: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()
-        self._hold(call.principal, future)
+        self._hold_until_done(call.principal, future)
         poll = _Poll(self, inbox, params.max, future)
         inbox.receivers[poll] = None
         self._polls.add(future)
@@ -161,18 +191,18 @@ class Waits:
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
         inbox = self._state.inbox(params.agent_id)
-        receiver = _InboxStream(self, inbox)
+        receiver = _InboxStream(self, inbox, self._hold(call.principal))
         inbox.receivers[receiver] = None
         self.streams.add(receiver.stream)
         inbox.pump(self._expires, partial(self._leased, inbox))
         return receiver.stream
 
+    def stream_events(self, call: Call, params: EventsParams) -> Stream:
+        return self._events.open(params, self._hold(call.principal))
+
     def give_back(self, params: InboxTakeParams, result: InboxTakeResult) -> None:
         """The poller was gone before its answer was written: the messages are for the next one."""
-        inbox = self._state.inbox(params.agent_id)
-        for item in reversed(result.messages):
-            inbox.put_back(item.ticket_id)
-        self.pump(params.agent_id)
+        self.put_back(self._state.inbox(params.agent_id), [item.ticket_id for item in result.messages])
 
     # -- what wakes them --
 
@@ -189,7 +219,7 @@ class Waits:
 
     def pump(self, agent_id: str) -> None:
         inbox = self._state.inboxes.get(agent_id)
-        if inbox is not None and inbox.receivers and inbox.ready:
+        if inbox is not None and inbox.receivers and inbox.waiting:
             inbox.pump(self._expires, partial(self._leased, inbox))
 
     def end(self) -> None:
@@ -212,7 +242,7 @@ class Waits:
     # -- inside --
 
     def taken(self, inbox: Inbox, ticket_ids: list[str]) -> InboxTakeResult:
-        return InboxTakeResult(messages=self.items(inbox, ticket_ids), remaining=len(inbox.ready))
+        return InboxTakeResult(messages=self.items(inbox, ticket_ids), remaining=inbox.waiting)
 
     def items(self, inbox: Inbox, ticket_ids: list[str]) -> list[InboxItem]:
         rows = self._state.tickets.rows
@@ -225,34 +255,45 @@ class Waits:
         self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._lease_over, inbox, ticket_ids))
 
     def _lease_over(self, inbox: Inbox, ticket_ids: list[str], now: float) -> None:
-        late = [each for each in ticket_ids if each in inbox.leases and inbox.leases[each].expires <= now]
-        for ticket_id in reversed(late):
-            if inbox.attempts[ticket_id] == self._state.limits.undeliverable_after:
+        self.put_back(
+            inbox, [each for each in ticket_ids if each in inbox.leases and inbox.leases[each].expires <= now]
+        )
+
+    def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
+        """Leases that ended without acknowledgement; a message that always comes back is said to."""
+        for ticket_id in ticket_ids:
+            if inbox.put_back(ticket_id) and inbox.attempts[ticket_id] == self._state.limits.undeliverable_after:
                 self._events.emit(
                     "ticket.undeliverable",
                     ticket_id=ticket_id,
                     agent_id=inbox.agent_id,
                     detail=f"handed over {inbox.attempts[ticket_id]} times and never acknowledged",
                 )
-            inbox.put_back(ticket_id)
-        if late:
+        if ticket_ids:
             self.pump(inbox.agent_id)
 
-    def _hold(
+    def _pump_soon(self, agent_id: str) -> None:
+        # Not at once: this is told in the middle of undoing.
+        self._state.deadlines.after_ms(0, lambda _now: self.pump(agent_id))
+
+    def _hold_until_done(
         self,
         principal: Principal,
         future: "asyncio.Future[ReplyView | None] | asyncio.Future[InboxTakeResult | None]",
     ) -> None:
+        let_go = self._hold(principal)
+        future.add_done_callback(lambda _: let_go())
+
+    def _hold(self, principal: Principal) -> Callable[[], None]:
+        """Count a wait or stream of this principal; what to call when it is over."""
         held = self._held.get(principal, 0)
         limit = self._state.limits.max_waits
         if held >= limit:
             raise Overloaded(
-                f"{principal} holds {limit} waits already",
-                hint="end some before opening more",
-                retry_after=1.0,
+                f"{principal} holds {limit} waits already", hint="end some before opening more", retry_after=1.0
             )
         self._held[principal] = held + 1
-        future.add_done_callback(lambda _: self._let_go(principal))
+        return partial(self._let_go, principal)
 
     def _let_go(self, principal: Principal) -> None:
         left = self._held[principal] - 1

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import Any
 
+import msgspec
+
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Segment, Verifier, read_record
 from bascule.audit.ports import JournalStore, LedgerReader, LedgerRow
@@ -29,6 +31,9 @@ from bascule.protocols.methods import Nothing
 _VERIFY_PAGE = 5_000
 # How far back `show` looks; a ledger's tail is read, its depth is exported.
 _SHOW_SCAN = 200_000
+
+# Larger numbers are no record's; SQLite's integers end at 19 digits.
+_MAX_NUMBER_DIGITS = 18
 
 StatusSource = Callable[[Principal], StatusResult]
 
@@ -83,9 +88,12 @@ class House:
     def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:
         """Whole closed segments only: their summaries stay, so the rest of the chain can still be checked."""
         cut = self._clock.wall_ms() - self._ledger_days * 24 * 3_600_000
-        old = [segment for segment in self._journal.segments.rows.values() if segment.closed_at <= cut]
+        segments = self._journal.segments
+        old = {key: each for key, each in segments.rows.items() if each.closed_at <= cut and not each.dropped}
         if old and not dry_run:
-            tx.forget_before = max(segment.last for segment in old) + 1
+            tx.forget_before = max(segment.last for segment in old.values()) + 1
+            for key, segment in old.items():
+                tx.put(segments, key, msgspec.structs.replace(segment, dropped=True))
         return GcItem(
             what="ledger segments",
             count=len(old),
@@ -100,7 +108,7 @@ class House:
 
     def show(self, call: Call, params: LedgerShowParams) -> "asyncio.Future[list[LedgerRecord]]":
         def job(ledger: LedgerReader) -> list[LedgerRecord]:
-            if params.what.isdecimal():
+            if params.what.isdecimal() and len(params.what) <= _MAX_NUMBER_DIGITS:
                 return [_view(row) for row in ledger.span(int(params.what), 1) if row.seq == int(params.what)]
             found: list[LedgerRecord] = []
             before: int | None = None
@@ -125,7 +133,7 @@ def verify(ledger: LedgerReader, segments: list[Segment], anchors: Anchors) -> V
     """Walk the whole chain. Pure but for the reading; also used by `bascule ledger verify` on a stopped daemon."""
     start = perf_counter()
     known, faults = anchors.read()
-    verifier = Verifier(segments, known)
+    verifier = Verifier(segments, known, base=ledger.base())
     first, last = ledger.bounds()
     # Up to the record that was the newest when we began: the chain goes on growing meanwhile.
     at = first
@@ -167,8 +175,10 @@ def _view(row: LedgerRow) -> LedgerRecord:
 def _about(record: LedgerRecord, what: str) -> bool:
     if what in (record.subject, record.method, record.principal, f"agent:{record.subject}"):
         return True
-    # A handle also finds what was sent to it and what it did.
-    return record.principal == f"agent:{what}" or what in (
-        record.details.get("to"),
-        *record.details.get("tickets", ()),
+    # A handle also finds what it did and what was sent to it, alone or with others.
+    to = record.details.get("to", ())
+    return (
+        record.principal == f"agent:{what}"
+        or what in (to if isinstance(to, list) else (to,))
+        or what in record.details.get("tickets", ())
     )

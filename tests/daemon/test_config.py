@@ -1,0 +1,214 @@
+"""Settings: every key from every source, which source wins, and what is said about a wrong one."""
+
+import json
+
+import pytest
+
+from bascule.daemon.config import (
+    CONFIG_FILES,
+    MAX_CONFIG_BYTES,
+    SPEC_VARIABLES,
+    BadConfig,
+    Config,
+    DeclaredAgent,
+    declared_agents,
+    environment_names,
+    load,
+)
+
+AGENTS = [{"agentId": "Tom", "type": "script", "metadata": {"k": "v"}, "pane": "%3"}]
+DECLARED = [DeclaredAgent(agent_id="Tom", type="script", metadata={"k": "v"}, pane="%3")]
+# A value of each key that is not its default; a new key without a line here fails the test below.
+SAMPLES = {
+    "port": 6060,
+    "durability": "relaxed",
+    "auth": "off",
+    "policy": "restrictive",
+    "offline": "reject",
+    "default_timeout_ms": 1_001,
+    "ticket_ttl_ms": 1_002,
+    "lease_ms": 1_003,
+    "max_payload_bytes": 1_004,
+    "max_inbox_messages": 1_005,
+    "max_inbox_bytes": 1_006,
+    "max_open_tickets": 1_007,
+    "max_waits": 1_008,
+    "max_agents": 1_009,
+    "calls_per_second": 10.5,
+    "burst_calls": 11.5,
+    "ledger_days": 12,
+    "log": "json",
+    "log_level": "debug",
+    "agent_registry": "/etc/agents.json",
+    "agents": AGENTS,
+    "tls_cert": "/etc/cert.pem",
+    "tls_key": "/etc/key.pem",
+}
+# What must be set beside a key for the whole to make sense.
+BESIDE = {"tls_cert": {"tls_key": "/k"}, "tls_key": {"tls_cert": "/c"}}
+
+
+def expected(key: str) -> object:
+    return DECLARED if key == "agents" else SAMPLES[key]
+
+
+def camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def toml(values: dict[str, object]) -> str:
+    lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if key != "agents"]
+    for agent in values.get("agents", []):
+        fields = {**agent, "metadata": "{k = 'v'}"}
+        lines.append("[[agents]]")
+        lines += [f"{key} = {value if key == 'metadata' else json.dumps(value)}" for key, value in fields.items()]
+    return "\n".join(lines)
+
+
+def test_every_key_has_a_sample_here():
+    assert set(SAMPLES) == set(Config.__struct_fields__)
+    assert [key for key in SAMPLES if getattr(Config(), key) == expected(key)] == []
+
+
+@pytest.mark.parametrize("key", SAMPLES)
+def test_a_key_can_be_set_in_toml(tmp_path, key):
+    (tmp_path / "config.toml").write_text(toml({key: SAMPLES[key], **BESIDE.get(key, {})}))
+    assert getattr(load(str(tmp_path), {}), key) == expected(key)
+
+
+@pytest.mark.parametrize("style", [camel, str], ids=["camelCase", "snake_case"])
+@pytest.mark.parametrize("key", SAMPLES)
+def test_a_key_can_be_set_in_json(tmp_path, key, style):
+    values = {style(name): value for name, value in {key: SAMPLES[key], **BESIDE.get(key, {})}.items()}
+    (tmp_path / "broker.config.json").write_text(json.dumps(values))
+    assert getattr(load(str(tmp_path), {}), key) == expected(key)
+
+
+@pytest.mark.parametrize("key", SAMPLES)
+def test_a_key_can_be_set_in_the_environment_under_each_of_its_names(tmp_path, key):
+    text = json.dumps(AGENTS) if key == "agents" else str(SAMPLES[key])
+    beside = {environment_names(name)[0]: str(value) for name, value in BESIDE.get(key, {}).items()}
+    for name in environment_names(key):
+        assert getattr(load(str(tmp_path), {name: text, **beside}), key) == expected(key)
+
+
+def test_the_specs_own_variables_are_known():
+    assert environment_names("default_timeout_ms") == ("BASCULE_DEFAULT_TIMEOUT_MS", "BRIDGE_DEFAULT_TIMEOUT_MS")
+    assert set(SPEC_VARIABLES.values()) == {"BRIDGE_DEFAULT_TIMEOUT_MS", "BRIDGE_AGENT_REGISTRY", "BRIDGE_PORT"}
+
+
+def test_without_anything_the_defaults_hold(tmp_path):
+    assert load(str(tmp_path), {}) == load(str(tmp_path / "nonexistent"), {}) == Config()
+    assert (Config().port, Config().auth, Config().durability, Config().policy) == (5050, "on", "fsync", "standard")
+
+
+def test_the_file_beats_the_default_the_environment_the_file_and_the_command_line_all(tmp_path):
+    (tmp_path / "config.toml").write_text("port = 1\nlease_ms = 1\nmax_waits = 1\n")
+    environment = {"BASCULE_LEASE_MS": "2", "BASCULE_MAX_WAITS": "2"}
+    config = load(str(tmp_path), environment, overrides={"max_waits": 3, "port": None})
+    assert (config.port, config.lease_ms, config.max_waits) == (1, 2, 3)
+
+
+def test_our_own_variable_beats_the_specs(tmp_path):
+    environment = {"BRIDGE_PORT": "1", "BASCULE_PORT": "2"}
+    assert load(str(tmp_path), environment).port == 2
+
+
+def test_a_named_file_is_read_instead_of_those_in_the_folder(tmp_path):
+    for name in CONFIG_FILES:
+        (tmp_path / name).write_text("not read at all")
+    other = tmp_path / "other.json"
+    other.write_text('{"port": 7}')
+    assert load(str(tmp_path), {}, file=str(other)).port == 7
+
+
+def test_variables_that_are_no_settings_are_left_alone(tmp_path):
+    environment = {"BASCULE_STATE_DIR": "/x", "BASCULE_CONFIG_DIR": "/y", "BRIDGE_AGENT_ID": "Tom", "PATH": "/bin"}
+    assert load(str(tmp_path), environment) == Config()
+
+
+def test_limits_come_from_the_settings():
+    limits = Config(max_waits=3, lease_ms=4, offline="reject").limits()
+    assert (limits.max_waits, limits.lease_ms, limits.reject_offline) == (3, 4, True)
+
+
+# -- what is wrong is named -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("config.toml", "prot = 5051", ["config.toml: unknown key 'prot'", "did you mean 'port'?"]),
+        ("config.toml", "zebra = 1", ["unknown key 'zebra'", "docs/reference/config.md"]),
+        ("config.toml", 'lease_ms = "long"', ["config.toml: `lease_ms`", "int"]),
+        ("config.toml", "lease_ms = [1]", ["`lease_ms`", "int"]),
+        ("config.toml", "max_agents = 0", ["`max_agents`", ">= 1"]),
+        ("config.toml", "port = 70000", ["`port`", "65535"]),
+        ("config.toml", "calls_per_second = nan", ["calls_per_second"]),
+        ("config.toml", 'durability = "some"', ["`durability`"]),
+        ("config.toml", 'policy = "lax"', ["'lax' is none of restrictive, standard, permissive"]),
+        ("config.toml", 'tls_key = "key.pem"', ["tls_cert and tls_key belong together"]),
+        ("config.toml", "port = ", ["config.toml is not TOML"]),
+        ("config.toml", "\xff", ["config.toml is not TOML"]),
+        ("broker.config.json", '{"defaultTimeoutMs": "soon"}', ["broker.config.json", "`default_timeout_ms`"]),
+        ("broker.config.json", '{"port": 1', ["broker.config.json is not JSON"]),
+        ("broker.config.json", "[]", ["broker.config.json is not JSON", "object"]),
+        ("broker.config.json", '{"agents":[{"agentId":"a b"}]}', ["agentId"]),
+        ("broker.config.json", '{"agents":[{"agentId":"Tom","colour":1}]}', ["colour"]),
+        ("broker.config.json", '{"agents":[{"type":"x"}]}', ["agentId"]),
+        # Which of the two spellings would count is nobody's to guess.
+        ("broker.config.json", '{"leaseMs":1,"lease_ms":2}', ["lease_ms"]),
+    ],
+)
+def test_a_wrong_file_is_named_with_the_key_and_a_remedy(tmp_path, name, text, said):
+    (tmp_path / name).write_bytes(text.encode("latin-1"))
+    with pytest.raises(BadConfig) as caught:
+        load(str(tmp_path), {})
+    told = f"{caught.value.message} {caught.value.hint}"
+    assert [words for words in said if words not in told] == []
+
+
+def test_two_files_are_one_too_many(tmp_path):
+    for name in CONFIG_FILES:
+        (tmp_path / name).write_text("")
+    with pytest.raises(BadConfig, match=r"both .*config.toml and .*broker.config.json exist") as caught:
+        load(str(tmp_path), {})
+    assert caught.value.hint == "keep one of them"
+
+
+def test_a_file_too_large_for_settings_is_refused(tmp_path):
+    (tmp_path / "config.toml").write_text("#" * (MAX_CONFIG_BYTES + 1))
+    with pytest.raises(BadConfig, match="larger than"):
+        load(str(tmp_path), {})
+
+
+def test_a_folder_where_the_file_should_be_is_refused(tmp_path):
+    (tmp_path / "config.toml").mkdir()
+    with pytest.raises(BadConfig, match="cannot be read: Is a directory"):
+        load(str(tmp_path), {})
+
+
+@pytest.mark.parametrize("text", ["Tom", "{}", "[1]"])
+def test_agents_in_the_environment_that_are_no_list_are_named(tmp_path, text):
+    with pytest.raises(BadConfig, match="BASCULE_AGENTS"):
+        load(str(tmp_path), {"BASCULE_AGENTS": text})
+
+
+# -- agents known from the start ------------------------------------------------------------------
+
+
+def test_agents_of_the_settings_and_of_the_registry_file_are_put_together(tmp_path):
+    registry = tmp_path / "agents.json"
+    registry.write_text('[{"agentId":"Jerry"}]')
+    config = Config(agents=DECLARED, agent_registry=str(registry))
+    assert [agent.agent_id for agent in declared_agents(config)] == ["Tom", "Jerry"]
+
+
+@pytest.mark.parametrize("text", ["{}", '[{"agentId":"a/b"}]', "[", '[{"agentId":"Tom","extra":1}]'])
+def test_a_registry_file_that_is_none_is_named(tmp_path, text):
+    registry = tmp_path / "agents.json"
+    registry.write_text(text)
+    with pytest.raises(BadConfig, match=r"agents\.json") as caught:
+        declared_agents(Config(agent_registry=str(registry)))
+    assert "JSON list" in caught.value.hint

@@ -1,0 +1,118 @@
+"""A real daemon in its own process, as `bascule up` starts it."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from bascule import places
+
+# A start takes half a second; on a busy machine with two cores, several.
+START_SECONDS = 20.0
+STOP_SECONDS = 20.0
+_POLL_SECONDS = 0.005
+
+
+class DaemonProcess:
+    """Started when made. `args` are those of `bascule up`; the user's own settings are out of reach."""
+
+    def __init__(
+        self, directory: str | os.PathLike[str] | None = None, *args: str, env: dict[str, str] | None = None
+    ) -> None:
+        # pytest's directories are too long for a unix socket's path.
+        self._root = tempfile.mkdtemp(prefix="bsc")
+        self.state_dir = os.path.join(self._root, "s")
+        if directory is not None:
+            wanted = os.path.join(os.fspath(directory), "s")
+            if len(os.fsencode(places.link_socket(wanted))) <= places.MAX_SOCKET_PATH_BYTES:
+                self.state_dir = wanted
+        self._args = args
+        self._env = env or {}
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    def start(self) -> None:
+        environment = {
+            name: value for name, value in os.environ.items() if not name.startswith(("BASCULE_", "BRIDGE_"))
+        }
+        environment |= {"BASCULE_CONFIG_DIR": os.path.join(self._root, "config")} | self._env
+        given = set(self._args)
+        defaults = [("--port", "0"), ("--log", "off")]
+        more = [text for pair in defaults if pair[0] not in given for text in pair]
+        command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "--state-dir", self.state_dir]
+        with open(os.path.join(self._root, "stderr"), "ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, *more, *self._args],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=errors,
+                stderr=errors,
+            )
+        self._await_link()
+
+    def _await_link(self) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                try:
+                    probe.connect(places.link_socket(self.state_dir))
+                    return
+                except (FileNotFoundError, ConnectionRefusedError):
+                    pass
+            assert self._running.poll() is None, f"the daemon ended: {self.log_text()}"
+            assert time.monotonic() < deadline, f"the daemon is not ready: {self.log_text()}"
+            time.sleep(_POLL_SECONDS)
+
+    @property
+    def _running(self) -> "subprocess.Popen[bytes]":
+        assert self._process is not None
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port; None while TCP is off (`--port 0`, the default here)."""
+        with open(places.lock_file(self.state_dir), encoding="utf-8") as file:
+            address = json.load(file)["doors"].get("tcp")
+        return int(address.rpartition(":")[2]) if address else None
+
+    def stop(self) -> int:
+        """SIGTERM; the exit code."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL: what a crash leaves behind."""
+        self._end(signal.SIGKILL)
+
+    def restart(self, *, kill: bool = False) -> None:
+        self._end(signal.SIGKILL if kill else signal.SIGTERM)
+        self.start()
+
+    def _end(self, number: int) -> int:
+        if self._running.poll() is None:
+            os.kill(self.pid, number)
+        return self._running.wait(STOP_SECONDS)
+
+    def log_text(self) -> str:
+        """What it wrote to its log and to the terminal, for assertions and for whoever reads a failure."""
+        said = ""
+        for path in (places.log_file(self.state_dir), os.path.join(self._root, "stderr")):
+            if os.path.exists(path):
+                with open(path, encoding="utf-8", errors="replace") as file:
+                    said += file.read()
+        return said
+
+    def remove(self) -> None:
+        """End it whatever it does, and leave nothing behind."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self._root, ignore_errors=True)
