@@ -15,7 +15,7 @@ import plot
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
-from measure_http import http
+from measure_http import http_requests
 from measure_ledger import ledger
 from measure_start import start
 from report import Section, Settings, micros
@@ -24,7 +24,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(ROOT, "docs", "performance.md")
 PLOT = os.path.join(ROOT, "docs", "img", "ask-latency.svg")
 
-MEASURES = {"ask": ask, "durable": durable, "cpu": cpu, "http": http, "start": start, "ledger": ledger}
+MEASURES = {"ask": ask, "durable": durable, "cpu": cpu, "http": http_requests, "start": start, "ledger": ledger}
 
 
 def main() -> int:

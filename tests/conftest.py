@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from daemon_process import DaemonProcess
 
 StartDaemon = Callable[..., DaemonProcess]

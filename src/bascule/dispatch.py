@@ -60,6 +60,18 @@ class Mounted(NamedTuple):
     abandon: Callable[[Any, Any], None] | None
 
 
+class _Guarded(asyncio.Future[Any]):
+    """What a waiting caller holds. Its cancelling reaches the waiter at once, not with the next round of the loop."""
+
+    def __init__(self, inner: "asyncio.Future[Any]") -> None:
+        super().__init__(loop=inner.get_loop())
+        self._inner = inner
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        self._inner.cancel()
+        return super().cancel(msg)
+
+
 class Dispatch:
     """Rows and their handlers, behind the gates that every call passes."""
 
@@ -231,7 +243,7 @@ class Dispatch:
 
     def _guarded(self, call: Call, inner: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
         """A handler's own future as the caller may have it: faults become ids, a lost answer is given back."""
-        outer: asyncio.Future[Any] = inner.get_loop().create_future()
+        outer = _Guarded(inner)
 
         def inner_done(_: "asyncio.Future[Any]") -> None:
             if inner.cancelled():
@@ -247,12 +259,7 @@ class Dispatch:
             else:
                 outer.set_exception(error if isinstance(error, BasculeError) else self._internal(call, error))
 
-        def outer_done(_: "asyncio.Future[Any]") -> None:
-            if outer.cancelled():
-                inner.cancel()
-
         inner.add_done_callback(inner_done)
-        outer.add_done_callback(outer_done)
         return outer
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, failed: Transaction | None = None) -> None:

@@ -1,72 +1,17 @@
-"""Transactions: nothing is answered before it is durable, and what fails never was."""
+"""Transactions: nothing is answered before it is durable; segments and anchors."""
 
 import asyncio
 import contextlib
-import functools
 
-import msgspec
-import pytest
+from journal_setting import Setting, Thing, on_loop
 
 from bascule.audit import journal as journal_module
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ledger import Verifier, read_record
+from bascule.audit.journal import Transaction
+from bascule.audit.ledger import read_record
 from bascule.call import DAEMON, LOCAL
-from bascule.errors import StorageFull
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
-
-PATIENCE = 10.0
-
-
-class Thing(msgspec.Struct, frozen=True):
-    text: str
-
-
-def on_loop(test):
-    @functools.wraps(test)
-    def run(*args, **kwargs):
-        asyncio.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE))
-
-    return run
-
-
-class Setting:
-    """A journal on a held store, a table, and an index over the table."""
-
-    def __init__(self, store=None, **settings):
-        self.store = store or HeldStore()
-        self.anchors = []
-        self.journal = Journal(self.store, FakeClock(), on_anchor=self.anchors.append, **settings)
-        self.index = {}
-        self.table = Table("tickets", Thing, self._changed)
-        self.journal.start()
-
-    def _changed(self, key, old, new):
-        if old is not None:
-            self.index[old.text].remove(key)
-        if new is not None:
-            self.index.setdefault(new.text, []).append(key)
-
-    def commit(self, key="k", text="x", *, after=None, **how):
-        """Put a row and commit it; the number to wait for."""
-        tx = Transaction()
-        tx.put(self.table, key, Thing(text) if text is not None else None)
-        tx.subject = key
-        if after is not None:
-            tx.after.append(after)
-        return self.journal.commit(tx, LOCAL, "messages.send", **how)
-
-    def faults(self):
-        rows = self.store.read_ledger(lambda ledger: ledger.span(0, 10_000)).result()
-        verifier = Verifier(list(self.journal.segments.rows.values()), self.anchors)
-        verifier.feed(rows)
-        verifier.finish()
-        return verifier.faults
-
-    def written(self):
-        return [len(batch.ledger) for batch in self.store.batches]
-
 
 # -- the way to durable --
 
@@ -249,123 +194,6 @@ async def test_a_waiter_that_went_away_keeps_nobody_else_from_being_told():
     s.store.finish()
     assert s.journal.settled(seq) is None
     assert s.journal.settled(s.commit()) is not None
-
-
-# -- failure --
-
-
-@on_loop
-async def test_a_failure_undoes_everything_that_is_not_durable():
-    s = Setting()
-    s.commit("kept", "before")
-    s.store.finish()
-    head = (s.journal.chain.seq, s.journal.chain.head)
-    s.commit("kept", "after")
-    s.commit("new", "x")
-    s.commit("kept", None)
-    s.commit("new", "y")
-    s.store.fail()
-    assert s.table.rows == {"kept": Thing("before")}
-    assert {text: keys for text, keys in s.index.items() if keys} == {"before": ["kept"]}
-    assert (s.journal.chain.seq, s.journal.chain.head) == head
-
-
-@on_loop
-async def test_changes_are_undone_newest_first():
-    s = Setting()
-    undone = []
-    for number in range(4):
-        s.commit("k", str(number))
-    s.table.on_change = lambda _, old, new: undone.append((old.text, new.text if new else None))
-    s.store.fail()
-    assert undone == [("3", "2"), ("2", "1"), ("1", "0"), ("0", None)]
-
-
-@on_loop
-async def test_within_a_transaction_changes_are_undone_newest_first_too():
-    s = Setting()
-    tx = Transaction()
-    for text in "abc":
-        tx.put(s.table, "k", Thing(text))
-    tx.put(s.table, "k", None)
-    tx.undo()
-    assert s.table.rows == {}
-    tx.undo()
-    assert s.table.rows == {}
-
-
-@on_loop
-async def test_everyone_who_waits_hears_that_nothing_was_stored():
-    s = Setting()
-    waiting = [s.journal.settled(s.commit(f"k{number}")) for number in range(3)]
-    s.store.fail(OSError(28, "No space left on device"))
-    for future in waiting:
-        with pytest.raises(StorageFull, match="nothing was stored: .*No space left on device") as refused:
-            await future
-        assert refused.value.retry_after == 1.0
-        assert "free space" in refused.value.hint
-
-
-@on_loop
-async def test_nothing_happens_after_a_commit_that_failed():
-    s = Setting()
-    told = []
-    s.commit(after=lambda: told.append("flight"))
-    s.commit(after=lambda: told.append("pending"))
-    s.store.fail()
-    s.commit(after=lambda: told.append("next"))
-    s.store.finish_all()
-    assert told == ["next"]
-
-
-@on_loop
-async def test_the_next_commit_works_and_the_chain_verifies():
-    s = Setting()
-    for _ in range(3):
-        s.commit("good")
-        s.store.finish()
-        s.commit("lost")
-        s.commit("lost too")
-        s.store.fail()
-    seq = s.commit("last")
-    s.store.finish()
-    assert s.journal.settled(seq) is None
-    assert [row.seq for row in s.store.read_ledger(lambda ledger: ledger.span(0, 10)).result()] == [1, 2, 3, 4]
-    assert s.faults() == []
-
-
-@on_loop
-async def test_a_failure_is_told_once_and_so_is_its_end():
-    s = Setting()
-    told = []
-    s.journal.on_fault = told.append
-    s.commit()
-    s.store.fail(OSError(28, "No space left on device"))
-    assert s.journal.fault is not None
-    s.commit()
-    s.store.finish()
-    s.commit()
-    s.store.finish()
-    assert s.journal.fault is None
-    assert told == ["[Errno 28] No space left on device", None]
-
-
-@on_loop
-async def test_a_failure_that_nobody_waits_for_is_no_warning():
-    s = Setting()
-    s.journal.settled(s.commit())
-    s.store.fail()
-    del s
-
-
-@on_loop
-async def test_a_number_that_was_undone_is_never_taken_for_another_commit():
-    s = Setting()
-    lost = s.commit("lost")
-    s.store.fail()
-    following = s.commit("next")
-    assert following > lost
-    assert s.journal.settled(following) is not None
 
 
 # -- segments and anchors --

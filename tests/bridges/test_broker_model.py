@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
-from bascule.errors import BasculeError
+from bascule.errors import BasculeError, Internal
 from bascule.protocols.broker import OPEN_STATUSES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
@@ -51,8 +51,9 @@ class Books(RuleBasedStateMachine):
             if pending.done:
                 return pending.result()
             self.polls.append(pending)
-        except BasculeError as error:
-            assert error.code != "internal", error
+        except Internal:
+            raise
+        except BasculeError:
             if self.store.waiting:
                 self.house.run(self.store.finish_all)
         finally:
@@ -60,7 +61,7 @@ class Books(RuleBasedStateMachine):
         return None
 
     @rule(by=principals, to=agents, ticket=tickets, expect=st.booleans(), size=st.integers(0, 2), failing=fails)
-    def send(self, by, to, ticket, expect, size, failing):
+    def send(self, *, by, to, ticket, expect, size, failing):
         params = {
             "agentId": to,
             "ticketId": ticket,

@@ -126,10 +126,22 @@ def test_an_acknowledgement_that_was_not_stored_brings_the_message_to_a_poll_tha
     assert ids_of(waiting.result()) == ["t"]
 
 
-def test_an_acknowledgement_that_was_not_stored_does_not_change_the_order(house, store):
+@pytest.mark.parametrize("leases", [1, 2])
+def test_a_message_whose_acknowledgement_was_not_stored_comes_once(house, store, leases):
+    send(house, "t")
+    for _ in range(leases):
+        take(house)
+        house.advance(60)
+    fail(house, store, *ACK)
+    assert take_ids(house, count=1) == ["t"]
+    assert take_ids(house) == []
+
+
+@pytest.mark.parametrize("acked", ["t", "u", "v"])
+def test_an_acknowledgement_that_was_not_stored_does_not_change_the_order(house, store, acked):
     for name in ("t", "u", "v"):
         send(house, name)
-    fail(house, store, *ACK)
+    fail(house, store, JERRY, "inbox.ack", {"agentId": "Jerry", "ticketIds": [acked]})
     assert take_ids(house) == ["t", "u", "v"]
 
 

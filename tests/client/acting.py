@@ -50,6 +50,6 @@ async def first(messages: AsyncIterator[T]) -> T:
 
 async def until(look: Callable[[], Awaitable[Any]]) -> Any:
     """What `look` answers once it answers something true."""
-    while not (seen := await look()):
+    while not (seen := await look()):  # noqa: ASYNC110 - another process changes it, and sets no event of ours
         await asyncio.sleep(0.005)
     return seen

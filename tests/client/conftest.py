@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Callable, Iterator
 
 import pytest
+
 from daemon_process import DaemonProcess
 
 _numbers = itertools.count(1)

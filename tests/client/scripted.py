@@ -29,7 +29,7 @@ class ScriptedServer:
     def __init__(self, script: Answer, hello: Any = None) -> None:
         self._script = script
         self._hello = hello
-        self._conversations: set[asyncio.Task[None]] = set()
+        self._conversations: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self.requests: list[dict[str, Any]] = []
         self.state_dir = tempfile.mkdtemp(prefix="bsc")
 
@@ -43,24 +43,24 @@ class ScriptedServer:
             yield self
         finally:
             server.close()
-            for task in self._conversations:
-                task.cancel()
+            for writer in self._conversations.values():
+                writer.close()
             await asyncio.gather(*self._conversations)
             shutil.rmtree(self.state_dir)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self._conversations.add(task)
+        self._conversations[task] = writer
         try:
-            with contextlib.suppress(asyncio.IncompleteReadError, asyncio.CancelledError, ConnectionError):
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
                 while await self._exchange(reader, writer):
                     pass
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError):
                 await writer.wait_closed()
-            self._conversations.discard(task)
+            del self._conversations[task]
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
         head = await reader.readuntil(b"\r\n\r\n")

@@ -4,7 +4,7 @@ import asyncio
 import os
 
 import pytest
-from acting import answering, echo, go
+from acting import answering, echo, go, until
 from scripted import HANG_UP, SILENCE, ScriptedServer, refusal
 
 from bascule import __version__
@@ -104,7 +104,8 @@ def test_an_answer_of_another_shape_is_a_bad_answer_and_the_connection_stays():
 
 
 @pytest.mark.parametrize(
-    "bytes_", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"Content-Length: 3\r\n\r\n[1]", b"Content-Length: 99999999\r\n\r\n"]
+    "bytes_",
+    [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"Content-Length: 3\r\n\r\n[1]", b"Content-Length: 99999999\r\n\r\n"],
 )
 def test_what_is_no_frame_ends_the_connection_and_everything_that_waits_on_it(bytes_):
     async def main(server, bare):
@@ -133,12 +134,14 @@ def test_a_notification_that_nobody_asked_for_is_ignored():
 
 def test_a_cancelled_request_is_withdrawn_and_leaves_nothing_behind():
     async def main(server, bare):
+        async def second_request():
+            return len(server.requests) == 2
+
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0.02):
                 await bare.request("replies.wait", {}, dict)
         assert not bare._pending
-        while len(server.requests) < 2:
-            await asyncio.sleep(0.005)
+        await until(second_request)
         assert server.requests[1]["method"] == "$/cancel"
         assert server.requests[1]["params"] == {"id": server.requests[0]["id"]}
 

@@ -62,9 +62,19 @@ def test_a_message_whose_lease_is_over_is_left_to_whom_it_was_offered_again(inbo
     assert [item.ticket_id for item in taken(inbox)] == ["b"]
 
 
-def test_a_message_in_hand_is_not_handed_out_again_within_its_lease(inbox, clock):
+def test_a_message_in_hand_comes_again_when_the_daemon_says_that_its_lease_is_over(inbox, clock):
     inbox.offer(message("a"))
     inbox.take()
+    # By the daemon's clock; ours began a moment later.
+    clock.advance(LEASE_SECONDS - 0.001)
+    inbox.offer(message("a", attempts=2))
+    assert inbox.take().attempts == 2
+
+
+def test_a_message_in_hand_is_not_handed_out_again_because_the_stream_was_opened_again(inbox, clock):
+    inbox.offer(message("a"))
+    inbox.take()
+    inbox.lost()
     clock.advance(LEASE_SECONDS - 1)
     inbox.offer(message("a"))
     assert inbox.take() is None

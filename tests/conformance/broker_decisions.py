@@ -88,7 +88,7 @@ DEC-BRK-33 must done
 """,
     "Commands and settings": """
 DEC-BRK-34 must done
-    bridge-reply takes the ticket as a word, as --ticket or from BRIDGE_TICKET, and the text as a word, --message or stdin.
+    bridge-reply takes the ticket as a word, --ticket or BRIDGE_TICKET, and the text as a word, --message or stdin.
 DEC-BRK-35 must done
     Settings may be `broker.config.json` or TOML, and every key has an environment variable.
 DEC-BRK-36 should later

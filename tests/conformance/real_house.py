@@ -23,14 +23,6 @@ PATIENCE_SECONDS = 15.0
 OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
 SCRIPTS = Path(sys.executable).parent
 
-_LAUNCH = """
-import os, sys
-from bascule.daemon import config, lifecycle
-state, note = sys.argv[1], int(sys.argv[2])
-settings = config.load(os.environ["BASCULE_CONFIG_DIR"], dict(os.environ))
-lifecycle.run(settings, state, on_ready=lambda _: os.write(note, b"ready"))
-"""
-
 
 def clean_environment(**more: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
@@ -215,7 +207,7 @@ class Mcp:
 
     def __init__(self, state: str, *options: str, client: str, environment: dict[str, str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "bascule.cli.start", "mcp", "--state-dir", state, "--no-start", *options],
+            [SCRIPTS / "bascule", "mcp", "--state-dir", state, "--no-start", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -269,7 +261,7 @@ class Agent(NamedTuple):
 
 
 class House:
-    """One daemon, with settings given as environment variables."""
+    """One daemon as `bascule up` runs it, with its settings in the environment and in files alone."""
 
     def __init__(self, settings: dict[str, Any] | None = None, *, config_files: dict[str, str] | None = None) -> None:
         # Short: a socket's path has 103 bytes.
@@ -305,7 +297,7 @@ class House:
         environment = {f"BASCULE_{name.upper()}": str(value) for name, value in set_.items()}
         read, write = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _LAUNCH, self.state, str(write)],
+            [SCRIPTS / "bascule", "up", "--state-dir", self.state, "--ready-fd", str(write)],
             env=clean_environment(BASCULE_CONFIG_DIR=self.config_dir, **environment),
             pass_fds=(write,),
         )

@@ -27,13 +27,13 @@ class Desk:
     def __init__(self, make):
         self._make = make
         self.loop = asyncio.new_event_loop()
-        self.told = []
+        self.told = asyncio.Queue()
         self.store = make(None)
         self.started = False
 
     def start(self):
         async def start():
-            self.store.start(self.told.append)
+            self.store.start(self.told.put_nowait)
 
         self.loop.run_until_complete(start())
         self.started = True
@@ -47,12 +47,10 @@ class Desk:
             self.start()
 
         async def write():
-            self.told.clear()
             expected = [self.store.write(batch) for batch in batches].count(False)
             async with asyncio.timeout(PATIENCE):
-                while len(self.told) < expected:
-                    await asyncio.sleep(0)
-            return [*self.told, *[None] * (len(batches) - expected)]
+                answers = [await self.told.get() for _ in range(expected)]
+            return answers + [None] * (len(batches) - expected)
 
         return self.loop.run_until_complete(write())
 

@@ -289,7 +289,7 @@ def test_recv_does_not_acknowledge_what_nobody_could_read(serve, state, keep_tok
     keep_token("Jerry", "of-jerry")
     reading, writing = os.pipe()
     os.close(reading)
-    code = "import sys; from bascule.helpers import bridge_recv; sys.exit(bridge_recv())"
+    code = "import sys; from bascule.helpers.commands import bridge_recv; sys.exit(bridge_recv())"
     with serve(answer(200, {"messages": [MESSAGE]})) as daemon:
         command = [sys.executable, "-c", code, "--agent", "Jerry", "--state-dir", state]
         done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False)

@@ -45,14 +45,13 @@ def open_store(path):
 
 def write(store, *batches):
     async def story():
-        told = []
-        store.start(told.append)
+        told = asyncio.Queue()
+        store.start(told.put_nowait)
         for batch in batches:
             store.write(batch)
         async with asyncio.timeout(PATIENCE):
-            while len(told) < len(batches):
-                await asyncio.sleep(0)
-        assert told == [None] * len(batches)
+            for _ in batches:
+                assert await told.get() is None
 
     asyncio.run(story())
 

@@ -57,19 +57,22 @@ class InboxFeed:
     """Messages under the daemon's lease, at most its credit window of them.
 
     A message whose lease is over is not handed out: the daemon has offered it again, to us or to another
-    reader of the same inbox. One that is in a reader's hands is not handed out twice within its lease, even
-    when a restarted daemon offers everything anew.
+    reader of the same inbox. One that is in a reader's hands comes again when the daemon says that its lease is
+    over, but not because a new connection or a restarted daemon offers everything anew.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._now = clock.monotonic
         # Ticket id -> end of lease, message.
         self._waiting: OrderedDict[str, tuple[float, InboxItem]] = OrderedDict()
-        self._in_hand: dict[str, float] = {}
+        # Ticket id -> end of lease, opening of the stream that brought it.
+        self._in_hand: dict[str, tuple[float, int]] = {}
+        self._opening = 0
 
     def offer(self, item: InboxItem) -> None:
         now = self._now()
-        if self._in_hand.get(item.ticket_id, now) > now:
+        ends, opening = self._in_hand.get(item.ticket_id, (now, self._opening))
+        if opening != self._opening and ends > now:
             return
         self._waiting[item.ticket_id] = (now + item.lease_ms / 1000, item)
 
@@ -79,6 +82,7 @@ class InboxFeed:
     def lost(self) -> None:
         # What we did not acknowledge is somebody's next message, perhaps another reader's.
         self._waiting.clear()
+        self._opening += 1
 
     def take(self) -> InboxItem | None:
         now = self._now()
@@ -86,7 +90,7 @@ class InboxFeed:
             ticket_id, (ends, item) = self._waiting.popitem(last=False)
             if ends > now:
                 self._forget_old(now)
-                self._in_hand[ticket_id] = ends
+                self._in_hand[ticket_id] = (ends, self._opening)
                 return item
         return None
 
@@ -98,7 +102,7 @@ class InboxFeed:
     def _forget_old(self, now: float) -> None:
         """Readers that never acknowledge must not make us remember every message."""
         if len(self._in_hand) >= 2 * CREDIT_WINDOW:
-            self._in_hand = {each: ends for each, ends in self._in_hand.items() if ends > now}
+            self._in_hand = {each: held for each, held in self._in_hand.items() if held[0] > now}
 
 
 class EventFeed:

@@ -1,7 +1,6 @@
 """Start the daemon for a program that wants one."""
 
 import os
-import subprocess
 import sys
 
 # Longer than the 30 s that `bascule up -d` gives its daemon.
@@ -16,6 +15,8 @@ _MAX_COMPLAINT_CHARS = 600
 
 def start(state: str) -> str | None:
     """Run `bascule up -d`, which returns when the daemon is ready; what it complained about if it is not."""
+    import subprocess  # noqa: PLC0415 - time that only this path pays
+
     # -P: a folder named `bascule` in the working directory must not become the daemon.
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "-d", "--tcp-optional", "--state-dir", state]
     try:

@@ -282,8 +282,11 @@ class SyncClient:
                 pause = next(pauses)
             except (Overloaded, Unavailable) as busy:
                 pause = max(busy.retry_after or 0.0, next(pauses))
-            if deadline is not None and self._clock.monotonic() + pause >= deadline:
-                raise NotRunning(self._path, "nobody answers")
+            if deadline is not None:
+                left = deadline - self._clock.monotonic()
+                if left <= 0:
+                    raise NotRunning(self._path, "nobody answers")
+                pause = min(pause, left)
             time.sleep(pause)
 
     def _open(self) -> BlockingConnection:

@@ -201,13 +201,15 @@ class Verbs:
         """
         deadline = self._now() + self._retry_seconds
         pauses = delays()
+        # A read that got no answer has changed nothing.
+        effect = ROWS[request.method].effect is not Effect.READ
         unanswered = False
         while True:
             try:
                 left = deadline - self._now()
                 return (yield request._replace(within=max(0.0, left)) if bounded else request)
             except ConnectionLost as lost:
-                unanswered = unanswered or lost.sent
+                unanswered = unanswered or (effect and lost.sent)
                 trouble: BasculeError = lost
                 pause = next(pauses)
             except (Overloaded, Unavailable) as busy:
@@ -248,17 +250,8 @@ class Verbs:
             try:
                 index, view = yield FirstOf(tuple(_waiting(each, slice_) for each in ticket_ids))
             except ConnectionLost:
-                pause = next(pauses)
-                patience = self._patience_seconds
-                away = patience if until is None else min(patience, until - now() - pause)
-                try:
-                    yield Pause(pause)
-                    yield Reconnect(max(0.0, away))
-                except NotRunning as gone:
-                    if until is not None and now() >= until:
-                        raise ReplyTimeout(ticket_ids) from gone
-                    gone.details = {**(gone.details or {}), "ticketIds": list(ticket_ids)}
-                    raise
+                yield Pause(next(pauses))
+                yield from self._back(ticket_ids, until)
                 continue
             except (Overloaded, Unavailable) as busy:
                 pause = max(busy.retry_after or 0.0, next(pauses))
@@ -273,6 +266,17 @@ class Verbs:
                 raise ReplyTimeout(ticket_ids)
             if pause:
                 yield Pause(pause)
+
+    def _back(self, ticket_ids: tuple[str, ...], until: float | None) -> Program[None]:
+        """A live connection again, by the end of the wait or of our patience."""
+        left = self._patience_seconds if until is None else max(0.0, until - self._now())
+        try:
+            yield Reconnect(min(left, self._patience_seconds))
+        except NotRunning as gone:
+            if until is not None and left <= self._patience_seconds:
+                raise ReplyTimeout(ticket_ids) from gone
+            gone.details = {**(gone.details or {}), "ticketIds": list(ticket_ids)}
+            raise
 
 
 def _waiting(ticket_id: str, slice_: float) -> Request:

@@ -49,16 +49,25 @@ class LinkConnections:
     def __init__(self) -> None:
         self.all: set[LinkConnection] = set()
         self._by_agent: dict[str, set[LinkConnection]] = {}
+        self._reserved: dict[str, object] = {}
         self.presences: Presences | None = None
 
     def others(self, agent_id: str, connection: object | None) -> int:
-        return sum(1 for each in self._by_agent.get(agent_id, ()) if each is not connection)
+        holder = self._reserved.get(agent_id)
+        held = holder is not None and holder is not connection
+        return held + sum(1 for each in self._by_agent.get(agent_id, ()) if each is not connection)
+
+    def reserve(self, agent_id: str, connection: object | None) -> None:
+        # Between registering and saying hello with the new token a namesake could read the token file.
+        if connection in self.all:
+            self._reserved[agent_id] = connection
 
     def drop(self, agent_id: str) -> None:
         for connection in list(self._by_agent.get(agent_id, ())):
             connection.disown()
 
     def identified(self, connection: "LinkConnection", old: Principal | None, new: Principal | None) -> None:
+        self._release(connection)
         before, after = (agent_of(each) if each else None for each in (old, new))
         if before == after:
             return
@@ -73,6 +82,10 @@ class LinkConnections:
             self._by_agent.setdefault(after, set()).add(connection)
             if self.presences is not None:
                 self.presences.connected(after)
+
+    def _release(self, connection: "LinkConnection") -> None:
+        for agent_id in [each for each, holder in self._reserved.items() if holder is connection]:
+            del self._reserved[agent_id]
 
 
 class LinkConnection(FramedConnection):

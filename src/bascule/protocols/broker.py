@@ -345,6 +345,11 @@ class EventsParams(Params, frozen=True, kw_only=True):
     agent_id: AgentIdText | None = None
 
 
+class RecentEventsParams(Params, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 50
+    agent_id: AgentIdText | None = None
+
+
 class Event(Result, frozen=True, kw_only=True):
     """One lifecycle event: ids and times, never payloads."""
 

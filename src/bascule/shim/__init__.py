@@ -13,11 +13,3 @@ daemon on the other.
     serve     the loop
     command   options and environment
 """
-
-from collections.abc import Sequence
-
-
-def main(arguments: Sequence[str]) -> int:
-    from bascule.shim import command  # noqa: PLC0415 - `bascule --help` may import this package
-
-    return command.main(arguments)

@@ -129,11 +129,9 @@ class Identity:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
         result = yield Ask("agents.register", params)
         if fresh := result.get("agentToken"):
+            # The daemon keeps the handle for this connection until then, so no namesake can slip in between.
             token = fresh
             yield _hello(token)
-            # Once more, now as the agent: a namesake may have read the new token before we could use it, and
-            # of the two of us at least one must hear of the other.
-            result = yield Ask("agents.register", params)
         self.handle, self._token = name, token
         self.unread = int(result.get("unread", 0))
 

@@ -74,7 +74,7 @@ def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
     directory = os.path.join(os.path.dirname(path), "backups")
     make_private_dir(directory)
     now = time.time_ns()
-    stamp = f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(now // 10**9))}.{now % 10**9:09d}Z"
+    stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}.{now % 10**9:09d}"
     copy = os.path.join(directory, f"bascule-schema{version}-{stamp}.db")
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     target = sqlite3.connect(copy)

@@ -17,7 +17,7 @@ from typing import Any, Self, TypeVar
 
 from bascule import __version__
 from bascule.audit.journal import Journal, Table
-from bascule.audit.ledger import SEGMENT_RECORDS, Anchor
+from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
@@ -37,6 +37,7 @@ from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
 from bascule.testing.clock import FakeClock
+from bascule.testing.fakes import FakeConnection, FakeConnections, FakeTokenFiles, MemoryAnchors, NoQuota
 from bascule.wire import codec
 
 T = TypeVar("T")
@@ -51,66 +52,6 @@ _plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
 
 class StillWaiting(AssertionError):
     """The call has no answer yet. Use `House.begin` to hold it open while other things happen."""
-
-
-class FakeTokenFiles:
-    """`tokens/<handle>.token` as a dict."""
-
-    def __init__(self) -> None:
-        self.tokens: dict[str, str] = {}
-
-    def write(self, agent_id: str, token: str) -> None:
-        self.tokens[agent_id] = token
-
-    def remove(self, agent_id: str) -> None:
-        self.tokens.pop(agent_id, None)
-
-
-class FakeConnection:
-    """A link connection that acts as an agent, or that a person unlocks."""
-
-    peer = "pid 1 uid 1000"
-
-    def __init__(self, clock: FakeClock) -> None:
-        self._clock = clock
-        self._unlocked_until = 0.0
-        self.dropped = False
-
-    def unlock(self, seconds: float) -> None:
-        self._unlocked_until = self._clock.monotonic() + seconds
-
-    def unlocked_for(self) -> float | None:
-        left = self._unlocked_until - self._clock.monotonic()
-        return left if left > 0 else None
-
-
-class FakeConnections:
-    def __init__(self) -> None:
-        self.by_agent: dict[str, list[FakeConnection]] = {}
-
-    def others(self, agent_id: str, connection: object | None) -> int:
-        return sum(1 for each in self.by_agent.get(agent_id, ()) if each is not connection)
-
-    def drop(self, agent_id: str) -> None:
-        for connection in self.by_agent.pop(agent_id, ()):
-            connection.dropped = True
-
-
-class MemoryAnchors:
-    """The anchors file as a list."""
-
-    def __init__(self) -> None:
-        self.anchors: list[Anchor] = []
-
-    def read(self) -> tuple[list[Anchor], list[str]]:
-        return list(self.anchors), []
-
-
-class NoQuota:
-    """Everybody may call as often as a test likes."""
-
-    def take(self, principal: Principal) -> None:
-        """Never refuses."""
 
 
 class OpenStream:

@@ -1,7 +1,9 @@
 """The API description, OpenAPI 3.1, made from the rows and the routes."""
 
-from collections.abc import Iterable
-from typing import Any
+import re
+from functools import cache
+from types import NoneType
+from typing import Any, get_args
 
 import msgspec
 
@@ -11,124 +13,163 @@ from bascule.protocols.methods import Row, Shape
 from bascule.protocols.route import Route
 from bascule.wire import codec
 
-_REF = "#/components/schemas/{name}"
+_SCHEMA = "#/components/schemas/{name}"
+_RESPONSE = "#/components/responses/{status}"
+
+# What the gate, the route table and the body's reader may answer before a method is reached.
+_BEFORE_ANY_METHOD = frozenset({400, 401, 403, 421, 426, 429, 500})
+_WITH_A_BODY = frozenset({413, 415})
+# With a verb or a path of no route there is no operation to list them under.
+_OUTSIDE_ROUTES = frozenset({405})
+_RETRY_LATER = frozenset({429, 503})
+
+_PAGES: dict[str, tuple[str, str]] = {
+    "page.healthz": ("Say that the process answers.", "text/plain"),
+    "page.readyz": ("Say whether the daemon takes calls and can write.", "text/plain"),
+    "page.metrics": ("Show numbers about the daemon in Prometheus' text form.", "text/plain"),
+    "page.openapi": ("Show this description.", "application/json"),
+}
+_SECTION = re.compile(r"\((\d[\d.]*)\)")
+_UNDERSCORE = re.compile(r"_(\w)")
 
 
-def document(rows: Iterable[Row], routes: Iterable[Route]) -> bytes:
+# Made once: 10 ms of work is too much for the event loop, and a page may be asked for by anybody.
+@cache
+def document(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> bytes:
     return codec.encode(describe(rows, routes))
 
 
-def describe(rows: Iterable[Row], routes: Iterable[Route]) -> dict[str, Any]:
+def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]:
     by_name = {row.name: row for row in rows}
-    types: list[Any] = []
-    for route in routes:
-        row = by_name.get(route.method)
-        if row is not None:
-            types += [row.params, row.result]
-    schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
-    of_type = {id(type_): schema for type_, schema in zip(types, schemas, strict=True)}
-    components["Error"] = _error_schema()
+    served = [by_name[route.method] for route in routes if route.method in by_name]
+    types = [type_ for row in served for type_ in (row.params, _told(row.result))]
+    schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
+    results = {row.name: schemas[2 * number + 1] for number, row in enumerate(served)}
     paths: dict[str, Any] = {}
     for route in routes:
         row = by_name.get(route.method)
-        operation = _page(route) if row is None else _operation(route, row, of_type, components)
+        operation = _page(route) if row is None else _operation(route, row, components, results[row.name])
         paths.setdefault(route.path, {})[route.verb.lower()] = operation
+    # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
+    for row in served:
+        components.pop(row.params.__name__, None)
+    for schema in components.values():
+        if "description" in schema:
+            schema["description"] = _SECTION.sub(r"section \1 of the agent broker spec", schema["description"])
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Bascule",
             "version": __version__,
-            "description": "The HTTP API of the local Bascule daemon.",
+            "description": "The HTTP API of the local Bascule daemon, on 127.0.0.1 and on the unix socket http.sock. "
+            "A client that sends the header `Bascule-Protocol: 1` is told when it and the daemon do not match.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:5050"}],
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
-            "schemas": components,
+            "schemas": {**components, "Error": _error_schema()},
+            "responses": {str(status): _error_response(status) for status in _statuses()},
             "securitySchemes": {
                 "bearer": {
                     "type": "http",
                     "scheme": "bearer",
-                    "description": "local.token of the state directory, or an agentToken.",
+                    "description": "local.token of the state directory, or an agentToken. "
+                    "Not needed on http.sock, nor on TCP with the setting auth = off.",
                 }
             },
         },
     }
 
 
-def _operation(route: Route, row: Row, of_type: dict[int, Any], components: dict[str, Any]) -> dict[str, Any]:
-    fields = msgspec.json.schema(row.params, ref_template=_REF)
-    schema = components.get(row.params.__name__, fields)
-    properties: dict[str, Any] = schema.get("properties", {})
+def _told(result: Any) -> Any:
+    """What an answer with content holds: a wait's None is the answer without."""
+    kept = [type_ for type_ in get_args(result) if type_ is not NoneType]
+    return kept[0] if NoneType in get_args(result) and len(kept) == 1 else result
+
+
+def _operation(route: Route, row: Row, components: dict[str, Any], result: dict[str, Any]) -> dict[str, Any]:
+    schema = components[row.params.__name__]
+    properties: dict[str, Any] = schema["properties"]
     required = set(schema.get("required", ()))
-    path_names = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    rest = {name: value for name, value in properties.items() if name not in in_path}
     operation: dict[str, Any] = {
         "operationId": row.name,
         "summary": row.summary,
         "tags": [row.name.partition(".")[0]],
-        "responses": _responses(route, row, of_type),
         "x-effect": row.effect.value,
-        "x-who": str(row.who),
+        # As the wire names the parameter: `self(agentId)`.
+        "x-who": _UNDERSCORE.sub(lambda found: found[1].upper(), str(row.who)),
+        "x-record": row.record.value,
     }
-    parameters = [{"name": name, "in": "path", "required": True, "schema": properties[name]} for name in path_names]
-    rest = {name: value for name, value in properties.items() if name not in path_names}
+    if route.section:
+        operation["description"] = f"Section {route.section} of the agent broker spec."
+    parameters = [{"name": name, "in": "path", "required": True, "schema": properties[name]} for name in in_path]
     if route.verb == "GET":
         parameters += [
             {"name": name, "in": "query", "required": name in required, "schema": value} for name, value in rest.items()
         ]
     elif rest:
-        body = {
-            "type": "object",
-            "properties": rest,
-            "required": sorted(required - set(path_names)),
-            "additionalProperties": False,
-        }
-        operation["requestBody"] = {
-            "required": bool(required - set(path_names)),
-            "content": {"application/json": {"schema": body}},
-        }
+        operation["requestBody"] = _body(rest, sorted(required - set(in_path)))
     if parameters:
         operation["parameters"] = parameters
+    operation["responses"] = _responses(route, row, result)
     return operation
 
 
-def _responses(route: Route, row: Row, of_type: dict[int, Any]) -> dict[str, Any]:
+def _body(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
+    if required:
+        schema["required"] = required
+    return {"required": bool(required), "content": {"application/json": {"schema": schema}}}
+
+
+def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]:
     responses: dict[str, Any] = {}
     if route.status == 204:
         responses["204"] = {"description": "Done; no content."}
-    else:
-        kind = "text/event-stream" if row.shape is Shape.STREAM else "application/json"
-        responses[str(route.status)] = {
-            "description": row.summary,
-            "content": {kind: {"schema": of_type[id(row.result)]}},
+    elif row.shape is Shape.STREAM:
+        responses["200"] = {
+            "description": "Server-sent events; the data of each is JSON of this form.",
+            "content": {"text/event-stream": {"schema": result}},
         }
+    else:
+        responses[str(route.status)] = {"description": row.summary, "content": {"application/json": {"schema": result}}}
     if row.shape is Shape.WAIT:
         responses["204"] = {"description": "Nothing came within waitMs; ask again."}
-    error = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
-    for status in sorted({error.status for error in ALL_ERRORS}):
-        responses[str(status)] = {"description": _error_names(status), "content": error}
-    return responses
-
-
-def _error_names(status: int) -> str:
-    return ", ".join(dict.fromkeys(error.code for error in ALL_ERRORS if error.status == status))
+    wrong = set(_statuses()) - _OUTSIDE_ROUTES - (_WITH_A_BODY if route.verb == "GET" else frozenset())
+    return responses | {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
 
 
 def _page(route: Route) -> dict[str, Any]:
-    name = route.method.partition(".")[2]
-    error = {"application/json": {"schema": {"$ref": _REF.format(name="Error")}}}
-    responses: dict[str, Any] = {"200": {"description": "It is so."}}
-    if name == "readyz":
-        responses["503"] = {"description": "Not ready, or the store cannot be written."}
-    for status in (400, 401, 403, 421, 426, 429):
-        responses[str(status)] = {"description": _error_names(status), "content": error}
-    return {
-        "operationId": route.method,
-        "summary": f"The daemon's {name}.",
-        "tags": ["house"],
-        "responses": responses,
+    summary, kind = _PAGES[route.method]
+    schema = {"type": "object" if kind == "application/json" else "string"}
+    responses: dict[str, Any] = {"200": {"description": summary, "content": {kind: {"schema": schema}}}}
+    responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(_BEFORE_ANY_METHOD)}
+    if route.method == "page.readyz":
+        responses["503"] = {
+            "description": "Not ready, or the store cannot be written.",
+            "content": {kind: {"schema": schema}},
+        }
+    return {"operationId": route.method, "summary": summary, "tags": ["pages"], "responses": responses}
+
+
+def _statuses() -> list[int]:
+    return sorted({error.status for error in ALL_ERRORS})
+
+
+def _error_response(status: int) -> dict[str, Any]:
+    errors = [error for error in ALL_ERRORS if error.status == status]
+    said = " ".join(f"`{error.code}`: {(error.__doc__ or '').splitlines()[0]}" for error in errors)
+    response: dict[str, Any] = {
+        "description": said,
+        "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name="Error")}}},
     }
+    if status in _RETRY_LATER:
+        response["headers"] = {"Retry-After": {"description": "Seconds.", "schema": {"type": "integer", "minimum": 1}}}
+    return response
 
 
 def _error_schema() -> dict[str, Any]:
@@ -137,9 +178,9 @@ def _error_schema() -> dict[str, Any]:
         "required": ["code", "message"],
         "properties": {
             "code": {"type": "string", "enum": [error.code for error in ALL_ERRORS]},
-            "message": {"type": "string"},
+            "message": {"type": "string", "description": "What was wrong."},
             "details": {"type": "object"},
-            "hint": {"type": "string"},
+            "hint": {"type": "string", "description": "What to do next."},
         },
     }
-    return {"type": "object", "required": ["error"], "properties": {"error": inner}}
+    return {"title": "Error", "type": "object", "required": ["error"], "properties": {"error": inner}}

@@ -87,7 +87,7 @@ class Agents:
         state = self._state
         old = state.agents.rows.get(agent_id)
         own = agent_of(call.principal) == agent_id
-        if own and params.exclusive and self._connections.others(agent_id, call.connection):
+        if params.exclusive and own and self._connections.others(agent_id, call.connection):
             raise self._taken(agent_id, "another live connection acts as it")
         how = self._claim(call.principal, agent_id, old, own=own)
         if old is None and len(state.agents.rows) >= state.limits.max_agents:
@@ -109,6 +109,8 @@ class Agents:
         tx.put(state.agents, agent_id, record)
         tx.details = {"type": params.type, "how": how}
         tx.after.append(partial(self._registered, agent_id, token, how, call))
+        if params.exclusive:
+            self._connections.reserve(agent_id, call.connection)
         return RegisterResult(
             agent_id=agent_id,
             status="registered",

@@ -20,4 +20,5 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/tickets/{ticketId}/cancel", "tickets.cancel"),
     Route("GET", "/conversations/{conversationId}", "conversations.show"),
     Route("GET", "/events", "events.stream"),
+    Route("GET", "/events/recent", "events.recent"),
 )

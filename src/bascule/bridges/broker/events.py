@@ -5,8 +5,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from bascule.audit.ports import Log
+from bascule.call import Call
 from bascule.clock import Clock, rfc3339
-from bascule.protocols.broker import Event, EventsParams
+from bascule.protocols.broker import Event, EventsParams, RecentEventsParams
 from bascule.stream import Stream
 
 # What a reader that reconnects with `after` can still get; older is in the ledger.
@@ -81,6 +82,10 @@ class EventHub:
                     stream.push(item.view())
         self._streams[stream] = params.agent_id
         return stream
+
+    def recent(self, call: Call, params: RecentEventsParams) -> list[Event]:
+        found = [item for item in self._ring if item.concerns(params.agent_id)]
+        return [item.view() for item in found[-params.limit :]]
 
     def end(self) -> None:
         for stream in list(self._streams):

@@ -17,5 +17,8 @@ class Connections(Protocol):
     def others(self, agent_id: str, connection: object | None) -> int:
         """How many connections but this one are identified as the agent."""
 
+    def reserve(self, agent_id: str, connection: object | None) -> None:
+        """This connection registered the handle for itself alone: it counts as acting as it from now on."""
+
     def drop(self, agent_id: str) -> None:
         """Close what acts with a token that is no longer good."""

@@ -84,6 +84,7 @@ class Broker:
             "tickets.list": self.list_tickets,
             "tickets.show": self.show_ticket,
             "conversations.show": self.show_conversation,
+            "events.recent": self.events.recent,
             "events.stream": self.waits.stream_events,
         }
 

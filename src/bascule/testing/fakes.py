@@ -1,0 +1,68 @@
+"""Stand-ins for what the house meets outside: token files, connections, the anchors file, the quota."""
+
+from bascule.audit.ledger import Anchor
+from bascule.call import Principal
+from bascule.testing.clock import FakeClock
+
+
+class FakeTokenFiles:
+    """`tokens/<handle>.token` as a dict."""
+
+    def __init__(self) -> None:
+        self.tokens: dict[str, str] = {}
+
+    def write(self, agent_id: str, token: str) -> None:
+        self.tokens[agent_id] = token
+
+    def remove(self, agent_id: str) -> None:
+        self.tokens.pop(agent_id, None)
+
+
+class FakeConnection:
+    """A link connection that acts as an agent, or that a person unlocks."""
+
+    peer = "pid 1 uid 1000"
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+        self._unlocked_until = 0.0
+        self.dropped = False
+
+    def unlock(self, seconds: float) -> None:
+        self._unlocked_until = self._clock.monotonic() + seconds
+
+    def unlocked_for(self) -> float | None:
+        left = self._unlocked_until - self._clock.monotonic()
+        return left if left > 0 else None
+
+
+class FakeConnections:
+    def __init__(self) -> None:
+        self.by_agent: dict[str, list[FakeConnection]] = {}
+
+    def others(self, agent_id: str, connection: object | None) -> int:
+        return sum(1 for each in self.by_agent.get(agent_id, ()) if each is not connection)
+
+    def reserve(self, agent_id: str, connection: object | None) -> None:
+        """Fake connections are told by `connect` who they are."""
+
+    def drop(self, agent_id: str) -> None:
+        for connection in self.by_agent.pop(agent_id, ()):
+            connection.dropped = True
+
+
+class MemoryAnchors:
+    """The anchors file as a list."""
+
+    def __init__(self) -> None:
+        self.anchors: list[Anchor] = []
+
+    def read(self) -> tuple[list[Anchor], list[str]]:
+        return list(self.anchors), []
+
+
+class NoQuota:
+    """Everybody may call as often as a test likes."""
+
+    def take(self, principal: Principal) -> None:
+        """Never refuses."""

@@ -1,0 +1,46 @@
+"""A command on a terminal of its own, and somebody who types."""
+
+import os
+import select
+import sys
+import time
+from typing import NamedTuple
+
+
+class Session(NamedTuple):
+    code: int
+    shown: str
+
+
+def on_a_terminal(*arguments: str, typed: list[tuple[str, str]], seconds: float = 15) -> Session:
+    """Run `bascule ...` on a pty; after each prompt, type its line."""
+    child, master = os.forkpty()
+    if not child:
+        os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
+        os.execv(sys.executable, [sys.executable, "-P", "-m", "bascule.cli.start", *arguments])
+    shown = b""
+    seen = 0
+    waiting = list(typed)
+    deadline = time.monotonic() + seconds
+    try:
+        while True:
+            readable, _, _ = select.select([master], [], [], max(0, deadline - time.monotonic()))
+            if not readable:
+                raise AssertionError(f"bascule {' '.join(arguments)} waits: {shown!r}")
+            try:
+                data = os.read(master, 4096)
+            except OSError:
+                # Linux ends a pty whose last process is gone with EIO.
+                break
+            if not data:
+                break
+            shown += data
+            while waiting and waiting[0][0].encode() in shown[seen:]:
+                prompt, line = waiting.pop(0)
+                seen = shown.index(prompt.encode(), seen) + len(prompt)
+                os.write(master, line.encode() + b"\n")
+    finally:
+        os.close(master)
+        _, status = os.waitpid(child, 0)
+    assert not waiting, f"never asked: {waiting}"
+    return Session(os.waitstatus_to_exitcode(status), shown.decode())

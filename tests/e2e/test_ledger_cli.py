@@ -1,0 +1,251 @@
+"""`bascule ledger`: what happened, and whether the record of it is whole; on a running and on a stopped daemon."""
+
+import hashlib
+import json
+import os
+import shutil
+import sqlite3
+
+import pytest
+from living import Ended, Living, forked, run_command, short_dir
+from wires import Caller
+
+TAMPERED = 1
+NOT_FOUND = 5
+UNREACHABLE = 7
+
+
+def ledger(state: str, *arguments: str) -> Ended:
+    done = forked("ledger", *arguments, "--state-dir", state)
+    assert "Traceback" not in done.said, done.said
+    return done
+
+
+def busy(daemon: Living) -> None:
+    """Some of everything that is recorded."""
+    local = Caller(daemon)
+    jerry = local.register("Jerry")
+    for number in range(5):
+        local.send("Jerry", "hello", ticketId=f"t-{number}")
+    jerry.post("/agents/Jerry/inbox/ack", {"ticketIds": ["t-0"]})
+    jerry.post("/replies", {"ticketId": "t-1", "payload": "done"})
+    local.post("/tickets/t-2/cancel", {"reason": "tired"})
+    local.post("/replies", {"ticketId": "t-3", "payload": "not mine to answer"})
+
+
+@pytest.fixture(scope="module")
+def running():
+    with short_dir() as folder, Living(f"{folder}/s") as daemon:
+        busy(daemon)
+        yield daemon.state
+
+
+@pytest.fixture(scope="module")
+def template():
+    with short_dir() as folder:
+        with Living(f"{folder}/s") as daemon:
+            busy(daemon)
+            assert daemon.stop() == 0
+        yield f"{folder}/s"
+
+
+@pytest.fixture
+def stopped(state, template):
+    shutil.copytree(template, state)
+    return state
+
+
+# -- the running daemon ---------------------------------------------------------------------------
+
+
+def test_tail_shows_the_newest_records_oldest_first(running):
+    done = run_command("ledger", "tail", "-n", "3", "--state-dir", running)
+    assert done.returncode == 0
+    assert [line.split()[4] for line in done.stdout.splitlines()] == ["replies.post", "tickets.cancel", "replies.post"]
+    numbers = [int(line.split()[0]) for line in done.stdout.splitlines()]
+    assert numbers == sorted(numbers)
+    assert "forbidden" in done.stdout.splitlines()[-1]
+
+
+def test_tail_as_json_has_every_field(running):
+    records = json.loads(ledger(running, "tail", "-n", "1000", "--json").said)
+    assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
+    sent = next(record for record in records if record["method"] == "messages.send")
+    assert (sent["principal"], sent["outcome"], sent["subject"]) == ("local", "ok", "t-0")
+    assert sent["details"]["to"] == "Jerry"
+    assert sent["details"]["bytes"] == len('"hello"')
+    assert "hello" not in json.dumps(records)
+
+
+@pytest.mark.parametrize(
+    ("what", "methods"),
+    [
+        ("t-1", ["messages.send", "replies.post"]),
+        ("t-2", ["messages.send", "tickets.cancel"]),
+        ("tickets.cancel", ["tickets.cancel"]),
+        ("1", ["daemon.start"]),
+        ("Jerry", ["agents.register", *["messages.send"] * 5, "inbox.ack", "replies.post"]),
+    ],
+)
+def test_show_finds_all_records_of_a_ticket_a_method_a_number_and_a_handle(running, what, methods):
+    assert [record["method"] for record in json.loads(ledger(running, "show", what, "--json").said)] == methods
+
+
+def test_show_of_what_never_happened_says_so(running):
+    done = ledger(running, "show", "t-unknown")
+    assert (done.code, done.said) == (NOT_FOUND, "bascule: the ledger has no record of t-unknown\n")
+
+
+def test_verify_of_a_running_daemon_says_ok(running):
+    done = run_command("ledger", "verify", "--state-dir", running)
+    assert (done.returncode, done.stdout[:4]) == (0, "ok: ")
+
+
+# -- the stopped one ------------------------------------------------------------------------------
+
+
+def test_verify_of_a_stopped_daemon_says_ok_and_changes_nothing(stopped):
+    done = ledger(stopped, "verify", "--json")
+    result = json.loads(done.said)
+    assert (done.code, result["ok"], result["faults"]) == (0, True, [])
+    assert result["records"] == result["last"] - result["first"] + 1 > 10
+    assert result["anchors"] == 2
+    assert json.loads(ledger(stopped, "verify", "--json").said)["head"] == result["head"]
+
+
+@pytest.mark.parametrize("verb", [["tail"], ["show", "t-1"]])
+def test_tail_and_show_need_a_running_daemon_and_say_so(stopped, verb):
+    done = ledger(stopped, *verb)
+    assert done.code == UNREACHABLE
+    assert "bascule up -d" in done.said
+
+
+@pytest.mark.parametrize("made", [False, True], ids=["nothing there", "an empty folder"])
+def test_verify_where_no_daemon_ever_was_says_so_and_makes_nothing(state, made):
+    if made:
+        os.mkdir(state, 0o700)
+    done = ledger(state, "verify")
+    assert done.code not in (0, TAMPERED)
+    assert state in done.said
+    assert not os.path.exists(os.path.join(state, "bascule.db"))
+    assert os.path.exists(state) == made
+
+
+# -- tampering ------------------------------------------------------------------------------------
+
+
+def rows(connection: sqlite3.Connection) -> list[tuple[int, bytes, bytes]]:
+    return list(connection.execute("SELECT seq, hash, body FROM ledger ORDER BY seq"))
+
+
+def forge_from(connection: sqlite3.Connection, number: int) -> None:
+    """Change a record and every hash after it, as somebody who has read the source would."""
+    previous = rows(connection)[number - 2][1]
+    for seq, _, body in rows(connection)[number - 1 :]:
+        changed = body.replace(b"Jerry", b"Larry") if seq == number else body
+        previous = hashlib.sha256(previous + changed).digest()
+        connection.execute("UPDATE ledger SET hash = ?, body = ? WHERE seq = ?", (previous, changed, seq))
+
+
+def flip(connection: sqlite3.Connection) -> None:
+    (body,) = connection.execute("SELECT body FROM ledger WHERE seq = 5").fetchone()
+    middle = len(body) // 2
+    flipped = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+    connection.execute("UPDATE ledger SET body = ? WHERE seq = 5", (flipped,))
+
+
+def swap(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE ledger SET seq = -1 WHERE seq = 4")
+    connection.execute("UPDATE ledger SET seq = 4 WHERE seq = 5")
+    connection.execute("UPDATE ledger SET seq = 5 WHERE seq = -1")
+
+
+def append(connection: sqlite3.Connection) -> None:
+    seq, hash_, body = rows(connection)[-1]
+    connection.execute("INSERT INTO ledger VALUES (?, ?, ?)", (seq + 1, hash_, body))
+
+
+TAMPERING = {
+    "a byte flipped in a record": (flip, "record 5 "),
+    "the hash of a record changed": (
+        lambda db: db.execute("UPDATE ledger SET hash = zeroblob(32) WHERE seq = 5"),
+        "record 5 ",
+    ),
+    "a record deleted": (lambda db: db.execute("DELETE FROM ledger WHERE seq = 5"), "records 5 to 5 are gone"),
+    "several deleted": (
+        lambda db: db.execute("DELETE FROM ledger WHERE seq BETWEEN 3 AND 6"),
+        "records 3 to 6 are gone",
+    ),
+    "the first deleted": (lambda db: db.execute("DELETE FROM ledger WHERE seq = 1"), "records before 2 are gone"),
+    "two swapped": (swap, "record 4 "),
+    "one copied to the end": (append, "calls itself"),
+    "the last deleted behind the anchor": (
+        lambda db: db.execute("DELETE FROM ledger WHERE seq = (SELECT max(seq) FROM ledger)"),
+        "the end was cut off",
+    ),
+    "half deleted behind the anchor": (
+        lambda db: db.execute("DELETE FROM ledger WHERE seq > 6"),
+        "the ledger ends at record 6",
+    ),
+    "everything deleted": (lambda db: db.execute("DELETE FROM ledger"), "the end was cut off"),
+    "a record changed and every hash after it made to fit": (lambda db: forge_from(db, 4), "is not the one that was"),
+    "a record that is no record": (
+        lambda db: db.execute("UPDATE ledger SET body = x'00' WHERE seq = 5"),
+        "record 5 cannot be read",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", TAMPERING)
+def test_tampering_is_found_and_named(stopped, how):
+    tamper, said = TAMPERING[how]
+    connection = sqlite3.connect(os.path.join(stopped, "bascule.db"))
+    with connection:
+        tamper(connection)
+    connection.close()
+    done = ledger(stopped, "verify")
+    assert done.code == TAMPERED
+    assert said in done.said
+    assert "FAULT: " in done.said
+
+
+def test_a_daemon_that_runs_on_a_tampered_ledger_tells_it_too(stopped):
+    connection = sqlite3.connect(os.path.join(stopped, "bascule.db"))
+    with connection:
+        flip(connection)
+    connection.close()
+    with Living(stopped):
+        done = ledger(stopped, "verify")
+        assert done.code == TAMPERED
+        assert "record 5 " in done.said
+
+
+def test_a_changed_anchor_is_found(stopped):
+    path = os.path.join(stopped, "anchors.jsonl")
+    with open(path) as file:
+        text = file.read()
+    head = json.loads(text.splitlines()[-1])["head"]
+    with open(path, "w") as file:
+        file.write(text.replace(head, "0" * 64))
+    done = ledger(stopped, "verify")
+    assert done.code == TAMPERED
+    assert "is not the one that was anchored (stop)" in done.said
+
+
+def test_an_anchor_cut_short_by_a_crash_is_no_tampering_now_or_after_the_next_start(stopped):
+    path = os.path.join(stopped, "anchors.jsonl")
+    os.truncate(path, os.path.getsize(path) - 20)
+    assert ledger(stopped, "verify").code == 0
+    with Living(stopped) as daemon:
+        daemon.stop()
+    assert json.loads(ledger(stopped, "verify", "--json").said)["faults"] == []
+
+
+def test_a_damaged_file_is_said_in_a_sentence(stopped):
+    path = os.path.join(stopped, "bascule.db")
+    with open(path, "r+b") as file:
+        file.seek(4096)
+        file.write(b"\xaa" * (os.path.getsize(path) - 4096))
+    done = ledger(stopped, "verify")
+    assert done.code not in (0, 2)
+    assert path in done.said
