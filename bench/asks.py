@@ -15,12 +15,12 @@ from typing import Any
 
 import msgspec
 import uvloop
-from bare_broker import Frame
-from processes import cpu_seconds
 
+from bare_broker import Frame
 from bascule import __version__, places
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.transports.framed import FramedConnection
+from processes import cpu_seconds
 
 PAYLOAD_BYTES = 1024
 PAYLOAD = "x" * PAYLOAD_BYTES
@@ -72,7 +72,9 @@ class FrameClient(FramedConnection):
 
     def call(self, method: str, params: bytes) -> "asyncio.Future[Envelope]":
         id_ = self.next_id()
-        return self.request(id_, b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (id_, method.encode(), params))
+        return self.request(
+            id_, b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (id_, method.encode(), params)
+        )
 
     def request(self, id_: int, body: bytes) -> "asyncio.Future[Envelope]":
         future = self._waiting[id_] = self._loop.create_future()

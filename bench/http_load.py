@@ -12,6 +12,7 @@ import sys
 import time
 
 import uvloop
+
 from processes import cpu_seconds
 
 PATIENCE_SECONDS = 30.0

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import processes
-from report import Section, Settings, median, micros, rate, ratio
 from processes import HERE, Server
+from report import Section, Settings, median, micros, rate, ratio
 
 CLIENTS = (1, 32)
 # Longer than any run asked for, so that a stuck contender ends the bench with its name and not in silence.
@@ -122,17 +122,13 @@ def durable(settings: Settings) -> Section:
         directory = enter(processes.scratch(settings.directory))
         floor = fsync_micros(directory)
         contenders = []
-        for label, durability in (("Bascule, fsync", "fsync"), ("Bascule, relaxed", "relaxed")):
-            server = enter(processes.bascule(os.path.join(directory, durability), durability=durability))
-            enter(receiver("link", server))
-            contenders.append(Contender(label, "link", server))
-        for label, interval in (
-            ("JetStream, sync always", "always"),
-            ("JetStream, sync every 2 min", "2m"),
-        ):
-            server = enter(processes.nats(os.path.join(directory, interval), jetstream=interval))
-            enter(receiver("jetstream", server))
-            contenders.append(Contender(label, "jetstream", server))
+        for durability, interval, named in (("fsync", "always", "always"), ("relaxed", "2m", "every 2 min")):
+            ours = enter(processes.bascule(os.path.join(directory, durability), durability=durability))
+            theirs = enter(processes.nats(os.path.join(directory, f"nats-{durability}"), jetstream=interval))
+            enter(receiver("link", ours))
+            enter(receiver("jetstream", theirs))
+            contenders.append(Contender(f"Bascule, {durability}", "link", ours))
+            contenders.append(Contender(f"JetStream, sync {named}", "jetstream", theirs))
         result = section("durable", "An ask on disk", contenders, "JetStream, sync always", settings)
     result.notes.append(
         "Message and reply are both on disk before their sender is answered and before the other side sees them. "

@@ -6,14 +6,11 @@ is CPU time of the process, the log's writer thread included, not of the clock o
 
 import asyncio
 import gc
-import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvloop
-from processes import scratch
-from report import Section, Settings, micros, middle, ratio
 
 from bascule import places
 from bascule.call import LOCAL, Call, Principal, agent_principal
@@ -23,6 +20,8 @@ from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.stores.memory import MemoryStore
 from bascule.wire import codec
+from processes import scratch
+from report import Section, Settings, micros, middle, ratio
 
 # docs/architecture.md: an allowed `message` call costs at most this much.
 BUDGET_US = 15.0

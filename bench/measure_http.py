@@ -10,10 +10,9 @@ import subprocess
 import sys
 
 import processes
+from bascule import places
 from processes import HERE, Server
 from report import Section, Settings, median, micros, rate, ratio
-
-from bascule import places
 
 CONNECTIONS = 16
 LISTED_AGENTS = 100

@@ -7,12 +7,10 @@ import os
 import sqlite3
 import time
 
-import processes
 import uvloop
-from asks import FrameClient, encode
-from processes import Server
-from report import Section, Settings, middle, millis, rate, ratio
 
+import processes
+from asks import FrameClient, encode
 from bascule import __version__, places
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.clock import SystemClock
@@ -22,6 +20,8 @@ from bascule.daemon.logs import DaemonLog
 from bascule.protocols.house import VerifyResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.wire import codec
+from processes import Server
+from report import Section, Settings, middle, millis, rate, ratio
 
 TICKETS = 10_000
 LONG_TICKETS = 100_000
@@ -130,7 +130,7 @@ def ledger(settings: Settings) -> Section:
     for label, times in (
         ("start to ready, empty store", empty),
         (f"start to ready, {tickets:,} tickets", clean),
-        (f"the same after kill -9, file checked", unclean),
+        ("the same after kill -9, file checked", unclean),
     ):
         against = "" if times is empty else f"{ratio(middle(times) / middle(empty))} of an empty store"
         result.add(label, millis(middle(times) * 1000), against)

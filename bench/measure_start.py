@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import processes
 from processes import HERE, PROGRAMS
-from report import Section, Settings, median, micros, middle, millis, ratio
+from report import Section, Settings, middle, millis
 
 # At least this many, whatever the rounds: a start is short, and its spread is wide.
 RUNS = 21
@@ -78,7 +78,10 @@ def start(settings: Settings) -> Section:
         runs: dict[str, tuple[Callable[[list[str], dict[str, str]], float], list[str]]] = {
             "`python -c pass` (the limit)": (to_the_end, [sys.executable, "-c", "pass"]),
             "`bridge-reply --help`": (to_the_end, [program("bridge-reply"), "--help"]),
-            "`bridge-send Jerry hello --no-wait`": (to_the_end, [program("bridge-send"), "Jerry", "hello", "--no-wait"]),
+            "`bridge-send Jerry hello --no-wait`": (
+                to_the_end,
+                [program("bridge-send"), "Jerry", "hello", "--no-wait"],
+            ),
             "`bascule mcp`, `initialize` answered": (to_the_first_answer, [program("bascule"), "mcp"]),
             "MCP SDK server, `initialize` answered": (
                 to_the_first_answer,

@@ -45,7 +45,7 @@ class Panel(NamedTuple):
 def panels(sections: list[Section]) -> list[Panel]:
     headings = {
         "ask": "in memory",
-        "durable": "message and reply on disk before the answer",
+        "durable": "message and reply written to disk first",
     }
     found = []
     for section in sections:
@@ -58,8 +58,10 @@ def panels(sections: list[Section]) -> list[Panel]:
 def draw(shown: list[Panel]) -> str:
     height = TITLE + sum(HEADING + STEP * len(panel.bars) for panel in shown) + MARGIN
     lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-        'role="img" aria-labelledby="title">',
+        (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
+            'role="img" aria-labelledby="title">'
+        ),
         f'<title id="title">{_described(shown)}</title>',
         f"<style>{_STYLE}</style>",
         f'<text class="title" x="{MARGIN}" y="26">One agent asks another and has the answer: median time</text>',
@@ -92,7 +94,9 @@ def _shown(value: float) -> str:
 
 def _described(shown: list[Panel]) -> str:
     """The same for whoever cannot see the bars."""
-    parts = [f"{panel.heading}: " + ", ".join(f"{bar.label} {_shown(bar.micros)}" for bar in panel.bars) for panel in shown]
+    parts = [
+        f"{panel.heading}: " + ", ".join(f"{bar.label} {_shown(bar.micros)}" for bar in panel.bars) for panel in shown
+    ]
     return "Median time of an ask. " + "; ".join(parts)
 
 

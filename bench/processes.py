@@ -103,7 +103,9 @@ def ready_by_pipe(command: list[str], address: str, env: dict[str, str]) -> Iter
         yield Server(process, address, time.perf_counter() - began)
 
 
-def bascule(state: str, *, durability: str, port: int = 0, **settings: str) -> "contextlib.AbstractContextManager[Server]":
+def bascule(
+    state: str, *, durability: str, port: int = 0, **settings: str
+) -> "contextlib.AbstractContextManager[Server]":
     """The daemon as `bascule up` runs it: policy standard, log file on, every call logged and counted."""
     os.makedirs(state, mode=0o700, exist_ok=True)
     command = [
@@ -128,6 +130,9 @@ def bare_asgi(directory: str) -> "contextlib.AbstractContextManager[Server]":
 @contextlib.contextmanager
 def nats(directory: str, *, jetstream: str | None = None) -> Iterator[Server]:
     """nats-server; `jetstream` is its sync_interval, None for core NATS alone."""
+    program = os.path.join(PROGRAMS, "nats-server")
+    if not os.path.exists(program):
+        raise RuntimeError("nats-server is not installed; `make bench` installs it before it measures")
     os.makedirs(directory, exist_ok=True)
     config = os.path.join(directory, "nats.conf")
     lines = ["host: 127.0.0.1", "port: -1", f'ports_file_dir: "{directory}"', f'log_file: "{directory}/log"']
@@ -137,7 +142,7 @@ def nats(directory: str, *, jetstream: str | None = None) -> Iterator[Server]:
         file.write("\n".join(lines) + "\n")
     began = time.perf_counter()
     process = subprocess.Popen(
-        [os.path.join(PROGRAMS, "nats-server"), "-c", config],
+        [program, "-c", config],
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

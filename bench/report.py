@@ -148,6 +148,8 @@ def write_page(path: str, sections: list[Section], remarks: list[str]) -> None:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"bench: {path} has no {BEGIN} ... {END} to write into; put both lines where the tables belong")
+        raise SystemExit(
+            f"bench: {path} has no {BEGIN} ... {END} to write into; put both lines where the tables belong"
+        )
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{before}{BEGIN}\n{generated}\n{END}{after}")

@@ -1,8 +1,8 @@
 """`make bench`: measure Bascule beside what it should be judged by, and say so in docs/performance.md.
 
-    python bench/run.py                all of it, then docs/performance.md and docs/img/ask-latency.svg are rewritten
-    python bench/run.py --only cpu     one measure, printed only
-    python bench/run.py --quick        a few seconds: does it run at all? Printed only
+python bench/run.py                all of it, then docs/performance.md and docs/img/ask-latency.svg are rewritten
+python bench/run.py --only cpu     one measure, printed only
+python bench/run.py --quick        a few seconds: does it run at all? Printed only
 """
 
 import argparse
@@ -46,9 +46,11 @@ def main() -> int:
         print(f"\n{section.text()}\n", flush=True)
     remarks = [
         f"Measured on {report.machine()}",
-        f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
-        f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between "
-        "the measures: that spread is the noise to read the figures with.",
+        (
+            f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
+            f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between "
+            "the measures: that spread is the noise to read the figures with."
+        ),
     ]
     print("\n".join(remarks))
     print(f"bench: took {time.perf_counter() - began:.0f} s")
@@ -63,4 +65,7 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except RuntimeError as error:
+        sys.exit(f"bench: {error}")

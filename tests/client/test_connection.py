@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import shutil
+import tempfile
 
 import pytest
 from acting import answering, echo, go, until
@@ -192,8 +194,7 @@ def test_a_lost_connection_with_several_waits_on_it_is_one_error():
     go(connected())
 
 
-def test_large_payloads_from_many_tasks_are_all_carried(shared, name):
-    """40 MiB at once: more than the transport would hold without waiting for the daemon to read."""
+def test_large_payloads_come_back_whole(shared, name):
     payload = "x" * 1_000_000
 
     async def main():
@@ -203,11 +204,46 @@ def test_large_payloads_from_many_tasks_are_all_carried(shared, name):
             answering(bob, echo),
             asyncio.TaskGroup() as group,
         ):
-            asked = [group.create_task(alice.ask(name("bob"), payload, timeout=20)) for _ in range(40)]
+            asked = [group.create_task(alice.ask(name("bob"), payload, timeout=20)) for _ in range(5)]
             for task in asked:
                 assert (await task).payload == payload
 
     go(main())
+
+
+def test_requests_wait_while_the_daemon_does_not_read():
+    """40 MiB at once: unsent, they would be more than the transport bears, and the connection would be cut."""
+    payload = {"payload": "x" * 1_000_000}
+
+    async def main(bare):
+        tasks = [asyncio.ensure_future(bare.request("messages.send", payload, dict)) for _ in range(40)]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert bare.open
+        assert bare._transport.get_write_buffer_size() < 3_000_000
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+
+    async def deaf():
+        path = os.path.join(tempfile.mkdtemp(prefix="bsc"), "link.sock")
+        over = asyncio.Event()
+
+        async def ignore(_, writer):
+            await over.wait()
+            writer.transport.abort()
+
+        server = await asyncio.start_unix_server(ignore, path)
+        bare = await Connection.to(path)
+        try:
+            await main(bare)
+        finally:
+            over.set()
+            await bare.closed()
+            server.close()
+            shutil.rmtree(os.path.dirname(path))
+
+    go(deaf())
 
 
 def test_a_socket_that_somebody_else_serves_gets_no_token():
