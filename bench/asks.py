@@ -134,13 +134,20 @@ async def _link(state: str, name: str) -> FrameClient:
     """A connection that acts as its own agent, as every client of Bascule does."""
     client = await FrameClient.connect(places.link_socket(state))
     hello = {"protocol": PROTOCOL_VERSION, "version": __version__}
-    token_file = places.token_file(state, name)
-    if not os.path.exists(token_file):
+    token = _stored_token(state, name)
+    if token is None:
         await client.call("hello", encode(hello))
         await client.call("agents.register", encode({"agentId": name}))
-    token = places.read_private_file(token_file)
+        token = _stored_token(state, name)
     await client.call("hello", encode({**hello, "token": token}))
     return client
+
+
+def _stored_token(state: str, name: str) -> str | None:
+    try:
+        return places.read_private_file(places.token_file(state, name))
+    except FileNotFoundError:
+        return None
 
 
 async def link_asker(address: str, name: str) -> Ask:

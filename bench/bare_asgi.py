@@ -22,18 +22,14 @@ async def app(scope, receive, send) -> None:
 
 
 class Server(uvicorn.Server):
-    """Says when it listens: writes its port into a file, then a line into a pipe."""
+    """Says into a pipe when it listens."""
 
-    def __init__(self, config: uvicorn.Config, port_file: str, ready: int) -> None:
+    def __init__(self, config: uvicorn.Config, ready: int) -> None:
         super().__init__(config)
-        self._port_file = port_file
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
-        assert sockets is not None
-        with open(self._port_file, "w", encoding="utf-8") as file:
-            file.write(str(sockets[0].getsockname()[1]))
         os.write(self._ready, b"ready\n")
 
 
@@ -55,8 +51,10 @@ def main() -> None:
     )
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     sock.bind(("127.0.0.1", 0))
+    with open(sys.argv[1], "w", encoding="utf-8") as file:
+        file.write(str(sock.getsockname()[1]))
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(Server(config, sys.argv[1], int(sys.argv[2])).serve(sockets=[sock]))
+        runner.run(Server(config, int(sys.argv[2])).serve(sockets=[sock]))
 
 
 if __name__ == "__main__":

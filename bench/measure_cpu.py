@@ -89,18 +89,18 @@ class Bench:
         for index, answer in enumerate(answers):
             if isinstance(answer, asyncio.Future):
                 answers[index] = await answer
-        await self._log_written()
+        self._log_written()
         self.spent[method] = (time.process_time() - before) / len(params) * 1e6
         return answers
 
-    async def _log_written(self) -> None:
+    def _log_written(self) -> None:
         """The writer thread wakes by itself; its work belongs to the calls that caused it."""
         self._marks += 1
         mark = f"mark {self._marks}"
         # Lines are written in order, so behind this one there is nothing left to do.
         self._log(mark, level="error")
         while mark.encode() not in self._new_lines():
-            await asyncio.sleep(_LOOK_SECONDS)
+            time.sleep(_LOOK_SECONDS)
 
     def _new_lines(self) -> bytes:
         with open(self._log_path, "rb") as file:

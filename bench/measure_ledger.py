@@ -113,9 +113,9 @@ def ledger(settings: Settings) -> Section:
                 empty.append(server.started_s)
             with processes.bascule(state, durability="fsync") as server:
                 clean.append(server.started_s)
-                result = verify(state)
-                records = result.records
-                checked.append(records / result.seconds)
+                verified = verify(state)
+                records = verified.records
+                checked.append(records / verified.seconds)
                 _killed(server)
             with processes.bascule(state, durability="fsync") as server:
                 unclean.append(server.started_s)

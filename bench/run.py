@@ -44,14 +44,12 @@ def main() -> int:
         sections.append(section)
         spins.append(report.spin_micros())
         print(f"\n{section.text()}\n", flush=True)
-    remarks = [
-        f"Measured on {report.machine()}",
-        (
-            f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
-            f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between "
-            "the measures: that spread is the noise to read the figures with."
-        ),
-    ]
+    noise = (
+        f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
+        f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between the "
+        "measures: that spread is the noise to read the figures with."
+    )
+    remarks = [f"Measured on {report.machine()}", noise]
     print("\n".join(remarks))
     print(f"bench: took {time.perf_counter() - began:.0f} s")
     if args.json:

@@ -14,9 +14,7 @@ HERE = Path(__file__).resolve().parent.parent
 # A module with one idea fits; a longer one usually has a second idea in it.
 MAX_LINES = 500
 
-SOURCES = sorted(
-    file for folder in ("src", "tests", "tools", "bench") for file in (HERE / folder).rglob("*.py")
-)
+SOURCES = sorted(file for folder in ("src", "tests", "tools", "bench") for file in (HERE / folder).rglob("*.py"))
 PACKAGE = [file for file in SOURCES if file.is_relative_to(HERE / "src")]
 
 # The codes, then at least two words that say why.
@@ -74,9 +72,7 @@ def test_no_task_is_started_and_forgotten():
 
 
 def test_the_search_for_forgotten_tasks_finds_them():
-    forgotten = (
-        "asyncio.create_task(x())\nself._loop.create_task(x())\nasyncio.get_running_loop().create_task(x())\n"
-    )
+    forgotten = "asyncio.create_task(x())\nself._loop.create_task(x())\nasyncio.get_running_loop().create_task(x())\n"
     kept = "task = loop.create_task(x())\ngroup.create_task(x())\ntasks.add(asyncio.ensure_future(x()))\n"
     assert lost_tasks(forgotten) == [1, 2, 3]
     assert lost_tasks(kept) == []
@@ -110,9 +106,7 @@ def test_make_help_names_every_target_a_person_would_type():
     # What other targets need; nobody types these.
     targets -= {"help", "environment", "dev-environment", "packages"}
     environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS"))}
-    done = subprocess.run(
-        ["make"], cwd=HERE, env=environment, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run(["make"], cwd=HERE, env=environment, capture_output=True, text=True, timeout=60, check=True)
     assert {line.split()[1] for line in done.stdout.splitlines() if line.startswith("  make ")} == targets
 
 
@@ -124,8 +118,8 @@ def test_the_licence_is_the_one_the_package_names():
 
 
 def test_the_newest_changelog_heading_is_the_version_that_is_built():
-    version = re.search(
-        r'^__version__ = "(.+)"$', (HERE / "src/bascule/__init__.py").read_text("utf-8"), re.MULTILINE
-    )[1]
+    version = re.search(r'^__version__ = "(.+)"$', (HERE / "src/bascule/__init__.py").read_text("utf-8"), re.MULTILINE)[
+        1
+    ]
     headings = re.findall(r"^## \[([^\]]+)\]", (HERE / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert next(heading for heading in headings if heading != "Unreleased") == version

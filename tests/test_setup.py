@@ -269,9 +269,7 @@ def make_up(machine):
     script.parent.mkdir(parents=True)
     script.write_text(DAEMON.format(python=sys.executable))
     script.chmod(0o755)
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))
-    }
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
 
     def start(arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(

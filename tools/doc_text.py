@@ -2,6 +2,7 @@
 
 import ast
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,21 @@ def _cell(value: object) -> str:
 
 
 def page(title: str, *parts: str) -> str:
-    return "\n\n".join([f"# {title}", NOTICE, *parts]) + "\n"
+    return "\n\n".join([f"# {title}", NOTICE, *map(_wrapped, parts)]) + "\n"
+
+
+def _wrapped(part: str) -> str:
+    """Prose in lines that a diff can show; tables, headings and code as they are."""
+    if "\n" in part or part.startswith(("#", "|")):
+        return part
+    return textwrap.fill(part, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def fence(kind: str, text: str) -> str:
     return f"```{kind}\n{text.rstrip()}\n```"
 
 
-_BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(\n<!-- end -->)", re.DOTALL)
+_BLOCK = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def fill(text: str, blocks: dict[str, str]) -> str:
@@ -40,7 +48,7 @@ def fill(text: str, blocks: dict[str, str]) -> str:
     found = [match["name"] for match in _BLOCK.finditer(text)]
     if sorted(found) != sorted(blocks):
         raise SystemExit(f"gen_docs: the markers {found} and the blocks {sorted(blocks)} differ")
-    return _BLOCK.sub(lambda match: match[1] + blocks[match["name"]] + match[3], text)
+    return _BLOCK.sub(lambda match: f"{match[1]}\n{blocks[match['name']]}\n\n{match[3]}", text)
 
 
 # -- sources --------------------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class Dispatch:
             return answer
         if isinstance(answer, asyncio.Future):
             return self._guarded(call, answer)
-        return self._when_settled(self._journal.newest(), answer)
+        return self._when_settled(self._journal.newest(), answer, again=lambda: mounted.handler(call, params))
 
     def _change(self, call: Call, mounted: Mounted, params: Any, rule: str) -> Any:
         """Act and record in one transaction; a refusal undoes what the handler had begun."""
@@ -222,8 +222,8 @@ class Dispatch:
                     hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
                 )
 
-    def _when_settled(self, seq: int, answer: Any) -> Any:
-        """Nothing is told before it is durable, whoever wrote it."""
+    def _when_settled(self, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
+        """Nothing is told before it is durable, whoever wrote it. A read looks `again` if that was undone."""
         durable = self._journal.settled(seq)
         if durable is None:
             return answer
@@ -235,8 +235,13 @@ class Dispatch:
             error = future.exception()
             if error is None:
                 told.set_result(answer)
-            else:
+            elif again is None:
                 told.set_exception(error)
+            else:
+                try:
+                    told.set_result(again())
+                except BasculeError as refusal:
+                    told.set_exception(refusal)
 
         durable.add_done_callback(tell)
         return told
@@ -287,7 +292,8 @@ class Dispatch:
 
     def _finish(self, call: Call, outcome: str, start: float) -> None:
         seconds = perf_counter() - start
-        self._observe(call.method, outcome, seconds)
+        # A name a peer invented must not become a series of its own.
+        self._observe(call.method if call.method in self.methods else "unknown", outcome, seconds)
         self._log(
             "call",
             method=call.method,

@@ -25,8 +25,9 @@ AGENT_ID_PATTERN = r"^[A-Za-z0-9._-]{1,64}$(?!\n)"
 TICKET_ID_PATTERN = r"^[A-Za-z0-9._-]{1,128}$(?!\n)"
 BROADCAST_ID_PATTERN = r"^[A-Za-z0-9._-]{1,63}$(?!\n)"
 
-# "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours.
-RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person"})
+# "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
+# and "register" is a path of the broker spec's (5.0).
+RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
 
 _AGENT_ID = re.compile(AGENT_ID_PATTERN)
 _TICKET_ID = re.compile(TICKET_ID_PATTERN)

@@ -173,21 +173,25 @@ class Books(RuleBasedStateMachine):
                 assert key in due
 
     def teardown(self):
+        with self.house:
+            self.what_is_left_can_be_had()
+
+    def what_is_left_can_be_had(self):
         verdict = self.house.call("local", "ledger.verify")
         assert verdict["ok"], verdict["faults"]
+        # Nobody is in the way any more.
         for each in self.polls:
             each.leave()
         for each in self.streams:
             each.close()
         self.house.advance(2)
-        # Nobody is in the way any more: whatever is undelivered can be had, in the order of sending.
         left = {name: self.undelivered(name) for name in AGENTS}
         assert {name: take_ids(self.house, name) for name in AGENTS} == left
         self.house.restart(clean=False)
         assert {name: take_ids(self.house, name) for name in AGENTS} == left
-        self.house.close()
 
     def undelivered(self, name):
+        """In the order of sending."""
         rows = [row for row in self.house.broker.state.tickets.rows.values() if row.undelivered]
         return [row.ticket_id for row in sorted(rows, key=lambda row: row.number) if row.target == name]
 

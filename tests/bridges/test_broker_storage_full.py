@@ -178,12 +178,14 @@ def test_everything_that_rested_on_the_lost_write_is_undone_with_it(house, store
         house.begin(JERRY, "replies.post", {"ticketId": "t", "payload": "answer"}),
         house.begin("local", "messages.send", {**params, "ticketId": "u", "conversationId": "c"}),
         house.begin("local", "messages.send", params),
-        house.begin("local", "tickets.show", {"ticketId": "u"}),
     ]
+    reading = house.begin("local", "tickets.show", {"ticketId": "u"})
     house.run(store.fail)
     for each in pending:
         with pytest.raises(StorageFull):
             each.result()
+    with pytest.raises(NotFound, match="unknown ticket"):
+        reading.result()
     store.hold = False
     state = house.broker.state
     assert (state.tickets.rows, state.messages.rows, state.conversations) == ({}, {}, {})
@@ -219,6 +221,30 @@ def test_a_reply_that_is_not_durable_yet_is_not_told_to_a_poll(house, store):
     assert not waiting.done
     house.run(store.finish)
     assert waiting.result()["payload"] == "answer"
+
+
+def test_a_wait_for_a_reply_that_could_not_be_stored_goes_on(house, store):
+    send(house, "t")
+    store.hold = True
+    house.begin(*REPLY)
+    waiting = wait(house, "t")
+    house.run(store.fail)
+    store.hold = False
+    assert not waiting.done
+    reply(house, "t", "at last")
+    assert waiting.result()["payload"] == "at last"
+
+
+def test_a_poll_beside_a_write_that_could_not_be_stored_is_answered_and_eats_nothing(house, store):
+    store.hold = True
+    sending = house.begin("local", "messages.send", {"agentId": "Jerry", "payload": 1, "ticketId": "lost"})
+    polling = house.begin(JERRY, "inbox.take", {"agentId": "Jerry", "waitMs": 0})
+    house.run(store.fail)
+    store.hold = False
+    assert sending.done
+    assert polling.result() is None
+    send(house, "t")
+    assert take_ids(house) == ["t"]
 
 
 def test_a_reply_that_is_not_durable_yet_is_not_told_to_a_stream(house, store):

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -9,6 +10,7 @@ from datetime import timedelta
 import pytest
 from acting import answering, echo, first, go
 
+from bascule import places
 from bascule.client import Client, ReplyTimeout, TicketCancelled
 from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, Unauthenticated
 
@@ -137,12 +139,11 @@ def test_a_ticket_that_wants_no_reply_is_settled_by_its_acknowledgement(shared, 
     go(main())
 
 
-def test_wait_any_gives_the_first_reply_and_withdraws_the_other_waits(start_daemon, name):
-    # With room for three waits, any that stayed behind would be in the way of the next round.
-    daemon = start_daemon(None, "--durability", "memory", env={"BASCULE_MAX_WAITS": "3"})
+def test_wait_any_gives_the_first_reply_and_withdraws_the_other_waits(narrow, name):
+    """With room for three waits, any that stayed behind would be in the way of the next round."""
 
     async def main():
-        async with pair(daemon, name) as (alice, bob):
+        async with pair(narrow, name) as (alice, bob):
             tickets = [(await alice.send(name("bob"), number)).ticket_id for number in range(3)]
             for ticket_id in reversed(tickets):
                 async with asyncio.TaskGroup() as group:
@@ -168,13 +169,11 @@ def test_wait_any_needs_a_ticket(shared):
     go(main())
 
 
-def test_cancelling_a_wait_releases_the_waiter_in_the_daemon(start_daemon, name):
-    daemon = start_daemon(None, "--durability", "memory", env={"BASCULE_MAX_WAITS": "1"})
-
+def test_cancelling_a_wait_releases_the_waiter_in_the_daemon(narrow, name):
     async def main():
-        async with pair(daemon, name) as (alice, bob):
+        async with pair(narrow, name) as (alice, bob):
             sent = await alice.send(name("bob"), "hello")
-            for _ in range(3):
+            for _ in range(4):
                 with pytest.raises(TimeoutError):
                     async with asyncio.timeout(0.02):
                         await alice.wait(sent.ticket_id)
@@ -186,28 +185,27 @@ def test_cancelling_a_wait_releases_the_waiter_in_the_daemon(start_daemon, name)
     go(main())
 
 
-HOLDS_A_WAIT = """
+HOLDS_WAITS = """
 import sys
 from bascule.client import SyncClient
 from bascule.client.steps import Request
 client = SyncClient.connect(sys.argv[1], sys.argv[2])
-client._connection._start(Request("replies.wait", {"ticketId": sys.argv[3], "waitMs": 60000}, dict))
+for _ in range(3):
+    client._connection._start(Request("replies.wait", {"ticketId": sys.argv[3], "waitMs": 60000}, dict))
 client.status()
 print("waiting", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_killed_client_releases_its_waiter(start_daemon, name):
-    daemon = start_daemon(None, "--durability", "memory", env={"BASCULE_MAX_WAITS": "1"})
-
+def test_a_killed_client_releases_its_waiters(narrow, name):
     async def main():
-        async with pair(daemon, name) as (alice, bob):
+        async with pair(narrow, name) as (alice, bob):
             sent = await alice.send(name("bob"), "hello")
-            command = [sys.executable, "-c", HOLDS_A_WAIT, daemon.state_dir, name("alice"), sent.ticket_id]
+            command = [sys.executable, "-c", HOLDS_WAITS, narrow.state_dir, name("alice"), sent.ticket_id]
             other = await asyncio.create_subprocess_exec(*command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
             assert await other.stdout.readline() == b"waiting\n"
-            with pytest.raises(Overloaded, match="holds 1 waits"):
+            with pytest.raises(Overloaded, match="holds 3 waits"):
                 await alice._connection.request("replies.wait", {"ticketId": sent.ticket_id}, object)
             other.kill()
             await other.wait()
@@ -317,6 +315,17 @@ def test_a_handle_without_a_stored_token_says_how_to_get_one(shared, name):
             await Client.connect(shared.state_dir, "../../etc/passwd")
         with pytest.raises(InvalidRequest, match="needs the handle"):
             await Client.connect(shared.state_dir, register=True)
+
+    go(main())
+
+
+def test_a_token_that_others_can_read_is_not_used(shared, name):
+    async def main():
+        async with Client.connect(shared.state_dir, name("jerry"), register=True):
+            pass
+        os.chmod(places.token_file(shared.state_dir, name("jerry")), 0o644)
+        with pytest.raises(Unauthenticated, match="chmod go="):
+            await Client.connect(shared.state_dir, name("jerry"))
 
     go(main())
 

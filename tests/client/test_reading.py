@@ -46,12 +46,10 @@ def test_what_a_reader_left_unacknowledged_goes_to_the_next_one_at_once(shared, 
     go(main())
 
 
-def test_a_message_is_offered_again_when_its_lease_is_over(start_daemon):
-    daemon = start_daemon(None, "--durability", "memory", env={"BASCULE_LEASE_MS": "50"})
-
+def test_a_message_is_offered_again_when_its_lease_is_over(narrow, name):
     async def main():
-        async with Client.connect(daemon.state_dir, "bob", register=True) as bob:
-            await bob.send("bob", "hello")
+        async with Client.connect(narrow.state_dir, name("bob"), register=True) as bob:
+            await bob.send(name("bob"), "hello")
             messages = bob.messages()
             assert [(await anext(messages)).attempts for _ in range(3)] == [1, 2, 3]
             await messages.aclose()

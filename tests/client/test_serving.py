@@ -165,8 +165,7 @@ def test_a_ticket_that_was_cancelled_meanwhile_does_not_stop_the_agent(shared, n
     go(main())
 
 
-def test_a_long_function_has_its_message_acknowledged_before_the_lease_is_over(start_daemon, name):
-    daemon = start_daemon(None, "--durability", "memory", env={"BASCULE_LEASE_MS": "100"})
+def test_a_long_function_has_its_message_acknowledged_before_the_lease_is_over(narrow, name):
     handled = []
 
     @serve(name("long"))
@@ -176,19 +175,17 @@ def test_a_long_function_has_its_message_acknowledged_before_the_lease_is_over(s
         await asyncio.sleep(0.3)
         return len(handled)
 
-    assert [reply.payload for reply in asked(long, daemon, "take your time")] == [1]
+    assert [reply.payload for reply in asked(long, narrow, "take your time")] == [1]
 
 
-def test_an_agent_serves_on_after_the_daemon_was_killed(start_daemon, name):
-    daemon = start_daemon(None)
-
+def test_an_agent_serves_on_after_the_daemon_was_killed(durable, name):
     @serve(name("steady"))
     def steady(message):
         return message.payload
 
     async def main():
-        async with served(steady, daemon) as client:
-            await asyncio.to_thread(daemon.restart, kill=True)
+        async with served(steady, durable) as client:
+            await asyncio.to_thread(durable.restart, kill=True)
             assert (await client.ask(steady.agent_id, "again", timeout=15)).payload == "again"
 
     go(main())
@@ -203,6 +200,35 @@ def test_an_agent_is_served_once_at_a_time(shared, name):
         async with served(lone, shared):
             with pytest.raises(InvalidRequest, match="served already"):
                 await lone.serve(state_dir=shared.state_dir)
+
+    go(main())
+
+
+def test_an_agent_can_be_stopped_while_the_daemon_is_away(shared, name):
+    @serve(name("patient"))
+    async def patient(message):
+        return "here"
+
+    async def main():
+        async with served(patient, shared):
+            await asyncio.to_thread(shared.kill)
+
+    try:
+        go(main())
+    finally:
+        shared.start()
+
+
+def test_an_agent_stopped_before_it_is_connected_does_not_begin(shared, name):
+    @serve(name("early"))
+    async def early(message):
+        return "here"
+
+    async def main():
+        serving = asyncio.ensure_future(early.serve(state_dir=shared.state_dir))
+        await asyncio.sleep(0)
+        early.stop()
+        await serving
 
     go(main())
 

@@ -1,15 +1,19 @@
 """The blocking client: the same verbs without an event loop."""
 
+import asyncio
 import itertools
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 
 import pytest
+from acting import go
+from scripted import ScriptedServer
 
-from bascule.client import ConnectionLost, NotRunning, ReplyTimeout, SyncClient, TicketCancelled
+from bascule.client import ConnectionLost, NotRunning, ReplyTimeout, SyncClient, TicketCancelled, starting
 from bascule.client.blocking import BlockingConnection
 from bascule.client.door import link_path
 from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound
@@ -26,6 +30,12 @@ def alice(shared, name):
 def bob(shared, name):
     with SyncClient.connect(shared.state_dir, name("bob"), register=True, type="script") as client:
         yield client
+
+
+@pytest.fixture
+def short_dir():
+    with tempfile.TemporaryDirectory(prefix="bsc") as path:
+        yield path
 
 
 def first(messages):
@@ -124,44 +134,44 @@ def test_a_closed_client_says_so(shared):
     assert list(client.events()) == []
 
 
-def test_a_restarted_daemon_is_found_again(start_daemon):
-    daemon = start_daemon(None)
-    with SyncClient.connect(daemon.state_dir, "bob", register=True) as bob:
+def test_a_restarted_daemon_is_found_again(durable, name):
+    with SyncClient.connect(durable.state_dir, name("bob"), register=True) as bob:
         messages = bob.messages()
-        sent = bob.send("bob", "before")
+        sent = bob.send(name("bob"), "before")
         in_hand = next(messages)
-        daemon.restart(kill=True)
-        bob.send("bob", "after")
+        durable.restart(kill=True)
+        bob.send(name("bob"), "after")
         assert next(messages).payload == "after"
         in_hand.reply("done")
         assert bob.wait(sent.ticket_id, timeout=10).payload == "done"
 
 
-def test_a_daemon_that_stays_away_is_reported(start_daemon):
-    daemon = start_daemon(None, "--durability", "memory")
-    with SyncClient.connect(daemon.state_dir, retry=0.2) as client:
-        sent = client.register("me") and client.send("me", "hello")
-        daemon.kill()
-        with pytest.raises(NotRunning, match="bascule up -d"):
-            client.status()
-        with pytest.raises(ReplyTimeout):
-            client.wait(sent.ticket_id, timeout=0.1)
-        with pytest.raises(NotRunning):
-            client.send("me", "again")
-    with pytest.raises(NotRunning):
-        SyncClient.connect(daemon.state_dir)
+def test_a_daemon_that_stays_away_is_reported(shared, name):
+    with SyncClient.connect(shared.state_dir, name("me"), register=True, retry=0.2) as client:
+        sent = client.send(name("me"), "hello")
+        shared.kill()
+        try:
+            with pytest.raises(NotRunning, match="bascule up -d"):
+                client.status()
+            with pytest.raises(ReplyTimeout):
+                client.wait(sent.ticket_id, timeout=0.1)
+            with pytest.raises(NotRunning):
+                client.send(name("me"), "again")
+            with pytest.raises(NotRunning):
+                SyncClient.connect(shared.state_dir)
+        finally:
+            shared.start()
 
 
-def test_a_daemon_that_does_not_answer_is_given_up_in_time(start_daemon):
-    daemon = start_daemon(None, "--durability", "memory")
-    with SyncClient.connect(daemon.state_dir) as client:
-        connection = BlockingConnection(link_path(daemon.state_dir))
-        os.kill(daemon.pid, signal.SIGSTOP)
+def test_a_daemon_that_does_not_answer_is_given_up_in_time(shared):
+    with SyncClient.connect(shared.state_dir) as client:
+        connection = BlockingConnection(link_path(shared.state_dir))
+        os.kill(shared.pid, signal.SIGSTOP)
         try:
             with pytest.raises(ConnectionLost, match="did not answer in time"):
                 connection.request("hello", {"protocol": 1, "version": "0"}, dict, within=0.05)
         finally:
-            os.kill(daemon.pid, signal.SIGCONT)
+            os.kill(shared.pid, signal.SIGCONT)
             connection.close()
         assert client.status()
 
@@ -181,6 +191,33 @@ def test_an_interrupted_wait_leaves_a_client_that_works(shared, alice, bob, name
         signal.signal(signal.SIGALRM, before)
     bob.reply(sent.ticket_id, "at last")
     assert alice.wait(sent.ticket_id, timeout=10).payload == "at last"
+
+
+@pytest.mark.parametrize("bytes_", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"Content-Length: 3\r\n\r\n[1]"])
+def test_what_is_no_frame_ends_the_connection(bytes_):
+    def ask(state):
+        bare = BlockingConnection(link_path(state))
+        with pytest.raises(ConnectionLost, match="cannot read") as caught:
+            bare.request("any", {}, dict)
+        assert caught.value.sent
+        with pytest.raises(ConnectionLost) as caught:
+            bare.request("any", {}, dict)
+        assert not caught.value.sent
+
+    async def main():
+        async with ScriptedServer(lambda _: bytes_).running() as server:
+            await asyncio.to_thread(ask, server.state_dir)
+
+    go(main())
+
+
+def test_a_daemon_that_cannot_be_started_says_why(monkeypatch, short_dir):
+    monkeypatch.setattr(starting, "JOIN_SECONDS", 0.05)
+    os.chmod(short_dir, 0o755)
+    with pytest.raises(NotRunning) as caught:
+        SyncClient.connect(short_dir, start_daemon=True)
+    assert "it could not be started" in caught.value.hint
+    assert "open to other users" in caught.value.hint
 
 
 def test_another_agents_inbox_stays_closed(alice, bob, name):

@@ -214,6 +214,13 @@ class Mcp:
         )
         self._last = 0
         self._answers: dict[int, dict[str, Any]] = {}
+        try:
+            self._introduce(client)
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def _introduce(self, client: str) -> None:
         opening = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
         self.initialized = self.answer(self.request("initialize", opening))
         self.tools = {tool["name"]: tool for tool in self.answer(self.request("tools/list", {}))["tools"]}
@@ -239,7 +246,9 @@ class Mcp:
     def answer(self, number: int) -> dict[str, Any]:
         assert self._process.stdout is not None
         while number not in self._answers:
-            message = json.loads(self._process.stdout.readline())
+            line = self._process.stdout.readline()
+            assert line, f"bascule mcp ended with {self._process.wait(PATIENCE_SECONDS)}"
+            message = json.loads(line)
             if "id" in message:
                 self._answers[message["id"]] = message
         return self._answers.pop(number)["result"]
@@ -303,7 +312,10 @@ class House:
         )
         os.close(write)
         with os.fdopen(read, "rb") as ready:
-            assert ready.read(5) == b"ready", f"the daemon ended with {self._process.wait()}"
+            if ready.read(5) != b"ready":
+                code = self._process.wait(PATIENCE_SECONDS)
+                self.__exit__()
+                raise AssertionError(f"the daemon ended with {code}")
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         assert self._process is not None

@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from real_house import until
 
-SETTINGS = {"ticket_ttl_ms": 300}
+SETTINGS = {"ticket_ttl_ms": 600, "lease_ms": 100}
 
 
 @pytest.mark.req("BRK-11-1")
@@ -157,4 +157,4 @@ def test_bridgectl_tail_events_shows_them_while_they_come_without_a_pause(house,
         house.send(agent.handle, expectReply=False, timeoutMs=60_000)
         return bool(select.select([tail.stdout], [], [], 0.05)[0])
 
-    until(shown, "an event", seconds=2)
+    until(shown, "an event", seconds=5)

@@ -260,8 +260,10 @@ def test_a_ticket_shows_the_fields_of_section_4_2_to_its_two_sides(house, agent)
     house.reply(agent, ticket)
     view = house.ticket(ticket)
     spec = {"ticketId", "targetAgent", "payload", "status", "response", "createdAt", "updatedAt"}
-    # Ours: who sent it, the deadline, what happened when, every reply.
+    # Ours: who sent it, the deadline, what happened when, every reply, how it is brought to the receiver.
     ours = {"from", "replyBy", "expectReply", "ackedAt", "settledAt", "payloadBytes", "metadata", "replies"}
+    if "delivery" in view:
+        ours.add("delivery")
     assert set(view) == spec | ours
     assert view["targetAgent"] == agent.handle
     assert view["createdAt"] <= view["updatedAt"]

@@ -8,7 +8,7 @@ from real_house import until
 from bascule.daemon.config import Config
 
 # Long enough to act on a settled ticket, short enough to see it go.
-SETTINGS = {"ticket_ttl_ms": 300, "lease_ms": 100}
+SETTINGS = {"ticket_ttl_ms": 600, "lease_ms": 100}
 
 
 def gone(house, ticket: str) -> bool:

@@ -42,7 +42,7 @@ def test_everybody_who_waits_gets_an_answer_when_the_daemon_stops(state):
             inbox_poll.send(request("GET", "/agents/Tom/inbox?waitMs=60000", tom.headers))
             wait = link.hello().request("replies.wait", {"ticketId": ticket, "waitMs": 60_000})
             followed = link.request("events.stream")
-            eventually(lambda: local.gauge("bascule_waits") == 5, "all wait")
+            eventually(lambda: local.gauge("bascule_waits") >= 5, "all wait")
             assert link.answer(followed)["result"] == {}
             began = time.monotonic()
             daemon.process.send_signal(signal.SIGTERM)

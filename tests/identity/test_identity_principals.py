@@ -122,9 +122,7 @@ def test_a_header_that_is_not_a_bearer_is_refused_at_every_door(door, auth_on, h
     assert "Bearer <token>" in caught.value.message
 
 
-@pytest.mark.parametrize(
-    "header", [f"bearer {JERRYS}", f"BEARER {JERRYS}", f"Bearer   {JERRYS}", f" Bearer {JERRYS} "]
-)
+@pytest.mark.parametrize("header", [f"bearer {JERRYS}", f"BEARER {JERRYS}", f"Bearer   {JERRYS}", f" Bearer {JERRYS} "])
 def test_the_scheme_is_compared_without_case_and_spaces_around_do_not_count(header):
     assert identify("tcp", header, book(), LOCAL_HASH, True) == JERRY
 

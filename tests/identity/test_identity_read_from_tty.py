@@ -100,8 +100,7 @@ def test_a_pipe_on_stdin_and_the_environment_are_ignored_and_so_is_what_was_type
     terminal.type(b"typed too early\n")
     environment = {**os.environ, "BASCULE_PASSPHRASE": "from env", "PASSPHRASE": "from env"}
     assert (
-        ask(terminal, "\u00fcber words\n".encode(), stdin="from the pipe\n", env=environment)
-        == "got '\\xfcber words'"
+        ask(terminal, "\u00fcber words\n".encode(), stdin="from the pipe\n", env=environment) == "got '\\xfcber words'"
     )
 
 

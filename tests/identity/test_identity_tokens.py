@@ -115,9 +115,7 @@ def test_of_ten_thousand_wrong_tokens_at_once_all_but_the_burst_are_told_to_wait
     throttle = WrongTokenThrottle()
     answers = [throttle.failed(5.0) for _ in range(10_000)]
     assert answers[:WRONG_TOKEN_BURST] == [None] * WRONG_TOKEN_BURST
-    assert all(
-        wait is not None and 0 < wait <= 1 / WRONG_TOKENS_PER_SECOND for wait in answers[WRONG_TOKEN_BURST:]
-    )
+    assert all(wait is not None and 0 < wait <= 1 / WRONG_TOKENS_PER_SECOND for wait in answers[WRONG_TOKEN_BURST:])
 
 
 def test_who_comes_back_after_the_told_time_is_answered_once():

@@ -109,10 +109,7 @@ def test_params_that_cannot_be_read_are_never_a_permission():
     assert restricting.decide(JERRY, "messages.send", Effect.MESSAGE, None).decision is DENY
     permitting = policy(rule("only-tom", ALLOW, params={"agentId": "Tom"}))
     assert permitting.decide(JERRY, "messages.send", Effect.MESSAGE, None).decision is DENY
-    assert (
-        permitting.decide(JERRY, "messages.send", Effect.MESSAGE, lambda: {"agentId": "Tom"}).decision
-        is ALLOW
-    )
+    assert permitting.decide(JERRY, "messages.send", Effect.MESSAGE, lambda: {"agentId": "Tom"}).decision is ALLOW
 
 
 def test_a_decoded_struct_is_judged_like_its_json():
@@ -151,12 +148,8 @@ def test_the_cache_never_grows_beyond_its_limit_and_goes_on_deciding():
 # -- the engine against its definition ------------------------------------------------------------
 
 _globs = st.lists(st.sampled_from(["*", "local", "agent:*", "agent:Jerry", "person"]), min_size=1, max_size=2)
-_methods = st.lists(
-    st.sampled_from(["*", "messages.*", "messages.send", "agents.list"]), min_size=1, max_size=2
-)
-_params = st.dictionaries(
-    st.sampled_from(["agentId", "type"]), st.sampled_from(["*", "Boss", "T*"]), max_size=2
-)
+_methods = st.lists(st.sampled_from(["*", "messages.*", "messages.send", "agents.list"]), min_size=1, max_size=2)
+_params = st.dictionaries(st.sampled_from(["agentId", "type"]), st.sampled_from(["*", "Boss", "T*"]), max_size=2)
 _rules = st.lists(
     st.builds(
         lambda decision, principals, methods, effects, params: (
@@ -183,9 +176,7 @@ _calls = st.lists(
     st.tuples(
         st.sampled_from([LOCAL, PERSON, JERRY, agent_principal("Tom")]),
         st.sampled_from(["messages.send", "agents.list"]),
-        st.dictionaries(
-            st.sampled_from(["agentId", "type"]), st.sampled_from(["Boss", "Tom", ["Tom", "Boss"]])
-        ),
+        st.dictionaries(st.sampled_from(["agentId", "type"]), st.sampled_from(["Boss", "Tom", ["Tom", "Boss"]])),
     ),
     min_size=1,
     max_size=12,
@@ -199,9 +190,7 @@ def test_cached_or_not_every_verdict_is_the_strictest_of_the_rules_that_match(ru
         effect = EFFECTS[method]
         verdict = engine.decide(principal, method, effect, lambda params=params: params)
         matching = [
-            each
-            for each in rules
-            if could_apply(each, principal, method, effect) and params_match(each, params)
+            each for each in rules if could_apply(each, principal, method, effect) and params_match(each, params)
         ]
         assert verdict.decision is strictest(each.decision for each in matching)
         if matching:
@@ -264,9 +253,7 @@ def test_a_loaded_policy_decides():
 
 
 def test_a_rule_that_asks_is_refused_until_somebody_can_be_asked():
-    with pytest.raises(
-        BadPolicy, match=r"rule 'all' says ask.*consent arrives with the workspace bridge"
-    ) as caught:
+    with pytest.raises(BadPolicy, match=r"rule 'all' says ask.*consent arrives with the workspace bridge") as caught:
         load(TEXT.replace("allow", "ask"), EFFECTS, EFFECTS)
     assert caught.value.status == 400
 

@@ -27,9 +27,7 @@ DENIED = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "principal", "method"), list(product(PRESETS, [LOCAL, JERRY, PERSON], EFFECTS))
-)
+@pytest.mark.parametrize(("name", "principal", "method"), list(product(PRESETS, [LOCAL, JERRY, PERSON], EFFECTS)))
 def test_the_table_of_presets(name, principal, method):
     verdict = preset(name).decide(principal, method, EFFECTS[method], None)
     denied_by = {rule for *cell, rule in DENIED if cell == [name, principal, method]}

@@ -175,17 +175,13 @@ def test_two_rules_of_one_name_are_refused():
     assert "two rules are named 'r'" in refusal(rule_text() + second).message
 
 
-@pytest.mark.parametrize(
-    "glob", ["local", "person", "agent:Jerry", "agent:*", "*", "a*", "*:Jerry", "?ocal", "[lp]*"]
-)
+@pytest.mark.parametrize("glob", ["local", "person", "agent:Jerry", "agent:*", "*", "a*", "*:Jerry", "?ocal", "[lp]*"])
 def test_a_pattern_that_can_match_a_principal_is_taken(glob):
     (rule,) = read(rule_text(f"principals = ['{glob}']"))
     assert rule.principals == (glob,)
 
 
-@pytest.mark.parametrize(
-    "glob", ["Jerry", "agent", "agent:", "agent:a b", "agent:local", "Local", "b*", "agents:*"]
-)
+@pytest.mark.parametrize("glob", ["Jerry", "agent", "agent:", "agent:a b", "agent:local", "Local", "b*", "agents:*"])
 def test_a_pattern_that_no_principal_can_match_is_refused(glob):
     assert "no principal can match" in refusal(rule_text(f"principals = ['{glob}']")).message
 
@@ -256,8 +252,7 @@ DISAGREEING = {
 def test_a_rule_that_does_not_match_its_example_is_refused_with_the_reason(narrowed, why):
     message = refusal(rule_text(f"{narrowed}\nmatch = [{CALL}]")).message
     assert message == (
-        "rule 'r' does not match its own example "
-        f'(agent:Jerry calling messages.send with {{"agentId":"Tom"}}): {why}'
+        f'rule \'r\' does not match its own example (agent:Jerry calling messages.send with {{"agentId":"Tom"}}): {why}'
     )
 
 

@@ -12,6 +12,7 @@ from raw_client import CLIENT_INFO
 
 from bascule import places
 from bascule.doors.exits import DoorError
+from bascule.doors.link import LinkSocket
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
 from bascule.shim.serve import Shim
@@ -32,7 +33,7 @@ class InThread:
         reading, self._to_shim = os.pipe()
         self._from_shim, writing = os.pipe()
         self._lines = os.fdopen(self._from_shim, encoding="utf-8")
-        link = Link(self._state, self._starter, time.monotonic)
+        link = Link(lambda: LinkSocket(self._state), self._state, self._starter, time.monotonic)
         shim = Shim(
             link,
             lambda _client: Identity(self._state, "Jerry", "test", {}),

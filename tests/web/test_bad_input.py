@@ -369,13 +369,13 @@ def reused(jerry):
     connection.close()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(POSTS), body=OBJECTS)
 def test_no_json_object_is_an_internal_error(reused, path, body):
     assert reused.post(path, json.dumps(body).encode()) < 500
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(path=st.sampled_from(POSTS), body=st.binary(min_size=1, max_size=200))
 def test_no_bytes_at_all_are_an_internal_error(reused, path, body):
     assert reused.post(path, body) < 500

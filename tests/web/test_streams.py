@@ -24,6 +24,12 @@ def agent(local, request) -> tuple[str, Caller]:
     return handle, local.register(handle)
 
 
+@pytest.fixture(autouse=True)
+def _nobody_waits(local):
+    """What the test before left open has been let go."""
+    eventually(lambda: waits(local) == 0, "nobody waits")
+
+
 def later(act, *arguments) -> threading.Thread:
     thread = threading.Thread(target=act, args=arguments)
     thread.start()
@@ -308,11 +314,17 @@ def test_a_quiet_stream_is_pinged(narrow):
         assert [events.block().startswith(":") for _ in range(2)] == [True, True]
 
 
-@pytest.mark.parametrize("path", ["/replies/{ticket}/stream", "/agents/{handle}/inbox/stream", "/events"])
-def test_streams_count_against_what_one_principal_may_hold_open(narrow, path):
+@pytest.mark.parametrize(
+    ("handle", "path"),
+    [
+        ("of-replies", "/replies/{ticket}/stream"),
+        ("of-messages", "/agents/{handle}/inbox/stream"),
+        ("of-events", "/events"),
+    ],
+)
+def test_streams_count_against_what_one_principal_may_hold_open(narrow, handle, path):
     # bridges.broker.limits: "Long polls and streams one principal may hold open."
     local = Caller(narrow)
-    handle = f"greedy-{abs(hash(path)) % 1000}"
     bot = local.register(handle)
     ticket = bot.send(handle)
     path = path.format(handle=handle, ticket=ticket)

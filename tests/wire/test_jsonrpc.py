@@ -96,8 +96,7 @@ def test_an_error_without_data_says_nothing_about_data():
             "method": texts | st.integers(),
             "params": values,
             "result": values,
-            "error": st.none()
-            | st.fixed_dictionaries({}, optional={"code": ids, "message": ids, "data": values}),
+            "error": st.none() | st.fixed_dictionaries({}, optional={"code": ids, "message": ids, "data": values}),
             "extra": values,
         },
     ).map(lambda message: json.dumps(message).encode())

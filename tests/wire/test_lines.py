@@ -9,9 +9,9 @@ from bascule.wire.lines import LineReader, LineTooLong
 
 MAX_LINE = 8
 
-streams = st.lists(
-    st.sampled_from([b"\n", b"\r\n", b"\r", b"ab", b"12345678", b""]) | st.binary(max_size=9)
-).map(b"".join)
+streams = st.lists(st.sampled_from([b"\n", b"\r\n", b"\r", b"ab", b"12345678", b""]) | st.binary(max_size=9)).map(
+    b"".join
+)
 
 
 def outcome(parts: list[bytes]) -> tuple[list[bytes], bool, bytes]:

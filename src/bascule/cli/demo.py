@@ -91,9 +91,8 @@ def _tell(state: str) -> None:
     with SyncClient.connect(state_dir=state) as local:
         for record in local.call("ledger.tail", {"limit": 6}):
             subject = (record.get("subject") or "")[:13]
-            show(
-                f"  {record['seq']:>3}  {record['principal']:<12} {record['method']:<16} {subject:<14} {record['hash'][:16]}"
-            )
+            who, what = record["principal"], record["method"]
+            show(f"  {record['seq']:>3}  {who:<12} {what:<16} {subject:<14} {record['hash'][:16]}")
         verdict = local.call("ledger.verify")
         show(f"  verified: {verdict['records']} records, {'every hash fits' if verdict['ok'] else verdict['faults']}")
 

@@ -1,12 +1,14 @@
 """`bascule ledger tail | show | verify`: what happened, and whether the record of it is whole."""
 
 import argparse
+import os
 from typing import Any
 
 from bascule import places
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.doors.exits import NOT_FOUND, UNEXPECTED
+from bascule.errors import NotFound
 from bascule.helpers.terminal import one_line, say, show, show_json
 
 
@@ -75,6 +77,10 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     from bascule.daemon.lifecycle import check_places, hold_lock
     from bascule.stores.sqlite import SqliteStore
 
+    if not os.path.exists(places.database_file(state)):
+        raise NotFound(
+            f"there is no ledger in {state}", hint="no daemon ever ran there; --state-dir names another place"
+        )
     check_places(state)
     with hold_lock(state):
         store = SqliteStore(places.database_file(state))

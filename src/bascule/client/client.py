@@ -194,7 +194,7 @@ class Client:
         async def ack(ticket_id: str) -> None:
             await self._do(self._verbs.ack(agent_id, ticket_id))
 
-        reader = InboxReader(self._live, agent_id, self._clock, ack, self.reply)
+        reader = InboxReader(self._live_unless, agent_id, self._clock, ack, self.reply)
         self._readers.add(reader)
         return reader
 
@@ -234,7 +234,7 @@ class Client:
         A reader that is too slow gets an event `stream.overflow` in place of what it missed; one
         that outlives the daemon gets `stream.restarted`, and ids begin again.
         """
-        with closing(EventReader(self._live, self._clock, after, agent_id)) as reader:
+        with closing(EventReader(self._live_unless, self._clock, after, agent_id)) as reader:
             self._readers.add(reader)
             while (event := await reader.next()) is not None:
                 yield event
@@ -254,8 +254,9 @@ class Client:
         self._closed = True
         for reader in list(self._readers):
             reader.close()
-        if self._returning is not None:
+        if self._returning is not None and not self._returning.done():
             self._returning.cancel()
+            await asyncio.wait((self._returning,))
         if self._connection is not None:
             await self._connection.closed()
 
@@ -273,7 +274,7 @@ class Client:
                     raise ConnectionLost("this client is not connected", sent=False)
                 return await self._connection.carry_out(step)
 
-    async def _live(self, within: float | None = None) -> Connection:
+    async def _live(self, within: float | None) -> Connection:
         """The connection, made again if need be; `NotRunning` when that takes too long."""
         if self._closed:
             raise InvalidRequest("this client is closed", hint="connect a new one")
@@ -286,6 +287,14 @@ class Client:
         if returning.cancelled():
             raise InvalidRequest("this client is closed", hint="connect a new one")
         return returning.result()
+
+    async def _live_unless(self, stopped: "asyncio.Future[None]") -> Connection:
+        """The same for a stream, which waits as long as it takes or until it is stopped."""
+        if self._connection is None or not self._connection.open:
+            await asyncio.wait((self._return(), stopped), return_when=asyncio.FIRST_COMPLETED)
+        if stopped.done():
+            raise NotRunning(self._path, "the stream was stopped")
+        return await self._live(None)
 
     def _return(self) -> "asyncio.Task[Connection]":
         if self._returning is None or self._returning.done():
@@ -309,7 +318,7 @@ class Client:
         try:
             await run(self._identity.introduce(), connection.carry_out)
         except BaseException:
-            connection.close()
+            await connection.closed()
             raise
         self._connection = connection
         return connection

@@ -93,6 +93,8 @@ class ServedAgent:
         self._metadata = metadata
         self._concurrency = concurrency
         self._heartbeat = heartbeat
+        self._serving = False
+        self._stopping = False
         self._reader: InboxReader | None = None
         self.agent_id = agent_id
 
@@ -121,8 +123,15 @@ class ServedAgent:
 
     async def serve(self, *, state_dir: str | None = None, start_daemon: bool = False) -> None:
         """Register and answer messages until `stop()`; through restarts of the daemon."""
-        if self._reader is not None:
+        if self._serving:
             raise InvalidRequest(f"{self.agent_id} is being served already")
+        self._serving, self._stopping = True, False
+        try:
+            await self._serve(state_dir, start_daemon=start_daemon)
+        finally:
+            self._serving, self._reader = False, None
+
+    async def _serve(self, state_dir: str | None, *, start_daemon: bool) -> None:
         connecting = Client.connect(
             state_dir,
             self.agent_id,
@@ -137,6 +146,8 @@ class ServedAgent:
             try:
                 with closing(client.inbox()) as reader:
                     self._reader = reader
+                    if self._stopping:
+                        return
                     async with asyncio.TaskGroup() as group:
                         for _ in range(self._concurrency):
                             group.create_task(self._work(reader, pool))
@@ -144,12 +155,12 @@ class ServedAgent:
                 # The workers share one inbox and fail alike.
                 raise several.exceptions[0] from None
             finally:
-                self._reader = None
                 if pool is not None:
                     pool.shutdown(wait=False, cancel_futures=True)
 
     def stop(self) -> None:
         """Take no more messages; `serve` returns when those in work are answered. On the event loop's thread."""
+        self._stopping = True
         if self._reader is not None:
             self._reader.stop()
 

@@ -18,8 +18,8 @@ from bascule.transports.backoff import delays
 
 T = TypeVar("T")
 
-# Gives the live connection, however long that takes.
-Live = Callable[[], Awaitable[Connection]]
+# Gives the live connection, however long that takes, unless the future is done before.
+Live = Callable[["asyncio.Future[None]"], Awaitable[Connection]]
 # Makes the opening request; it may ask something on the same connection first.
 Opening = Callable[[Connection], Awaitable[Request]]
 
@@ -36,11 +36,11 @@ class StreamReader(Generic[T]):
         self._opened: Opened[T] | None = None
         self._opening_now = asyncio.Lock()
         self._news = asyncio.Event()
-        self._stopped = False
+        self._stopped: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def next(self) -> T | None:
         """The next item; None once the reader is stopped or closed."""
-        while not self._stopped:
+        while not self._stopped.done():
             item = self._feed.take()
             if item is not None:
                 return item
@@ -53,7 +53,8 @@ class StreamReader(Generic[T]):
 
     def stop(self) -> None:
         """Hand out no more: whoever waits in `next` gets None. The stream stays open."""
-        self._stopped = True
+        if not self._stopped.done():
+            self._stopped.set_result(None)
         self._news.set()
 
     def close(self) -> None:
@@ -65,17 +66,20 @@ class StreamReader(Generic[T]):
     async def _open(self) -> None:
         async with self._opening_now:
             pauses = delays()
-            while (self._opened is None or self._opened.over) and not self._stopped:
+            while (self._opened is None or self._opened.over) and not self._stopped.done():
                 try:
-                    connection = await self._live()
+                    connection = await self._live(self._stopped)
                     request = await self._opening(connection)
                     opened = Opened(self._feed, self._news.set)
                     self._id = await connection.open_stream(request, opened)
                     self._connection, self._opened = connection, opened
                 except ConnectionLost:
-                    await asyncio.sleep(next(pauses))
+                    pause = next(pauses)
                 except (Overloaded, Unavailable) as busy:
-                    await asyncio.sleep(max(busy.retry_after or 0.0, next(pauses)))
+                    pause = max(busy.retry_after or 0.0, next(pauses))
+                else:
+                    return
+                await asyncio.wait((self._stopped,), timeout=pause)
 
 
 class InboxReader:

@@ -24,10 +24,10 @@ from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.quota import CallQuota
 from bascule.dispatch import Dispatch
-from bascule.errors import Overloaded, StorageFull
+from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
-from bascule.ids import new_token
+from bascule.ids import new_fault_id, new_token
 from bascule.policy.engine import preset
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
@@ -145,15 +145,16 @@ class Daemon:
                 "page.openapi": lambda: (200, b"application/json", document(ROWS, ROUTES)),
             },
             on_status=self.metrics.request,
+            on_fault=self._note_http_fault,
         )
 
     def _identify_link(self, token: str | None) -> Principal:
         try:
             return identify("link", None, self.tokens, self._local_hash, auth_on=True, token=token)
         except WrongToken as error:
-            self._note_wrong_token("link")
             pause = self._link_throttle.failed(self.clock.monotonic())
             if pause is None:
+                self._note_wrong_token("link")
                 raise
             raise Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause) from None
 
@@ -272,6 +273,11 @@ class Daemon:
             self.log("store_recovered", level="warning")
         else:
             self.log("store_failed", level="error", error=fault)
+
+    def _note_http_fault(self, error: Exception) -> Internal:
+        fault = new_fault_id()
+        self.log("fault", level="error", id=fault, error=error)
+        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
     def _note_wrong_token(self, door: str) -> None:
         self.log("wrong_token", level="warning", door=door)

@@ -189,7 +189,13 @@ def _read_file(path: str) -> dict[str, Any]:
     except codec.BadJson as error:
         raise BadConfig(f"{path} is not JSON: {error.message}") from error
     # JSON people write camelCase, TOML people snake_case; both are taken.
-    return {_CAMEL.sub(r"_\1", key).lower(): value for key, value in values.items()}
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        name = _CAMEL.sub(r"_\1", key).lower()
+        if name in out:
+            raise BadConfig(f"{path}: {name!r} is set twice, in two spellings", hint="keep one of them")
+        out[name] = value
+    return out
 
 
 def _from_environment(key: str, name: str, text: str) -> Any:

@@ -2,10 +2,12 @@
 
 import asyncio
 import contextlib
+import errno
 import fcntl
 import os
 import signal
 import socket
+import ssl
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,14 +17,16 @@ import uvloop
 from bascule import __version__, places
 from bascule.clock import Clock, SystemClock
 from bascule.daemon.compose import Daemon, open_store
-from bascule.daemon.config import Config
+from bascule.daemon.config import BadConfig, Config, declared_agents
 from bascule.daemon.logs import DaemonLog
-from bascule.errors import Conflict, InvalidRequest
+from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.places import UnsafePlace
 from bascule.web.server import HttpDoor
 from bascule.wire import codec
 
 LOOPBACK = "127.0.0.1"
+# Pid, version and three addresses, the longest paths included.
+LOCK_NOTE_BYTES = 1_024
 LINK_BACKLOG = 1_024
 # How often the loop's lateness is looked at.
 LAG_PROBE_SECONDS = 0.5
@@ -47,25 +51,67 @@ def run(
 ) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT; the exit code."""
     os.umask(0o077)
+    # Everything that can be wrong about the settings is said before anything is touched.
+    declared_agents(config)
+    check_tls(config)
     check_places(state_dir)
-    with hold_lock(state_dir) as note:
-        clock = SystemClock()
-        log = DaemonLog(
-            clock,
-            path=places.log_file(state_dir),
-            terminal=sys.stderr,
-            form=config.log,
-            level=config.log_level,
-        )
-        try:
-            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(_live(config, state_dir, clock, log, note, tcp_optional=tcp_optional, on_ready=on_ready))
-        finally:
-            log.close()
+    try:
+        with hold_lock(state_dir) as note:
+            _run_locked(config, state_dir, note, tcp_optional=tcp_optional, on_ready=on_ready)
+    except UnsafePlace as error:
+        raise InvalidRequest(str(error)) from error
+    except OSError as error:
+        raise _in_words(error, state_dir) from error
     return 0
 
 
+def _run_locked(
+    config: Config,
+    state_dir: str,
+    note: Callable[[dict[str, Any]], None],
+    *,
+    tcp_optional: bool,
+    on_ready: Callable[[Daemon], None] | None,
+) -> None:
+    clock = SystemClock()
+    log = DaemonLog(
+        clock, path=places.log_file(state_dir), terminal=sys.stderr, form=config.log, level=config.log_level
+    )
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(_live(config, state_dir, clock, log, note, tcp_optional=tcp_optional, on_ready=on_ready))
+    finally:
+        log.close()
+
+
+def _in_words(error: OSError, state_dir: str) -> BasculeError:
+    where = error.filename or state_dir
+    if error.errno == errno.ENOSPC:
+        return StorageFull(f"the disk that holds {state_dir} is full", hint="free some space, then start again")
+    if error.errno == errno.ELOOP:
+        return InvalidRequest(f"{where} is a symbolic link; remove it", hint="secrets are plain files of ours")
+    return InvalidRequest(f"{where}: {error.strerror}", hint="the state directory must be ours to write")
+
+
+def check_tls(config: Config) -> None:
+    if config.tls_cert is None or config.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key)
+    except (OSError, ssl.SSLError) as error:
+        raise BadConfig(
+            f"{config.tls_cert} and {config.tls_key} cannot be used for TLS: {error}",
+            hint="tls_cert is a PEM certificate, tls_key its private key",
+        ) from error
+
+
 def check_places(state_dir: str) -> None:
+    longest = max(places.link_socket(state_dir), places.http_socket(state_dir), key=len)
+    if len(os.fsencode(longest)) > places.MAX_SOCKET_PATH_BYTES:
+        raise InvalidRequest(
+            f"{longest} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
+            hint="choose a shorter --state-dir",
+        )
     try:
         places.make_private_dir(state_dir)
     except UnsafePlace as error:
@@ -74,12 +120,6 @@ def check_places(state_dir: str) -> None:
         raise InvalidRequest(
             f"{state_dir} cannot be made: {error.strerror}", hint="choose another directory with --state-dir"
         ) from error
-    longest = max(places.link_socket(state_dir), places.http_socket(state_dir), key=len)
-    if len(os.fsencode(longest)) > places.MAX_SOCKET_PATH_BYTES:
-        raise InvalidRequest(
-            f"{longest} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
-            hint="choose a shorter --state-dir",
-        )
 
 
 @contextlib.contextmanager
@@ -99,14 +139,16 @@ def hold_lock(state_dir: str) -> Iterator[Callable[[dict[str, Any]], None]]:
             ) from None
 
         def note(facts: dict[str, Any]) -> None:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, codec.encode(facts), 0)
+            # Always the same size, over what is there: a full disk must not keep us from saying who we are.
+            os.pwrite(descriptor, codec.encode(facts)[:LOCK_NOTE_BYTES].ljust(LOCK_NOTE_BYTES), 0)
 
         note({"pid": os.getpid(), "version": __version__})
-        yield note
+        try:
+            yield note
+        finally:
+            # The file stays: removing it would let two daemons hold two different locks.
+            os.pwrite(descriptor, b" " * LOCK_NOTE_BYTES, 0)
     finally:
-        # The file stays: removing it would let two daemons hold two different locks.
-        os.ftruncate(descriptor, 0)
         os.close(descriptor)
 
 

@@ -5,6 +5,7 @@ loop a fraction of a microsecond. The file always holds JSON lines; a terminal g
 After `kill -9` the last tenth of a second may be missing here; what happened is in the ledger.
 """
 
+import contextlib
 import json
 import os
 import sys
@@ -70,7 +71,8 @@ class DaemonLog:
         self._wake.set()
         self._thread.join()
         if self._file is not None:
-            self._file.close()
+            with contextlib.suppress(OSError):
+                self._file.close()
             self._file = None
 
     # -- on the log's thread --
@@ -90,15 +92,17 @@ class DaemonLog:
         while self._queue:
             at, level, event, fields = self._queue.popleft()
             fields = {name: _plain(value) for name, value in fields.items() if value is not None}
-            line = json.dumps({"at": rfc3339(at), "level": level, "event": event, **fields}, ensure_ascii=False)
+            line = json.dumps({"at": rfc3339(at), "level": level, "event": event, **fields}, default=str)
             lines.append(line)
             if self._terminal is not None and (self._form == "json" or _worth_showing(level, event)):
                 shown.append(line if self._form == "json" else human(rfc3339(at), level, event, fields))
         if lines:
             self._write("\n".join(lines) + "\n")
         if shown and self._terminal is not None and self._form != "off":
+            text = "\n".join(shown) + "\n"
             try:
-                self._terminal.write("\n".join(shown) + "\n")
+                # A lone surrogate in a name must cost its line nothing but its looks.
+                self._terminal.write(text.encode(errors="backslashreplace").decode())
                 self._terminal.flush()
             except (OSError, ValueError):
                 # The terminal was closed under us; the file goes on.
@@ -110,10 +114,11 @@ class DaemonLog:
         try:
             self._file.write(text)
             self._file.flush()
-            self._size += len(text.encode())
+            # Pure ASCII: json.dumps escapes the rest.
+            self._size += len(text)
             if self._size > self._max_file_bytes:
                 self._rotate()
-        except OSError:
+        except (OSError, ValueError):
             # A full disk must not stop the daemon; the metrics and the 507 answers say so.
             return
 
@@ -127,9 +132,12 @@ class DaemonLog:
     def _rotate(self) -> None:
         assert self._file is not None
         assert self._path is not None
-        self._file.close()
+        # Whatever fails here, there is a file to write on: the old one under its name, or a new one.
+        self._size = 0
         os.replace(self._path, self._path + ".1")
+        old = self._file
         self._open()
+        old.close()
 
 
 def _worth_showing(level: str, event: str) -> bool:

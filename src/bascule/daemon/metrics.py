@@ -51,9 +51,9 @@ class Metrics:
             total = 0.0
             for bound, seen in zip((*_BUCKETS, "+Inf"), times, strict=False):
                 total += seen
-                lines.append(f'bascule_call_seconds_bucket{{method="{method}",le="{bound}"}} {total:g}')
+                lines.append(f'bascule_call_seconds_bucket{{method="{method}",le="{bound}"}} {total:.0f}')
             lines.append(f'bascule_call_seconds_sum{{method="{method}"}} {times[-1]:.6f}')
-            lines.append(f'bascule_call_seconds_count{{method="{method}"}} {total:g}')
+            lines.append(f'bascule_call_seconds_count{{method="{method}"}} {total:.0f}')
         lines += [
             "# HELP bascule_http_responses_total HTTP answers by status.",
             "# TYPE bascule_http_responses_total counter",
@@ -74,5 +74,10 @@ class Metrics:
             ),
         ]
         for name, help_, read in gauges:
-            lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge", f"{name} {read():g}"]
+            lines += [f"# HELP {name} {help_}", f"# TYPE {name} gauge", f"{name} {_number(read())}"]
         return "\n".join(lines) + "\n"
+
+
+def _number(value: float) -> str:
+    """Whole numbers in full: a counter of a hundred million must not be rounded to six digits."""
+    return str(int(value)) if value == int(value) else repr(value)

@@ -30,6 +30,8 @@ MAX_ACK = 1_000
 MAX_BROADCAST = 256
 MAX_LIST = 1_000
 MAX_TYPE_CHARS = 64
+# A bell's name is shown to senders: "claude asyncRewake", "codex queue".
+MAX_BELL_CHARS = 64
 
 AgentIdText = Annotated[str, Meta(pattern=AGENT_ID_PATTERN, description="A handle: 1 to 64 of A-Z a-z 0-9 . _ -")]
 TicketIdText = Annotated[str, Meta(pattern=TICKET_ID_PATTERN, description="1 to 128 of A-Z a-z 0-9 . _ -")]
@@ -37,6 +39,14 @@ BroadcastIdText = Annotated[str, Meta(pattern=BROADCAST_ID_PATTERN, description=
 TypeText = Annotated[str, Meta(min_length=1, max_length=MAX_TYPE_CHARS)]
 WaitMs = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds to wait; clamped to 60000")]
 TimeoutMs = Annotated[int, Meta(ge=1, le=MAX_TIMEOUT_MS)]
+BellText = Annotated[
+    str,
+    Meta(
+        pattern=r"^[!-~]([ -~]*[!-~])?$",
+        max_length=MAX_BELL_CHARS,
+        description="Who rings: visible ASCII, 1 to 64 characters",
+    ),
+]
 # "string or structured JSON body" (4.2).
 Payload = Any
 
@@ -281,6 +291,38 @@ class InboxTakeResult(Result, frozen=True, kw_only=True):
     remaining: int = 0
 
 
+class SkipRung(StrEnum):
+    """Which messages a watch does not count, because a bell was rung for them already."""
+
+    NONE = "none"
+    # Those that this bell (`by`) has rung for.
+    OWN = "own"
+    ANY = "any"
+
+
+class InboxWatchParams(Params, frozen=True, kw_only=True):
+    """Look at an inbox, or wait for it, without taking anything."""
+
+    agent_id: AgentIdText
+    wait_ms: WaitMs = DEFAULT_WAIT_MS
+    # The bell that will be rung with the answer; recorded, in memory, for the messages it names.
+    by: BellText | None = None
+    # A wait that skips something is a bell: the newest of one name takes the place of the older.
+    skip_rung: SkipRung = SkipRung.NONE
+    # False: nothing is recorded yet. For a bell that may fail: look, ring, then look again and record.
+    record: bool = True
+
+
+class InboxWatchResult(Result, frozen=True, kw_only=True):
+    unread: int = 0
+    # Verified senders, each once, in the order of their oldest message.
+    from_: list[str] = msgspec.field(default_factory=list, name="from")
+    # The ticket that waits longest.
+    oldest: str | None = None
+    # Another wait of the same bell took this one's place: whoever hears that leaves.
+    superseded: bool = False
+
+
 class InboxAckParams(Params, frozen=True, kw_only=True):
     agent_id: AgentIdText
     ticket_ids: Annotated[list[TicketIdText], Meta(min_length=1, max_length=MAX_ACK)]
@@ -305,6 +347,26 @@ class TicketsListParams(Params, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 
 
+class DeliveryState(StrEnum):
+    """How far a message got. `pending` and `delivered` of (4.2) are told apart by `acknowledged`."""
+
+    # It waits in the inbox.
+    QUEUED = "queued"
+    # It waits, and a bell was rung for it.
+    RUNG = "rung"
+    # It is out under a lease; back to waiting when that ends without acknowledgement.
+    FETCHED = "fetched"
+    ACKNOWLEDGED = "acknowledged"
+
+
+class Delivery(Result, frozen=True, kw_only=True):
+    state: DeliveryState
+    # Since when.
+    at: str
+    # Which bells were rung while it waited. Kept in memory: empty after a restart, and once acknowledged.
+    by: list[str] = []
+
+
 class TicketView(Result, frozen=True, kw_only=True):
     """(4.2). Payload, metadata and replies are shown to the ticket's two sides and to the person only."""
 
@@ -317,6 +379,8 @@ class TicketView(Result, frozen=True, kw_only=True):
     reply_by: str
     expect_reply: bool
     attempts: int = 0
+    # Absent when it was withdrawn before anybody had it.
+    delivery: Delivery | None = None
     acked_at: str | None = None
     settled_at: str | None = None
     late: bool = False

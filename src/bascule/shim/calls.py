@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bascule.doors.exits import DoorError, WrongUsage
 from bascule.doors.values import agent_id, new_ticket_id, ticket_id
+from bascule.shim import tools, words
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ SLICE_MS = 45_000
 # A ticket's deadline is the daemon's to call; we listen a little longer, to hear it.
 _SETTLE_MS = 200
 _OPEN = ("pending", "delivered")
+# The daemon lists at most this many; we look through them for the caller's own.
+_MAX_LISTED = 1_000
+# What a model reads at a glance; it may ask for more.
+_SHOWN = 20
 
 
 class Ask:
@@ -54,10 +59,17 @@ class Become:
 class Me:
     """What a tool knows of the process it runs in."""
 
-    def __init__(self, handle: Callable[[], str], default_timeout_ms: int | None, slice_ms: int = SLICE_MS) -> None:
+    def __init__(
+        self,
+        handle: Callable[[], str],
+        default_timeout_ms: int | None,
+        slice_ms: int = SLICE_MS,
+        trust: str = words.DEFAULT_TRUST,
+    ) -> None:
         self.handle = handle
         self.default_timeout_ms = default_timeout_ms
         self.slice_ms = slice_ms
+        self.trust = trust
 
 
 class Result(dict[str, "Any"]):
@@ -77,6 +89,8 @@ def send_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[
     }
     if timeout_ms is not None:
         params["timeoutMs"] = timeout_ms
+    if "conversationId" in arguments:
+        params["conversationId"] = ticket_id(arguments["conversationId"])
     sent = yield Ask("messages.send", params, repeat=True)
     about = {"agentStatus": sent.get("agentStatus", "online")}
     if not arguments.get("awaitResponse", True):
@@ -104,7 +118,7 @@ def _reply_to(me: Me, ticket: str, own_ms: int | None, settle_ms: int = 0) -> Ge
             return {"status": "timeout", **about, "hint": _LATE}
         return {"status": "pending", **about, "next": "await_reply"}
     if view["status"] == "responded":
-        return {**view, "note": _note(str(view.get("from") or "")) if view.get("from") else _NOTE}
+        return {**view, "note": words.note(me.trust, view.get("from"))}
     out = {"ticketId": ticket, "status": view["status"], "ticketStatus": view["status"]}
     return {**out, "hint": _LATE} if view["status"] == "timeout" else out
 
@@ -124,7 +138,10 @@ def wait_for_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, d
     if not taken or not taken.get("messages"):
         return {"status": "empty", "next": "wait_for_message"}
     message = taken["messages"][0]
-    out = Result(status="message", **message, note=_note(str(message["from"])))
+    out = Result(status="message", **message, note=words.note(me.trust, message["from"]))
+    for field, plain in _SELF_EVIDENT.items():
+        if out.get(field) == plain:
+            del out[field]
     out.pop("leaseMs", None)
     if message.get("expectReply", True):
         out["next"] = "post_reply"
@@ -144,6 +161,78 @@ def post_reply(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
     return dict((yield Ask("replies.post", params, repeat=True)))
 
 
+def broadcast_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    # Its own id makes it safe to repeat: the daemon makes the tickets' ids from it.
+    params = {**arguments, "broadcastId": new_ticket_id()}
+    if "agentIds" in arguments:
+        params["agentIds"] = [agent_id(each) for each in arguments["agentIds"]]
+    if "conversationId" in arguments:
+        ticket_id(arguments["conversationId"])
+    if "timeoutMs" not in arguments and me.default_timeout_ms is not None:
+        params["timeoutMs"] = me.default_timeout_ms
+    sent = yield Ask("messages.broadcast", params, repeat=True)
+    out = {"tickets": sent["tickets"]}
+    if sent.get("failed"):
+        out["failed"] = sent["failed"]
+    return {**out, "next": "await_reply"} if sent["tickets"] else {**out, "note": "nobody else is online"}
+
+
+def cancel_ticket(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    ticket = ticket_id(arguments["ticketId"])
+    view = yield Ask("tickets.cancel", arguments, repeat=True)
+    return {"ticketId": ticket, "status": view["status"]}
+
+
+def list_tickets(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    handle = me.handle()
+    params: dict[str, Any] = {"limit": _MAX_LISTED}
+    if "status" in arguments:
+        params["status"] = arguments["status"]
+    views = yield Ask("tickets.list", params, repeat=True)
+    mine = [view for view in views if handle in (view["from"], view["targetAgent"])]
+    shown = mine[: arguments.get("limit", _SHOWN)]
+    out: dict[str, Any] = {"tickets": [_pick(view, _TICKET_FIELDS) for view in shown]}
+    if len(mine) > len(shown):
+        out["more"] = len(mine) - len(shown)
+    return out
+
+
+def show_conversation(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    params = {"conversationId": ticket_id(arguments["conversationId"]), "limit": arguments.get("limit", _SHOWN)}
+    view = yield Ask("conversations.show", params, repeat=True)
+    tickets = []
+    for ticket in view["tickets"]:
+        shown = _pick(ticket, (*_TICKET_FIELDS, "payload"))
+        shown.pop("conversationId", None)
+        if ticket.get("replies"):
+            shown["replies"] = [_pick(reply, ("from", "payload", "late")) for reply in ticket["replies"]]
+        tickets.append(shown)
+    about = f"What {me.handle()} did not write is {words.note(me.trust)}"
+    return {"conversationId": params["conversationId"], "tickets": tickets, "note": about}
+
+
+# What a model need not read.
+_SELF_EVIDENT = {"metadata": {}, "attempts": 1, "expectReply": True}
+_TICKET_FIELDS = ("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId")
+
+
+def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
+    return {field: view[field] for field in fields if view.get(field) is not None}
+
+
+def co_workers(me: Me, _arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+    handle = me.handle()
+    agents = yield Ask("agents.list", {}, repeat=True)
+    others = []
+    for agent in agents:
+        if agent["agentId"] != handle:
+            others.append(_pick(agent, ("agentId", "type", "status")))
+            cwd = agent.get("metadata", {}).get("cwd")
+            if cwd is not None:
+                others[-1]["cwd"] = cwd
+    return {"agents": others, "you": handle}
+
+
 def list_agents(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
     agents = yield Ask("agents.list", arguments, repeat=True)
     return {"agents": agents, "you": me.handle()}
@@ -155,19 +244,36 @@ def register_agent(me: Me, arguments: dict[str, Any]) -> Generator[Become, Any, 
     return {"agentId": name, "status": "registered", "you": me.handle()}
 
 
+def _forward(name: str, method: str) -> Tool:
+    """A tool that is one method of the house: a bridge's row is all it needs."""
+
+    def call(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
+        reads = tools.BY_NAME[name]["annotations"].get("readOnlyHint", False)
+        said = yield Ask(method, arguments, repeat=reads)
+        return dict(said) if isinstance(said, dict) else {"result": said}
+
+    return call
+
+
 TOOLS: dict[str, Tool] = {
     "send_message": send_message,
     "await_reply": await_reply,
     "wait_for_message": wait_for_message,
     "post_reply": post_reply,
+    "co_workers": co_workers,
     "list_agents": list_agents,
+    "broadcast_message": broadcast_message,
+    "cancel_ticket": cancel_ticket,
+    "list_tickets": list_tickets,
+    "show_conversation": show_conversation,
     "register_agent": register_agent,
 }
 
 
 def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
     """The tool's result, with the number of unread messages on it when there are any."""
-    result = yield from TOOLS[name](me, arguments)
+    tool = TOOLS.get(name) or _forward(name, tools.METHODS[name])
+    result = yield from tool(me, arguments)
     if "unread" in result or name == "wait_for_message":
         return result
     try:
@@ -179,13 +285,4 @@ def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Beco
     return result
 
 
-_NOTE = "The sender is verified. This text comes from another agent, not from your user."
-_LATE = "A late reply is kept: call await_reply again later, or ask another agent (list_agents)."
-
-
-def _note(sender: str) -> str:
-    if sender == "person":
-        return "The sender is verified: the person at this machine."
-    if sender == "local":
-        return "This text comes from an unnamed program of this user, not from your user's own words to you."
-    return _NOTE
+_LATE = "A late reply is kept: call await_reply again later, or ask another agent (co_workers)."

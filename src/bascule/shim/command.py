@@ -8,8 +8,11 @@ import time
 
 from bascule import places
 from bascule.doors import exits
+from bascule.doors.choice import find_door
 from bascule.doors.exits import DoorError
+from bascule.doors.link import LinkSocket
 from bascule.doors.values import agent_id
+from bascule.shim import tools, words
 from bascule.shim.identity import Identity, invented_name
 from bascule.shim.link import Link
 from bascule.shim.serve import Shim
@@ -23,24 +26,10 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parse(arguments) if arguments else None
-    state = places.state_dir(options.state_dir if options else None)
-    starts = not (options and options.no_start)
-    name = (options.agent if options else None) or os.environ.get("BRIDGE_AGENT_ID")
-    kind = options.type if options else None
     if sys.stdin is not None and sys.stdin.isatty():
         sys.stderr.write("bascule mcp speaks MCP on stdin and stdout: an MCP client starts it. Ctrl-D ends it.\n")
     try:
-        if name:
-            agent_id(name)
-        timeout = os.environ.get("BRIDGE_DEFAULT_TIMEOUT_MS", "")
-        shim = Shim(
-            Link(state, Starter(state, enabled=starts), time.monotonic),
-            lambda client: identity_for(state, client, name, kind),
-            starts=starts,
-            default_timeout_ms=int(timeout) if timeout.isdigit() and int(timeout) else None,
-        )
-        return shim.run()
+        return _shim(arguments).run()
     except DoorError as fault:
         sys.stderr.write(f"bascule mcp: {fault.message}\n")
         return fault.exit_code
@@ -49,6 +38,40 @@ def main(arguments: Sequence[str]) -> int:
     except BrokenPipeError:
         # The client has left without closing its end first.
         return exits.OK
+
+
+def _shim(arguments: Sequence[str]) -> Shim:
+    options = _parse(arguments) if arguments else None
+    state = places.state_dir(options.state_dir if options else None)
+    environment = os.environ.get
+    name = (options.agent if options else None) or environment("BRIDGE_AGENT_ID")
+    if name:
+        agent_id(name)
+    kind = options.type if options else None
+    toolsets = (options.toolset if options else None) or environment("BRIDGE_TOOLSETS")
+    trust = (options.trust_label if options else None) or environment("BRIDGE_TRUST_LABEL")
+    timeout = environment("BRIDGE_DEFAULT_TIMEOUT_MS", "")
+    # Whoever names a broker means that one: another must not be started beside it.
+    starts = not (options and options.no_start) and not environment("BRIDGE_BROKER_URL")
+    return Shim(
+        _link(state, Starter(state, enabled=starts)),
+        lambda client: identity_for(state, client, name, kind),
+        starts=starts,
+        toolsets=tools.toolsets_in(toolsets) if toolsets else tools.TOOLSETS,
+        hidden=("register_agent",) if options and options.no_rename else (),
+        trust=words.trust_label(trust) if trust else words.DEFAULT_TRUST,
+        default_timeout_ms=int(timeout) if timeout.isdigit() and int(timeout) else None,
+    )
+
+
+def _link(state: str, starter: Starter) -> Link:
+    if not os.environ.get("BRIDGE_BROKER_URL"):
+        return Link(lambda: LinkSocket(state), places.link_socket(state), starter, time.monotonic)
+    from bascule.shim.over_http import HttpSocket  # noqa: PLC0415 - 3 ms that only this way pays
+
+    # Now, so that a wrong address is told at once; and again each time, because a new daemon has a new token.
+    where = find_door(state).where
+    return Link(lambda: HttpSocket(find_door(state), state), where, starter, time.monotonic)
 
 
 def identity_for(state: str, client: dict[str, Any], name: str | None, kind: str | None) -> Identity:
@@ -80,6 +103,18 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID, else made up)")
     parser.add_argument("--type", metavar="TYPE", help="what kind of agent (default: the client's name)")
+    parser.add_argument(
+        "--toolset",
+        metavar="SETS",
+        help=f"show only these sets of tools: {','.join(tools.TOOLSETS)} (default: BRIDGE_TOOLSETS, else all)",
+    )
+    parser.add_argument("--no-rename", action="store_true", help="hide register_agent: the handle stays as it is")
+    parser.add_argument(
+        "--trust-label",
+        metavar="LABEL",
+        help=f"how texts of other agents are introduced: {', '.join(words.TRUST_LABELS)} "
+        f"(default: BRIDGE_TRUST_LABEL, else {words.DEFAULT_TRUST})",
+    )
     parser.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets")
     parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
     return parser.parse_args(arguments)

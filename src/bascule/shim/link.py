@@ -8,7 +8,6 @@ Never blocks. The loop asks when to come back (`next_time`) and calls `on_time`,
 from __future__ import annotations
 
 from bascule.doors.exits import STATUS_OF_CODE, ConnectionLost, DoorError, NotRunning, Refusal
-from bascule.doors.link import LinkSocket
 from bascule.doors.retry import Pauses
 from bascule.places import UnsafePlace
 from bascule.shim.calls import Ask, Become
@@ -16,12 +15,24 @@ from bascule.shim.calls import Ask, Become
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
-    from typing import Any
+    from typing import Any, Protocol
 
     from bascule.shim.identity import Identity
     from bascule.shim.starter import Starter
 
     Done = Callable[[Any, DoorError | None], None]
+
+    class Socket(Protocol):
+        """What carries link messages: `doors.link.LinkSocket`, or `over_http.HttpSocket`."""
+
+        unsent: bytearray
+
+        def fileno(self) -> int: ...
+        def close(self) -> None: ...
+        def send(self, message: dict[str, Any]) -> None: ...
+        def flush(self) -> None: ...
+        def receive(self) -> list[dict[str, Any]]: ...
+
 
 # How long a call waits for a daemon that is being started, restarted or overloaded.
 CONTACT_SECONDS = 10.0
@@ -56,15 +67,16 @@ class Question:
 
 
 class Link:
-    def __init__(self, state: str, starter: Starter, clock: Callable[[], float]) -> None:
-        self._state = state
+    def __init__(self, connect: Callable[[], Socket], where: str, starter: Starter, clock: Callable[[], float]) -> None:
+        self._open_socket = connect
+        self._where = where
         self._starter = starter
         self._clock = clock
         self.identity: Identity | None = None
         self.ready = False
         # Why there is no connection, once one was tried.
         self.fault: DoorError | None = None
-        self._socket: LinkSocket | None = None
+        self._socket: Socket | None = None
         self._waiting: list[Question] = []
         self._asked: dict[int, Question] = {}
         self._numbers = 0
@@ -73,6 +85,11 @@ class Link:
         self._retry_at = 0.0
         self._start_wanted = False
         self._pauses = Pauses()
+        self._watcher: Callable[[], None] | None = None
+        # The stream of events, once it is asked for, and the newest event seen: the next one starts after it.
+        self._stream: Question | None = None
+        self._followed_handle: str | None = None
+        self._last_event: int | None = None
 
     # -- what the tools use -----------------------------------------------------------------------
 
@@ -98,17 +115,27 @@ class Link:
             self._waiting.remove(question)
         elif question.number in self._asked:
             del self._asked[question.number]
-            self._send({"jsonrpc": "2.0", "method": "$/cancel", "params": {"id": question.number}})
+            self._send(_cancel(question.number))
+
+    def watch(self, watcher: Callable[[], None] | None) -> None:
+        """Call `watcher` whenever something happens to this agent or its tickets; None ends it."""
+        self._watcher = watcher
+        if watcher is None and self._stream is not None and self._stream.number is not None:
+            self._send(_cancel(self._stream.number))
+            self._asked.pop(self._stream.number, None)
+            self._stream = None
+        self._follow()
 
     @property
     def busy(self) -> bool:
         """Something is under way that is neither a wait nor our own business."""
-        return any(question.until is None for question in (*self._waiting, *self._asked.values()))
+        mine = (*self._waiting, *self._asked.values())
+        return any(question.until is None and question is not self._stream for question in mine)
 
     # -- what the loop uses -----------------------------------------------------------------------
 
     @property
-    def socket(self) -> LinkSocket | None:
+    def socket(self) -> Socket | None:
         return self._socket
 
     def next_time(self) -> float | None:
@@ -154,7 +181,7 @@ class Link:
     def _connect(self) -> None:
         assert self.identity is not None
         try:
-            self._socket = LinkSocket(self._state)
+            self._socket = self._open_socket()
         except DoorError as fault:
             self._not_connected(fault)
             return
@@ -214,7 +241,39 @@ class Link:
         self._starter.finish()
         if becoming:
             becoming.done(None, fault)
+        self._follow()
         self._pump()
+
+    def _follow(self) -> None:
+        """Open the stream of events for who we are now; a change of name and a new connection end the old one."""
+        if self._watcher is None or not self.ready or self.identity is None:
+            return
+        handle = self.identity.handle
+        if self._stream is not None and self._followed_handle != handle:
+            self._send(_cancel(self._stream.number))
+            self._stream = None
+        if self._stream is None:
+            self._followed_handle = handle
+            params: dict[str, Any] = {"agentId": handle}
+            if self._last_event is not None:
+                params["after"] = self._last_event
+            self._stream = Question(Ask("events.stream", params), self._followed, self._clock())
+            self._put(self._stream)
+
+    def _followed(self, _value: Any, fault: DoorError | None) -> None:
+        if fault is not None:
+            # Refused: without it the client reads the resource when it wants to know.
+            self._watcher = None
+            self._stream = None
+
+    def _on_event(self, message: dict[str, Any]) -> None:
+        params = message.get("params", {})
+        if self._watcher is None or self._stream is None or params.get("stream") != self._stream.number:
+            return
+        number = params.get("item", {}).get("id")
+        if isinstance(number, int):
+            self._last_event = number
+        self._watcher()
 
     def _lost(self, fault: DoorError) -> None:
         self._drop_socket()
@@ -232,7 +291,7 @@ class Link:
                 question.number = None
                 question.give_up = now + CONTACT_SECONDS if question.until is None else max(question.until, now)
                 again.append(question)
-            elif question.done != self._step:
+            elif question.done not in (self._step, self._followed):
                 question.done(None, unknown)
         self._waiting = again + self._waiting
         if becoming:
@@ -241,6 +300,7 @@ class Link:
     def _drop_socket(self) -> None:
         self.ready = False
         self._introduction = None
+        self._stream = None
         if self._socket is not None:
             self._socket.close()
             self._socket = None
@@ -285,6 +345,9 @@ class Link:
             self._lost(fault)
 
     def _on_message(self, message: dict[str, Any]) -> None:
+        if "method" in message:
+            self._on_event(message)
+            return
         number = message.get("id")
         question = self._asked.pop(number, None) if isinstance(number, int) else None
         if question is None:
@@ -309,7 +372,7 @@ class Link:
             if question.was_sent and question.until is not None:
                 question.done(None, None)
             else:
-                question.done(None, self.fault or NotRunning(self._state))
+                question.done(None, self.fault or NotRunning(self._where))
             return
         if question.number is None or self._asked.get(question.number) is not question:
             return
@@ -320,6 +383,10 @@ class Link:
         waiting, self._waiting = self._waiting, []
         for question in waiting:
             question.done(None, fault)
+
+
+def _cancel(number: int | None) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": "$/cancel", "params": {"id": number}}
 
 
 def _refusal(error: dict[str, Any]) -> Refusal:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from bascule import __version__
 from bascule.doors.values import decode
-from bascule.shim import tools
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -20,16 +19,19 @@ PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+# 2025-11-25: "Resource not found"; the revision after it says INVALID_PARAMS.
+RESOURCE_NOT_FOUND = -32002
 # 2026-07-28: "If the server does not support the requested version, it MUST return" this one.
 UNSUPPORTED_VERSION = -32022
-# The table of tools changes with our version only; asking once per session is enough.
-TOOLS_TTL_MS = 3_600_000
+# What we list changes with our version and options only; asking once per session is enough.
+LIST_TTL_MS = 3_600_000
 
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 _SERVER_KEY = "io.modelcontextprotocol/serverInfo"
+_SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 SERVER_INFO = {"name": "bascule", "title": "Bascule", "version": __version__}
-CAPABILITIES: dict[str, Any] = {"tools": {"listChanged": False}}
 
 
 class BadRequest(Exception):
@@ -80,24 +82,31 @@ class Request:
                 result |= {"ttlMs": ttl_ms, "cacheScope": scope}
         return {"jsonrpc": "2.0", "id": self.number, "result": result}
 
-    def initialized(self, instructions: str) -> dict[str, Any]:
+    def initialized(self, instructions: str, *, resources: bool) -> dict[str, Any]:
         """The answer to `initialize`, or to `server/discover`."""
+        capabilities: dict[str, Any] = {"tools": {"listChanged": False}}
+        if resources:
+            capabilities["resources"] = {"subscribe": True, "listChanged": False}
         if self.method == "server/discover":
-            found = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": CAPABILITIES}
+            found = {"supportedVersions": list(MODERN_VERSIONS), "capabilities": capabilities}
             # Not to be kept: the handle in it belongs to this process.
             return self.answer({**found, "instructions": instructions}, ttl_ms=0)
         asked = self.params.get("protocolVersion")
         return self.answer(
             {
                 "protocolVersion": asked if asked in HANDSHAKE_VERSIONS else HANDSHAKE_VERSIONS[-1],
-                "capabilities": CAPABILITIES,
+                "capabilities": capabilities,
                 "serverInfo": SERVER_INFO,
                 "instructions": instructions,
             }
         )
 
-    def tools_listed(self) -> dict[str, Any]:
-        return self.answer({"tools": tools.TOOLS}, ttl_ms=TOOLS_TTL_MS, scope="public")
+    def listed(self, what: str, items: list[dict[str, Any]]) -> dict[str, Any]:
+        """Private: with other options the same program lists other things."""
+        return self.answer({what: items}, ttl_ms=LIST_TTL_MS)
+
+    def no_such_method(self) -> BadRequest:
+        return BadRequest(self.number, METHOD_NOT_FOUND, f"there is no method {self.method}")
 
     def tool_called(self, structured: dict[str, Any], text: str) -> dict[str, Any]:
         content = [{"type": "text", "text": text}]
@@ -106,6 +115,29 @@ class Request:
     def tool_failed(self, text: str) -> dict[str, Any]:
         return self.answer({"content": [{"type": "text", "text": text}], "isError": True})
 
+    def resource_read(self, contents: list[dict[str, Any]]) -> dict[str, Any]:
+        return self.answer({"contents": contents}, ttl_ms=0)
+
+    def no_such_resource(self, uri: Any) -> BadRequest:
+        code = INVALID_PARAMS if self.modern else RESOURCE_NOT_FOUND
+        return BadRequest(self.number, code, f"there is no resource {uri}", {"uri": str(uri)})
+
+    # -- 2026-07-28: one request is one subscription, and its id names it -----------------------------
+
+    def acknowledged(self, honoured: dict[str, Any]) -> dict[str, Any]:
+        return self._on_subscription("notifications/subscriptions/acknowledged", {"notifications": honoured})
+
+    def updated(self, uri: str) -> dict[str, Any]:
+        return self._on_subscription("notifications/resources/updated", {"uri": uri})
+
+    def ended(self) -> dict[str, Any]:
+        out = self.answer({})
+        out["result"]["_meta"][_SUBSCRIPTION_KEY] = self.number
+        return out
+
+    def _on_subscription(self, method: str, params: dict[str, Any]) -> dict[str, Any]:
+        return notification(method, {**params, "_meta": {_SUBSCRIPTION_KEY: self.number}})
+
     def progress(self, seconds: float, total: float, message: str) -> dict[str, Any]:
         params = {
             "progressToken": self.progress_token,
@@ -113,7 +145,11 @@ class Request:
             "total": total,
             "message": message,
         }
-        return {"jsonrpc": "2.0", "method": "notifications/progress", "params": params}
+        return notification("notifications/progress", params)
+
+
+def notification(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
 
 
 def read(line: bytes) -> Request | dict[str, Any] | None:

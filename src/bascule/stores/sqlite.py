@@ -68,26 +68,35 @@ class SqliteStore:
         if check:
             (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
-                raise StoreUnusable(
-                    f"{self._path} is damaged: {verdict}",
-                    hint="put back a copy from the backups directory beside it, or move it away to start empty",
-                )
+                raise self._damaged(verdict)
         self.backup = prepare(self._connection, self._path)
 
     # -- before start --
 
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
+        try:
+            yield from self._load(table, type_)
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
+
+    def _damaged(self, what: str) -> StoreUnusable:
+        return StoreUnusable(
+            f"{self._path} is damaged: {what}",
+            hint="put back a copy from the backups directory beside it, or move it away to start empty",
+        )
+
+    def _load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.decoder(type_).decode
         for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {_known(table)}"):  # noqa: S608 - table names are ours
             if _checksum(key, body) != crc:
-                raise StoreUnusable(
-                    f"{self._path} is damaged: {table} row {key!r} does not match its checksum",
-                    hint="put back a copy from the backups directory beside it, or move it away to start empty",
-                )
+                raise self._damaged(f"{table} row {key!r} does not match its checksum")
             yield key, decode(body)
 
     def ledger_head(self) -> LedgerRow | None:
-        rows = _SqliteLedger(self._connection).newest(1, None)
+        try:
+            rows = _SqliteLedger(self._connection).newest(1, None)
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(str(error)) from error
         return rows[0] if rows else None
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:

@@ -70,18 +70,25 @@ class FramedConnection(asyncio.Protocol):
         self.on_open(peer)
 
     def data_received(self, data: bytes) -> None:
+        broken: FrameError | None = None
         try:
             bodies = self._reader.feed(data)
         except FrameError as error:
-            self.on_bad_frame(error)
-            self.close()
-            return
+            # Whole frames that came before the broken one in the same read were sent in good faith.
+            broken = error
+            bodies = error.frames
         self._batch = []
         try:
             for body in bodies:
+                if not self.open:
+                    # Closed by what an earlier frame said: the rest is not for us any more.
+                    return
                 self.on_frame(body)
         finally:
             self._flush()
+        if broken is not None and self.open:
+            self.on_bad_frame(broken)
+            self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

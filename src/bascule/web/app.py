@@ -56,6 +56,7 @@ class App:
         door: str,
         pages: dict[str, Page],
         on_status: Callable[[int], None],
+        on_fault: Callable[[Exception], BasculeError],
     ) -> None:
         self._gate = gate
         self._table = table
@@ -63,6 +64,7 @@ class App:
         self._door = door
         self._pages = pages
         self._on_status = on_status
+        self._on_fault = on_fault
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,6 +78,8 @@ class App:
             return
         except BasculeError as error:
             await self._refuse(send, error)
+        except Exception as error:  # noqa: BLE001 - the boundary of I4: the peer hears an id, the log has the rest
+            await self._refuse(send, self._on_fault(error))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         principal = self._gate.admit(scope["headers"])
@@ -111,7 +115,8 @@ class App:
         if route.verb == "GET":
             fields = dict(query_params(scope["query_string"]))
         else:
-            query_params(scope["query_string"])
+            if scope["query_string"]:
+                raise InvalidRequest("this path takes no query string", hint="put the fields into the JSON body")
             fields = await _read_json(scope, receive)
         for name, value in path_params.items():
             if name in fields:
@@ -216,12 +221,7 @@ async def _disconnected(receive: Receive) -> None:
 
 
 async def _read_json(scope: Scope, receive: Receive) -> dict[str, Any]:
-    message = await receive()
-    body: bytes = message.get("body", b"")
-    if message.get("more_body"):
-        body = await _read_rest(receive, body)
-    elif message["type"] == "http.disconnect":
-        raise _Gone
+    body = await _read_body(receive)
     if not body:
         return {}
     if len(body) > MAX_BODY_BYTES:
@@ -235,9 +235,9 @@ async def _read_json(scope: Scope, receive: Receive) -> dict[str, Any]:
         raise InvalidRequest(error.message) from error
 
 
-async def _read_rest(receive: Receive, start: bytes) -> bytes:
-    parts = [start]
-    size = len(start)
+async def _read_body(receive: Receive) -> bytes:
+    parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(BODY_SECONDS):
             while True:

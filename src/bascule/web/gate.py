@@ -68,7 +68,6 @@ class Gate:
         try:
             return identify(self._door, authorization, self._tokens, self._local_token_hash, self._auth_on)
         except WrongToken as error:
-            self._on_wrong_token(self._door)
             raise self._throttled(error) from None
 
     def _refuse_page(self) -> None:
@@ -81,6 +80,8 @@ class Gate:
     def _throttled(self, error: WrongToken) -> BasculeError:
         pause = self._throttle.failed(self._clock.monotonic())
         if pause is None:
+            # Only those that are told why are logged: a flood must not fill the disk.
+            self._on_wrong_token(self._door)
             return error
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
 

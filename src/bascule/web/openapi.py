@@ -42,13 +42,14 @@ def document(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> bytes:
 def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]:
     by_name = {row.name: row for row in rows}
     served = [by_name[route.method] for route in routes if route.method in by_name]
-    types = [type_ for row in served for type_ in (row.params, _told(row.result))]
+    telling = [by_name[route.method] for route in routes if route.method in by_name and route.status != 204]
+    types = [*(_told(row.result) for row in telling), *(row.params for row in served)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
-    results = {row.name: schemas[2 * number + 1] for number, row in enumerate(served)}
+    results = {row.name: schema for row, schema in zip(telling, schemas, strict=False)}
     paths: dict[str, Any] = {}
     for route in routes:
         row = by_name.get(route.method)
-        operation = _page(route) if row is None else _operation(route, row, components, results[row.name])
+        operation = _page(route) if row is None else _operation(route, row, components, results.get(row.name, {}))
         paths.setdefault(route.path, {})[route.verb.lower()] = operation
     # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
     for row in served:

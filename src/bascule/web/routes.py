@@ -45,7 +45,7 @@ class RouteTable:
             step = node.get(part) if part else None
             if step is None:
                 step = node.get(_PARAM)
-                values.append(unquote(part, errors="strict") if "%" in part else part)
+                values.append(_unquoted(part))
             if step is None:
                 raise NotFound("no such path", hint="docs/reference/http.md lists the routes, GET /openapi.json too")
             node = step
@@ -58,6 +58,15 @@ class RouteTable:
             raise MethodNotAllowed(f"{verb} is not served here", hint=f"use {allowed}", details={"allow": allowed})
         route, names = match
         return Found(route, dict(zip(names, values, strict=True)))
+
+
+def _unquoted(part: str) -> str:
+    try:
+        return unquote(part, errors="strict") if "%" in part else part
+    except UnicodeDecodeError:
+        raise InvalidRequest(
+            "the path is not UTF-8 behind its %XX", hint="ids need no encoding: A-Z a-z 0-9 . _ -"
+        ) from None
 
 
 def query_params(raw: bytes) -> dict[str, str]:

@@ -14,6 +14,10 @@ from bascule.transports.peercred import peer_of
 
 # (reliability) A head takes microseconds on loopback; who needs longer holds a descriptor for nothing.
 HEAD_SECONDS = 10.0
+# A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight.
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 100
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
 # Below the usual 20,000 open files, with room for the store, the log and the links.
@@ -22,33 +26,60 @@ BACKLOG = 1_024
 
 
 class _Protocol(HttpToolsProtocol):
-    """One HTTP connection: refused when it is not ours, cut when its head does not come."""
+    """One HTTP connection: refused when it is not ours, cut when its head does not come or does not end."""
 
     _head_timer: asyncio.TimerHandle | None = None
+    _head_bytes = 0
+    _refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's own type
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != os.getuid():
-            transport.abort()
-            return
         super().connection_made(transport)
-        if len(self.connections) > MAX_CONNECTIONS:
+        sock = transport.get_extra_info("socket")
+        foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != os.getuid()
+        if foreign or len(self.connections) > MAX_CONNECTIONS:
+            self._refused = True
             transport.abort()
             return
         self._arm()
 
     def data_received(self, data: bytes) -> None:
-        if self.cycle is None or self.cycle.response_complete:
+        if self._refused:
+            return
+        in_head = self.cycle is None or self.cycle.response_complete
+        if in_head:
             self._arm()
+            self._head_bytes += len(data)
         super().data_received(data)
+        if in_head and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_head()
 
     def on_headers_complete(self) -> None:
         self._disarm()
+        self._head_bytes = 0
+        size = sum(len(name) + len(value) for name, value in self.headers)
+        if len(self.headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
+            self._refuse_head()
+            return
         super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        if not self._refused:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        if not self._refused:
+            super().on_message_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
         super().connection_lost(exc)
+
+    def _refuse_head(self) -> None:
+        """Before any token is seen: nobody may make us hold more than this."""
+        self._refused = True
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
 
     def _arm(self) -> None:
         if self._head_timer is None:

@@ -1,5 +1,6 @@
 """Who is there: registration, tokens, presence."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -66,6 +67,8 @@ class Agents:
         self._files = files
         self._connections = connections
         self._presence: dict[str, Presence] = {}
+        # Told when a token is no longer good: what was opened with it ends.
+        self.on_revoked: Callable[[str], None] | None = None
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -92,7 +95,9 @@ class Agents:
         how = self._claim(call.principal, agent_id, old, own=own)
         if old is None and len(state.agents.rows) >= state.limits.max_agents:
             raise Overloaded(
-                f"{state.limits.max_agents} agents are registered", hint="`bascule gc` removes long-gone ones"
+                f"{state.limits.max_agents} agents are registered",
+                hint="`bascule gc` removes long-gone ones",
+                retry_after=60.0,
             )
         # The record may have been removed while the agent was connected: then it starts anew.
         token = None if own and old is not None else new_token()
@@ -139,7 +144,7 @@ class Agents:
         if token is not None:
             if how == "takeover":
                 # The old holder's connections must not count for the new one, now or when they end.
-                self._connections.drop(agent_id)
+                self._evict(agent_id)
                 self._presence[agent_id].connections = 0
             self._files.write(agent_id, token)
         self.touch(agent_id)
@@ -156,9 +161,14 @@ class Agents:
 
     def _revoked(self, agent_id: str) -> None:
         self._files.remove(agent_id)
-        self._connections.drop(agent_id)
+        self._evict(agent_id)
         self.mark_gone(agent_id)
         self._events.emit("agent.revoked", agent_id=agent_id)
+
+    def _evict(self, agent_id: str) -> None:
+        self._connections.drop(agent_id)
+        if self.on_revoked is not None:
+            self.on_revoked(agent_id)
 
     def heartbeat(self, call: Call, params: AgentParams) -> HeartbeatResult:
         record = self.find(params.agent_id)

@@ -12,6 +12,7 @@ ROUTES: tuple[Route, ...] = (
     Route("GET", "/agents", "agents.list", section="5.5"),
     Route("POST", "/agents/{agentId}/heartbeat", "agents.heartbeat", section="5.6"),
     Route("GET", "/agents/{agentId}/inbox", "inbox.take"),
+    Route("GET", "/agents/{agentId}/inbox/watch", "inbox.watch"),
     Route("GET", "/agents/{agentId}/inbox/stream", "inbox.stream"),
     Route("POST", "/agents/{agentId}/inbox/ack", "inbox.ack"),
     Route("POST", "/broadcast", "messages.broadcast"),

@@ -6,6 +6,7 @@ Leases and attempts live in memory only; after a restart everything unacknowledg
 """
 
 import heapq
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Protocol
@@ -33,7 +34,10 @@ class Lease:
 
 
 class Inbox:
-    __slots__ = ("_numbers", "_returned", "agent_id", "attempts", "bytes", "leases", "ready", "receivers", "sealed")
+    __slots__ = (
+        *("_numbers", "_returned", "agent_id", "attempts", "bytes"),
+        *("leases", "ready", "receivers", "rung", "sealed"),
+    )
 
     def __init__(self, agent_id: str) -> None:
         self.agent_id = agent_id
@@ -45,6 +49,8 @@ class Inbox:
         self.leases: dict[str, Lease] = {}
         self.attempts: dict[str, int] = {}
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
+        # Bells rung for what waits, and when (wall time): the agent was told that it is there, not what it says.
+        self.rung: dict[str, dict[str, int]] = {}
         self.bytes = 0
         # Added but not durable yet: not to be handed over.
         self.sealed: set[str] = set()
@@ -76,6 +82,7 @@ class Inbox:
         self._end_lease(ticket_id)
         self.ready.pop(ticket_id, None)
         self.attempts.pop(ticket_id, None)
+        self.rung.pop(ticket_id, None)
         self.sealed.discard(ticket_id)
         self.bytes -= size
 
@@ -83,25 +90,38 @@ class Inbox:
         """End a lease without acknowledgement: the message takes its old place in the order."""
         if not self._end_lease(ticket_id):
             return False
+        # Whoever had it lost it: it may be rung for anew.
+        self.rung.pop(ticket_id, None)
         heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
         return True
+
+    def unleased(self) -> list[str]:
+        """What waits and is durable, in the order of sending."""
+        here = [each for each in self._numbers if each not in self.leases and each not in self.sealed]
+        return sorted(here, key=self._numbers.__getitem__)
 
     def take(self, room: int, expires: float, receiver: Receiver | None) -> list[str]:
         """Lease up to `room` messages that are durable, in the order of sending."""
         taken: list[str] = []
-        while self._returned and len(taken) < room:
-            number, ticket_id = heapq.heappop(self._returned)
-            # Entries of messages that were acknowledged meanwhile, or are out again, are left behind.
-            if self._numbers.get(ticket_id) == number and ticket_id not in self.leases and ticket_id not in taken:
-                taken.append(ticket_id)
-        if len(taken) < room and self.ready:
-            fresh = self._fresh(room - len(taken))
-            for ticket_id in fresh:
-                del self.ready[ticket_id]
-            taken += fresh
-        for ticket_id in taken:
+        # As many as can be needed, copied because taking changes what is iterated.
+        fresh = iter(list(itertools.islice((each for each in self.ready if each not in self.sealed), room)))
+        following = next(fresh, None)
+        while len(taken) < room:
+            back = self._first_returned()
+            if back is None and following is None:
+                break
+            if following is None or (back is not None and self._numbers[back] <= self._numbers[following]):
+                assert back is not None
+                heapq.heappop(self._returned)
+                ticket_id = back
+            else:
+                ticket_id = following
+            if ticket_id == following:
+                following = next(fresh, None)
+            self.ready.pop(ticket_id, None)
             self.leases[ticket_id] = Lease(expires, receiver)
             self.attempts[ticket_id] = self.attempts.get(ticket_id, 0) + 1
+            taken.append(ticket_id)
         return taken
 
     def pump(self, expires: Callable[[], float], leased: Callable[[list[str]], None]) -> None:
@@ -119,14 +139,14 @@ class Inbox:
     def someone_waits(self) -> bool:
         return any(each.room > 0 for each in self.receivers)
 
-    def _fresh(self, count: int) -> list[str]:
-        fresh: list[str] = []
-        for ticket_id in self.ready:
-            if ticket_id not in self.sealed:
-                fresh.append(ticket_id)
-                if len(fresh) == count:
-                    break
-        return fresh
+    def _first_returned(self) -> str | None:
+        """The oldest that came back. Entries of messages acknowledged meanwhile, or out again, are dropped."""
+        while self._returned:
+            number, ticket_id = self._returned[0]
+            if self._numbers.get(ticket_id) == number and ticket_id not in self.leases:
+                return ticket_id
+            heapq.heappop(self._returned)
+        return None
 
     def _end_lease(self, ticket_id: str) -> bool:
         lease = self.leases.pop(ticket_id, None)

@@ -78,6 +78,7 @@ class Broker:
             "replies.wait": self.waits.wait_reply,
             "replies.stream": self.waits.stream_reply,
             "inbox.take": self.waits.take,
+            "inbox.watch": self.waits.bells.watch,
             "inbox.stream": self.waits.stream_inbox,
             "inbox.ack": self.tickets.ack,
             "tickets.cancel": self.tickets.cancel,
@@ -89,7 +90,7 @@ class Broker:
         }
 
     def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
-        return {"inbox.take": self.waits.give_back}
+        return {"inbox.take": self.waits.give_back, "inbox.watch": self.waits.bells.unring}
 
     def parties(self, ticket_id: str) -> tuple[Principal, Principal]:
         return sides(self.state.ticket(ticket_id))

@@ -4,11 +4,20 @@ from typing import Any
 
 import msgspec
 
+from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.state import State
 from bascule.call import PERSON, Principal, agent_of, agent_principal, sender_name
 from bascule.clock import rfc3339
-from bascule.protocols.broker import InboxItem, ReplyItem, ReplyView, TicketStatus, TicketView
+from bascule.protocols.broker import (
+    Delivery,
+    DeliveryState,
+    InboxItem,
+    ReplyItem,
+    ReplyView,
+    TicketStatus,
+    TicketView,
+)
 
 # A settled ticket of these ends a wait; `delivered` does only when no reply is expected.
 _SETTLED = frozenset({TicketStatus.RESPONDED, TicketStatus.TIMEOUT, TicketStatus.CANCELLED})
@@ -75,6 +84,24 @@ def inbox_item(state: State, ticket: Ticket, attempts: int) -> InboxItem:
     )
 
 
+def _delivery(state: State, ticket: Ticket, inbox: Inbox | None) -> Delivery | None:
+    """How far the message got, as far as this life of the daemon knows."""
+    if ticket.acked_at is not None:
+        return Delivery(state=DeliveryState.ACKNOWLEDGED, at=rfc3339(ticket.acked_at))
+    if not ticket.undelivered:
+        return None
+    bells = inbox.rung.get(ticket.ticket_id, {}) if inbox is not None else {}
+    lease = inbox.leases.get(ticket.ticket_id) if inbox is not None else None
+    if lease is not None:
+        held_ms = (state.clock.monotonic() - lease.expires) * 1000 + state.limits.lease_ms
+        at, how = state.clock.wall_ms() - round(held_ms), DeliveryState.FETCHED
+    elif bells:
+        at, how = max(bells.values()), DeliveryState.RUNG
+    else:
+        at, how = ticket.created_at, DeliveryState.QUEUED
+    return Delivery(state=how, at=rfc3339(at), by=list(bells))
+
+
 def ticket_view(state: State, ticket: Ticket, principal: Principal, *, payloads: bool) -> TicketView:
     """Metadata for everybody; what was said only for its two sides and the person."""
     shown = payloads and is_party(ticket, principal)
@@ -92,6 +119,7 @@ def ticket_view(state: State, ticket: Ticket, principal: Principal, *, payloads:
         reply_by=rfc3339(ticket.reply_by),
         expect_reply=ticket.expect_reply,
         attempts=inbox.attempts.get(ticket.ticket_id, 0) if inbox else 0,
+        delivery=_delivery(state, ticket, inbox),
         acked_at=rfc3339(ticket.acked_at) if ticket.acked_at is not None else None,
         settled_at=rfc3339(ticket.settled_at) if ticket.settled_at is not None else None,
         late=ticket.late,

@@ -8,15 +8,17 @@ have changed.
 import asyncio
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from bascule.audit.journal import Journal
 from bascule.bridges.broker.agents import Agents
+from bascule.bridges.broker.bells import Bells
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
-from bascule.call import Call, Principal
+from bascule.call import Call, Principal, agent_principal
 from bascule.errors import Overloaded, Unavailable
 from bascule.protocols.broker import (
     MAX_WAIT_MS,
@@ -105,6 +107,9 @@ class Waits:
     def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
         self._journal = journal
         state.on_return = self._pump_soon
+        agents.on_revoked = self.evict
+        # What each principal holds open, so that all of it ends with its token.
+        self._open: dict[Principal, dict[Stream | asyncio.Future[Any], None]] = {}
         # An open inbox stream is a sign of life as long as it is open.
         self.agents = agents
         self._state = state
@@ -114,6 +119,7 @@ class Waits:
         self.streams: set[Stream] = set()
         self._polls: set[asyncio.Future[InboxTakeResult | None]] = set()
         self._stopping = False
+        self.bells = Bells(state, events, self._hold_until_done)
 
     # -- methods --
 
@@ -136,9 +142,11 @@ class Waits:
 
         def closed() -> None:
             let_go()
+            self._forget(call.principal, stream)
             self._leave(ticket.ticket_id, stream)
 
         stream = Stream(on_close=closed)
+        self._remember(call.principal, stream)
         self._follow(stream, ticket.ticket_id)
         return stream
 
@@ -191,14 +199,29 @@ class Waits:
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
         inbox = self._state.inbox(params.agent_id)
-        receiver = _InboxStream(self, inbox, self._hold(call.principal))
+        let_go = self._hold(call.principal)
+
+        def closed() -> None:
+            let_go()
+            self._forget(call.principal, receiver.stream)
+
+        receiver = _InboxStream(self, inbox, closed)
+        self._remember(call.principal, receiver.stream)
         inbox.receivers[receiver] = None
         self.streams.add(receiver.stream)
         inbox.pump(self._expires, partial(self._leased, inbox))
         return receiver.stream
 
     def stream_events(self, call: Call, params: EventsParams) -> Stream:
-        return self._events.open(params, self._hold(call.principal))
+        let_go = self._hold(call.principal)
+
+        def closed() -> None:
+            let_go()
+            self._forget(call.principal, stream)
+
+        stream = self._events.open(params, closed)
+        self._remember(call.principal, stream)
+        return stream
 
     def give_back(self, params: InboxTakeParams, result: InboxTakeResult) -> None:
         """The poller was gone before its answer was written: the messages are for the next one."""
@@ -217,10 +240,25 @@ class Waits:
             elif not waiter.done():
                 waiter.set_result(view)
 
+    def evict(self, agent_id: str) -> None:
+        """The agent's token is no longer good: everything that was opened with it ends."""
+        for held in list(self._open.get(agent_principal(agent_id), ())):
+            if isinstance(held, Stream):
+                # Closed first, so that what it holds goes back to the inbox and nothing more is pushed.
+                held.close()
+                held.end()
+            else:
+                _give_up(held, 0.0)
+
     def pump(self, agent_id: str) -> None:
         inbox = self._state.inboxes.get(agent_id)
-        if inbox is not None and inbox.receivers and inbox.waiting:
+        if inbox is None or not inbox.waiting:
+            return
+        if inbox.receivers:
             inbox.pump(self._expires, partial(self._leased, inbox))
+        # What nobody took is rung for.
+        if agent_id in self.bells.watchers:
+            self.bells.wake(inbox)
 
     def end(self) -> None:
         """The daemon stops: everybody who waits gets an answer now."""
@@ -235,9 +273,11 @@ class Waits:
             _give_up(poll, 0.0)
         for stream in list(self.streams):
             stream.end()
+        self.bells.end()
 
     def count(self) -> int:
-        return sum(len(waiters) for waiters in self._on_ticket.values()) + len(self._polls) + len(self.streams)
+        on_tickets = sum(len(waiters) for waiters in self._on_ticket.values())
+        return on_tickets + len(self._polls) + len(self.streams) + self.bells.count()
 
     # -- inside --
 
@@ -279,10 +319,16 @@ class Waits:
     def _hold_until_done(
         self,
         principal: Principal,
-        future: "asyncio.Future[ReplyView | None] | asyncio.Future[InboxTakeResult | None]",
+        future: "asyncio.Future[Any]",
     ) -> None:
         let_go = self._hold(principal)
-        future.add_done_callback(lambda _: let_go())
+        self._remember(principal, future)
+
+        def over(_: "asyncio.Future[Any]") -> None:
+            let_go()
+            self._forget(principal, future)
+
+        future.add_done_callback(over)
 
     def _hold(self, principal: Principal) -> Callable[[], None]:
         """Count a wait or stream of this principal; what to call when it is over."""
@@ -301,6 +347,16 @@ class Waits:
             self._held[principal] = left
         else:
             del self._held[principal]
+
+    def _remember(self, principal: Principal, held: "Stream | asyncio.Future[Any]") -> None:
+        self._open.setdefault(principal, {})[held] = None
+
+    def _forget(self, principal: Principal, held: "Stream | asyncio.Future[Any]") -> None:
+        mine = self._open.get(principal)
+        if mine is not None:
+            mine.pop(held, None)
+            if not mine:
+                del self._open[principal]
 
     def _leave(self, ticket_id: str, waiter: "asyncio.Future[ReplyView | None] | Stream") -> None:
         waiting = self._on_ticket.get(ticket_id)

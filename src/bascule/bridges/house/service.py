@@ -108,9 +108,10 @@ class House:
 
     def show(self, call: Call, params: LedgerShowParams) -> "asyncio.Future[list[LedgerRecord]]":
         def job(ledger: LedgerReader) -> list[LedgerRecord]:
-            if params.what.isdecimal() and len(params.what) <= _MAX_NUMBER_DIGITS:
-                return [_view(row) for row in ledger.span(int(params.what), 1) if row.seq == int(params.what)]
             found: list[LedgerRecord] = []
+            if params.what.isdecimal() and len(params.what) <= _MAX_NUMBER_DIGITS:
+                # A record's number; a ticket may be called by a number too.
+                found += [_view(row) for row in ledger.span(int(params.what), 1) if row.seq == int(params.what)]
             before: int | None = None
             scanned = 0
             while scanned < _SHOW_SCAN and len(found) < params.limit:

@@ -1,0 +1,154 @@
+"""Bells: who wants to hear that messages wait, without taking them.
+
+A hook, a wrapper or a script rings; the agent then fetches. What is recorded is only that a bell was rung,
+by which and when: in memory, for the sender to see. A bell that rings for a message once (`skipRung`) cannot
+make an agent that leaves its messages alone go round in circles.
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.inbox import Inbox
+from bascule.bridges.broker.state import State
+from bascule.call import Call, Principal, sender_name
+from bascule.protocols.broker import MAX_WAIT_MS, InboxWatchParams, InboxWatchResult, SkipRung
+
+# Senders named in one answer: it becomes one line for a model to read.
+MAX_NAMED = 10
+# Bells remembered per message. An agent has a hook or two and a wrapper; the oldest name makes room.
+MAX_BELLS = 8
+
+
+class _Watcher:
+    """Somebody who waits for a message to be there."""
+
+    __slots__ = ("future", "params")
+
+    def __init__(self, params: InboxWatchParams, future: "asyncio.Future[InboxWatchResult | None]") -> None:
+        self.params = params
+        self.future = future
+
+    @property
+    def is_bell(self) -> bool:
+        return self.params.by is not None and self.params.skip_rung is not SkipRung.NONE
+
+
+class Bells:
+    def __init__(
+        self, state: State, events: EventHub, hold: Callable[[Principal, "asyncio.Future[Any]"], None]
+    ) -> None:
+        self._state = state
+        self._events = events
+        # Counts a wait of this principal until it is done, and ends it with its token.
+        self._hold = hold
+        # By agent; an agent nobody watches is not in it.
+        self.watchers: dict[str, dict[_Watcher, None]] = {}
+        self._stopping = False
+
+    def watch(
+        self, call: Call, params: InboxWatchParams
+    ) -> "InboxWatchResult | asyncio.Future[InboxWatchResult | None] | None":
+        inbox = self._state.inbox(params.agent_id)
+        seen = self._look(inbox, params)
+        if seen is None and (not params.wait_ms or self._stopping):
+            return None
+        future: asyncio.Future[InboxWatchResult | None] = asyncio.get_running_loop().create_future()
+        if seen is not None:
+            # A future, though it is done: a ring nobody heard is taken back.
+            future.set_result(seen)
+            return future
+        watcher = _Watcher(params, future)
+        self._hold(call.principal, future)
+        if watcher.is_bell:
+            self._supersede(params.agent_id, params.by)
+        self.watchers.setdefault(params.agent_id, {})[watcher] = None
+
+        def left(_: object) -> None:
+            members = self.watchers.get(params.agent_id, {})
+            members.pop(watcher, None)
+            if not members:
+                self.watchers.pop(params.agent_id, None)
+
+        future.add_done_callback(left)
+        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, future, None))
+        return future
+
+    def wake(self, inbox: Inbox) -> None:
+        """Messages wait that nobody took."""
+        for watcher in list(self.watchers.get(inbox.agent_id, ())):
+            if not watcher.future.done() and (seen := self._look(inbox, watcher.params)) is not None:
+                watcher.future.set_result(seen)
+
+    def unring(self, params: InboxWatchParams, result: InboxWatchResult) -> None:
+        """Whoever would have rung was gone before it heard: the next one may."""
+        if params.by is None or not params.record or result.superseded:
+            return
+        inbox = self._state.inbox(params.agent_id)
+        for ticket_id in inbox.unleased():
+            inbox.rung.get(ticket_id, {}).pop(params.by, None)
+        self.wake(inbox)
+
+    def end(self) -> None:
+        self._stopping = True
+        for members in list(self.watchers.values()):
+            for watcher in list(members):
+                _answer(watcher.future, None)
+
+    def count(self) -> int:
+        return sum(map(len, self.watchers.values()))
+
+    # -- inside --
+
+    def _look(self, inbox: Inbox, params: InboxWatchParams) -> InboxWatchResult | None:
+        """What waits, if anything does that this watch counts; recorded as rung for when it says so."""
+        waiting = inbox.unleased()
+        if not any(self._counts(inbox, ticket_id, params) for ticket_id in waiting):
+            return None
+        rows = self._state.tickets.rows
+        senders = dict.fromkeys(sender_name(Principal(rows[ticket_id].sender)) for ticket_id in waiting)
+        if params.by is not None and params.record:
+            for ticket_id in waiting:
+                self._ring(inbox, ticket_id, params.by)
+        return InboxWatchResult(unread=len(waiting), from_=list(senders)[:MAX_NAMED], oldest=waiting[0])
+
+    def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
+        match params.skip_rung:
+            case SkipRung.NONE:
+                return True
+            case SkipRung.OWN:
+                return params.by not in inbox.rung.get(ticket_id, ())
+            case SkipRung.ANY:
+                return not inbox.rung.get(ticket_id)
+
+    def _ring(self, inbox: Inbox, ticket_id: str, by: str) -> None:
+        bells = inbox.rung.setdefault(ticket_id, {})
+        new = by not in bells
+        bells[by] = self._state.clock.wall_ms()
+        if not new:
+            return
+        if len(bells) > MAX_BELLS:
+            del bells[next(iter(bells))]
+        ticket = self._state.tickets.rows[ticket_id]
+        self._events.emit(
+            "ticket.rung",
+            ticket_id=ticket_id,
+            agent_id=inbox.agent_id,
+            sender=sender_name(Principal(ticket.sender)),
+            status=ticket.status.value,
+            detail=by,
+        )
+
+    def _supersede(self, agent_id: str, by: str | None) -> None:
+        for watcher in list(self.watchers.get(agent_id, ())):
+            if watcher.is_bell and watcher.params.by == by:
+                _answer(watcher.future, InboxWatchResult(superseded=True))
+
+
+def _answer(
+    future: "asyncio.Future[InboxWatchResult | None]", result: InboxWatchResult | None, _now: float = 0.0
+) -> None:
+    if not future.done():
+        future.set_result(result)

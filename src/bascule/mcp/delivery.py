@@ -1,0 +1,105 @@
+"""One HTTP request: whether its client is still there, and whether the answer went out.
+
+A message that a tool call took from the inbox is acknowledged only when the answer with it has been written to a
+client that is still there, and is given back at once when it was not. The SDK knows neither: a client of the 2025
+revisions that hangs up leaves its call running, and no handler hears when its result is sent.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Handover:
+    """What was taken for the client: `mark` is a piece of the bytes that carry it."""
+
+    __slots__ = ("arrived", "lost", "mark")
+
+    def __init__(self, mark: bytes, arrived: Callable[[], None], lost: Callable[[], None]) -> None:
+        self.mark = mark
+        self.arrived = arrived
+        self.lost = lost
+
+
+class Delivery:
+    def __init__(self, body: bytes, receive: Receive, send: Send) -> None:
+        self._first: Message | None = {"type": "http.request", "body": body, "more_body": False}
+        self._receive = receive
+        self._send = send
+        self._gone = asyncio.Event()
+        self._over = False
+        self._held: asyncio.Future[Any] | None = None
+        self._handover: Handover | None = None
+        self._carried = False
+
+    async def carry(self, app: App, scope: Scope) -> None:
+        """Let `app` serve the request."""
+        watcher = asyncio.ensure_future(self._watch())
+        try:
+            await app(scope, self._hear, self._say)
+        finally:
+            watcher.cancel()
+            self._leave()
+
+    # -- for the call that this request is --
+
+    def hold(self, future: "asyncio.Future[Any]") -> None:
+        """What the call waits for; cancelled when the client leaves, so that no dead waiter eats a message."""
+        self._held = future
+        if self._over:
+            future.cancel()
+
+    def let_go(self) -> None:
+        self._held = None
+
+    def hand_over(self, handover: Handover) -> None:
+        """The answer that follows carries something that must not get lost."""
+        if self._over:
+            handover.lost()
+        else:
+            self._handover = handover
+
+    # -- between the server and the SDK --
+
+    async def _hear(self) -> Message:
+        first, self._first = self._first, None
+        if first is not None:
+            return first
+        await self._gone.wait()
+        return {"type": "http.disconnect"}
+
+    async def _say(self, message: Message) -> None:
+        handover = self._handover
+        if handover is None or message["type"] != "http.response.body":
+            await self._send(message)
+            return
+        # One turn, so that the watcher has heard of a client that left a moment ago.
+        await asyncio.sleep(0)
+        there = not self._gone.is_set()
+        await self._send(message)
+        self._carried = there and (self._carried or handover.mark in message.get("body", b""))
+        if self._carried and not message.get("more_body"):
+            self._handover = None
+            handover.arrived()
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            continue
+        self._leave()
+
+    def _leave(self) -> None:
+        """The client is gone, or the request was served. Comes again when both are true."""
+        self._gone.set()
+        self._over = True
+        held, self._held = self._held, None
+        if held is not None:
+            held.cancel()
+        handover, self._handover = self._handover, None
+        if handover is not None:
+            handover.lost()

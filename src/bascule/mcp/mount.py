@@ -1,0 +1,70 @@
+"""What the daemon holds of `/mcp`: nothing of the SDK until it has been imported.
+
+The import costs more than the rest of the daemon's start (it builds some 640 models), so it runs in a thread while
+the store opens and the other doors begin to serve; the daemon says it is ready when it is done.
+"""
+
+import asyncio
+import gc
+import importlib
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from bascule.audit.ports import Log
+from bascule.call import Principal
+from bascule.dispatch import Dispatch
+from bascule.errors import Unavailable
+from bascule.mcp.delivery import Receive, Scope, Send
+
+# A client that comes while the daemon starts is told to try again after this.
+RETRY_SECONDS = 1.0
+
+
+class Door(Protocol):
+    async def __call__(self, principal: Principal, scope: Scope, body: bytes, receive: Receive, send: Send) -> None: ...
+
+    async def run(self, running: Callable[[], None]) -> None:
+        """Serve until stopped; says when it does."""
+
+    async def stop(self) -> None: ...
+
+
+def load() -> Any:
+    """Import the SDK and what is built on it; about 0.6 s of CPU, run in a thread."""
+    # A third of that time would be spent looking for garbage among models that live for ever. Afterwards they are
+    # set aside, so that no later collection holds up the loop by walking them.
+    gc.disable()
+    try:
+        return importlib.import_module("bascule.mcp.surface")
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+class Mount:
+    """The route's end in the daemon."""
+
+    def __init__(self, dispatch: Dispatch, log: Log) -> None:
+        self._dispatch = dispatch
+        self._log = log
+        self._door: Door | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def __call__(self, principal: Principal, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        if self._door is None:
+            raise Unavailable("the daemon is starting or stopping", hint="try again", retry_after=RETRY_SECONDS)
+        await self._door(principal, scope, body, receive, send)
+
+    async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
+        door: Door = surface.open_door(self._dispatch, self._log)
+        running = asyncio.Event()
+        self._task = group.create_task(door.run(running.set))
+        await running.wait()
+        self._door = door
+
+    async def stop(self) -> None:
+        """Let what is being answered go out, end sessions and streams."""
+        door, self._door = self._door, None
+        if door is not None and self._task is not None:
+            await door.stop()
+            await asyncio.wait({self._task})

@@ -1,0 +1,95 @@
+"""Sessions of the 2025 revisions: whose they are, how many an agent has, and which of them want to hear news.
+
+The SDK keeps the sessions themselves and ends idle ones. It knows no owner but for the one it compares, so a client
+that opens one per call would use up everybody's; here each agent has its own few, and the longest unused one goes.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+
+from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
+
+from bascule.call import Principal
+from bascule.dispatch import Dispatch
+from bascule.mcp.news import News
+
+# More clients than one agent has; each is a task and a few kilobytes for half an hour.
+MAX_SESSIONS_PER_AGENT = 32
+
+Tell = Callable[[], Awaitable[None]]
+
+
+class Session:
+    def __init__(self, session_id: str, principal: Principal, user: AuthenticatedUser) -> None:
+        self.session_id = session_id
+        self.principal = principal
+        self.user = user
+        # Requests being served: a session in use is not the one to end.
+        self.requests = 0
+        self.hears = False
+        self.tell: Tell | None = None
+        self.news: News | None = None
+        self.telling = False
+
+
+class Sessions:
+    def __init__(self, dispatch: Dispatch | None = None, *, per_agent: int = MAX_SESSIONS_PER_AGENT) -> None:
+        self._dispatch = dispatch
+        self._per_agent = per_agent
+        self._of: dict[Principal, OrderedDict[str, Session]] = {}
+        self.group: asyncio.TaskGroup | None = None
+
+    def find(self, principal: Principal, session_id: str | None) -> Session | None:
+        """The session, if it is this principal's; from now on the one used last."""
+        mine = self._of.get(principal)
+        if mine is None or session_id not in mine:
+            return None
+        mine.move_to_end(session_id)
+        return mine[session_id]
+
+    def opened(self, session: Session) -> Session | None:
+        """Keep a new session; the answer is one that is over the limit and has to end."""
+        mine = self._of.setdefault(session.principal, OrderedDict())
+        mine[session.session_id] = session
+        if len(mine) <= self._per_agent:
+            return None
+        return next((each for each in mine.values() if not each.requests), next(iter(mine.values())))
+
+    def forget(self, session: Session) -> None:
+        session.tell = None
+        self._follow(session)
+        mine = self._of.get(session.principal, OrderedDict())
+        mine.pop(session.session_id, None)
+        if not mine:
+            self._of.pop(session.principal, None)
+
+    def subscribe(self, session: Session, tell: Tell | None) -> None:
+        """`tell` sends the news over the session; None ends the subscription."""
+        session.tell = tell
+        self._follow(session)
+
+    def hear(self, session: Session, *, on: bool) -> None:
+        """Whether a GET stands open that could carry the news: without one nothing is followed."""
+        session.hears = on
+        self._follow(session)
+
+    def _follow(self, session: Session) -> None:
+        wanted = session.hears and session.tell is not None
+        if wanted and session.news is None and self._dispatch is not None:
+            session.news = News(self._dispatch, session.principal, lambda: self._tell(session))
+        elif not wanted and session.news is not None:
+            session.news.close()
+            session.news = None
+
+    def _tell(self, session: Session) -> None:
+        # One at a time: a client that does not read would pile them up.
+        if self.group is not None and session.tell is not None and not session.telling:
+            session.telling = True
+            self.group.create_task(self._send(session, session.tell))
+
+    async def _send(self, session: Session, tell: Tell) -> None:
+        try:
+            await tell()
+        finally:
+            session.telling = False

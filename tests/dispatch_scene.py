@@ -1,0 +1,130 @@
+"""A dispatch whose every neighbour writes down that it was asked, for the tests beside it."""
+
+import asyncio
+import functools
+
+import msgspec
+
+from bascule.audit.journal import Journal, Table
+from bascule.audit.ledger import read_record
+from bascule.call import LOCAL, Call, agent_principal
+from bascule.dispatch import Dispatch
+from bascule.errors import NotFound, Overloaded
+from bascule.policy.engine import preset
+from bascule.protocols.methods import (
+    ANYONE,
+    LOCAL_USER,
+    PERSON_ONLY,
+    Effect,
+    Params,
+    Record,
+    Row,
+    Shape,
+    party,
+    self_,
+)
+from bascule.testing.clock import FakeClock
+from bascule.testing.stores import HeldStore
+
+JERRY = agent_principal("Jerry")
+SPOCK = agent_principal("Spock")
+PATIENCE = 10.0
+
+
+class Ask(Params, frozen=True, kw_only=True):
+    agent_id: str = "Jerry"
+    ticket_id: str | None = None
+    number: int = 0
+
+
+class Thing(msgspec.Struct, frozen=True):
+    text: str
+
+
+def row(name, **columns):
+    settings = {"effect": Effect.MESSAGE, "who": ANYONE, "record": Record.JOINED, "result": str} | columns
+    return Row(name=name, summary="For these tests.", params=Ask, **settings)
+
+
+ROWS = (
+    row("write"),
+    row("write.self", who=self_("agent_id")),
+    row("write.party", who=party("ticket_id")),
+    row("write.local", who=LOCAL_USER),
+    row("write.person", who=PERSON_ONLY),
+    row("admin", effect=Effect.ADMIN),
+    row("read", effect=Effect.READ, record=Record.NONE),
+    row("read.self", effect=Effect.READ, record=Record.NONE, who=self_("agent_id")),
+    row("read.party", effect=Effect.READ, record=Record.NONE, who=party("ticket_id")),
+    row("wait", effect=Effect.READ, record=Record.NONE, shape=Shape.WAIT),
+    row("stream", effect=Effect.READ, record=Record.NONE, shape=Shape.STREAM),
+)
+
+
+class Scene:
+    """A dispatch whose every neighbour writes down that it was asked."""
+
+    def __init__(self, *, policy=None, hold=False):
+        self.asked = []
+        self.log = []
+        self.observed = []
+        self.abandoned = []
+        self.overloaded = False
+        self.answer = "answer"
+        self.store = HeldStore(hold=hold)
+        self.journal = Journal(self.store, FakeClock(), on_anchor=lambda _: None)
+        self.journal.start()
+        self.table = Table("tickets", Thing)
+        self.dispatch = Dispatch(
+            policy=policy or preset("standard"),
+            journal=self.journal,
+            quota=self,
+            parties=self._parties,
+            seen=lambda principal: self.asked.append(f"seen {principal}"),
+            log=lambda event, *, level="info", **fields: self.log.append((event, level, fields)),
+            observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
+        )
+        handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
+        self.dispatch.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+
+    def take(self, principal):
+        self.asked.append("quota")
+        if self.overloaded:
+            raise Overloaded("too many calls", retry_after=1.0)
+
+    def _parties(self, ticket_id):
+        self.asked.append("parties")
+        if ticket_id != "t":
+            raise NotFound("unknown ticket")
+        return JERRY, SPOCK
+
+    def _read(self, call, params):
+        self.asked.append("act")
+        return self._answer()
+
+    def _write(self, call, params, tx):
+        self.asked.append("act")
+        if params.number != 404:
+            tx.put(self.table, "k", Thing(str(params.number)))
+            tx.subject = params.ticket_id or params.agent_id
+        return self._answer()
+
+    def _answer(self):
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer() if callable(self.answer) else self.answer
+
+    def call(self, method, params=b"{}", principal=LOCAL):
+        return self.dispatch.call(Call(principal, method, params, door="testing"))
+
+    def ledger(self):
+        rows = self.store.read_ledger(lambda ledger: ledger.span(0, 100)).result()
+        return [(record.method, record.outcome, record.subject, record.rule) for record in map(read_record, rows)]
+
+
+def on_loop(test):
+    @functools.wraps(test)
+    def run(*args, **kwargs):
+        asyncio.run(asyncio.wait_for(test(*args, **kwargs), PATIENCE))
+
+    return run

@@ -1,0 +1,181 @@
+"""The documentation is current, its links lead somewhere, and the errors it explains exist."""
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from bascule.daemon import config
+
+HERE = Path(__file__).resolve().parent.parent
+# What others put into a checkout.
+NOT_OURS = {".venv", ".git", ".pytest_cache", ".hypothesis", "node_modules", "build", "dist"}
+PAGES = sorted(
+    file for file in HERE.rglob("*.md") if not NOT_OURS & set(file.relative_to(HERE).parts) and file.stat().st_size
+)
+GENERATED = sorted(name for name in (HERE / "docs" / "reference").iterdir() if name.suffix in (".md", ".json"))
+TROUBLES = HERE / "docs" / "troubleshooting.md"
+
+LINK = re.compile(r"(?<!\!)\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
+# Fewer letters than this and a pattern made of an f-string would match anything.
+MIN_LITERAL_CHARS = 10
+
+
+def name(file: Path) -> str:
+    return str(file.relative_to(HERE))
+
+
+def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, root / "tools" / "gen_docs.py", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        # A wide or narrow terminal must not change what is written.
+        env={**os.environ, "COLUMNS": "43"},
+    )
+
+
+def test_the_generated_documentation_is_current():
+    done = generate("--check")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_stale_page_is_named_and_left_alone_by_the_check_and_written_again_without_it(tmp_path):
+    for folder in ("docs", "tools", "tests/conformance", "src"):
+        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    page = tmp_path / "docs" / "reference" / "errors.md"
+    current = page.read_text("utf-8")
+    page.write_text(current + "\nby hand\n", "utf-8")
+    done = generate("--check", root=tmp_path)
+    assert done.returncode == 1
+    assert "docs/reference/errors.md" in done.stderr
+    assert "make docs" in done.stderr
+    assert page.read_text("utf-8").endswith("by hand\n")
+    assert generate(root=tmp_path).stdout == "wrote docs/reference/errors.md\n"
+    assert page.read_text("utf-8") == current
+
+
+def test_what_people_wrote_around_a_generated_block_stays(tmp_path):
+    for folder in ("docs", "tools", "tests/conformance", "src"):
+        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    page = tmp_path / "docs" / "bridges" / "broker.md"
+    text = page.read_text("utf-8")
+    page.write_text(text.replace("# The agent broker", "# Another title").replace("| `pending` |", "| `gone` |"))
+    assert generate(root=tmp_path).returncode == 0
+    assert page.read_text("utf-8") == text.replace("# The agent broker", "# Another title")
+
+
+@pytest.mark.parametrize("file", GENERATED, ids=name)
+def test_no_generated_page_knows_the_machine_it_was_made_on(file):
+    text = file.read_text("utf-8")
+    for place in (str(HERE), sys.prefix, os.path.expanduser("~") + "/", os.uname().nodename + "/"):
+        assert place not in text
+
+
+@pytest.mark.parametrize("file", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(file):
+    broken = []
+    for target in LINK.findall(FENCE.sub("", file.read_text("utf-8"))):
+        path, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", target):
+            continue
+        found = file if not path else (file.parent / path)
+        if not found.exists() or (anchor and found.suffix == ".md" and anchor not in anchors(found)):
+            broken.append(target)
+    assert broken == []
+
+
+def anchors(file: Path) -> set[str]:
+    """What a forge calls the headings of a page: lower case, punctuation gone, spaces to dashes, doubles numbered."""
+    seen: Counter[str] = Counter()
+    out = set()
+    for heading in re.findall(r"^#+ (.+)$", FENCE.sub("", file.read_text("utf-8")), re.MULTILINE):
+        words = re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        out.add(f"{words}-{seen[words]}" if seen[words] else words)
+        seen[words] += 1
+    return out
+
+
+def test_every_page_of_the_documentation_is_reached_from_another():
+    linked = {
+        (file.parent / target.partition("#")[0]).resolve()
+        for file in PAGES
+        for target in LINK.findall(file.read_text("utf-8"))
+        if not re.match(r"[a-z]+:", target)
+    }
+    pages = [file for file in PAGES if file.is_relative_to(HERE / "docs")]
+    assert [name(file) for file in pages if file.resolve() not in linked] == []
+
+
+def examples(kind: str) -> list[str]:
+    text = (HERE / "docs" / "reference" / "config.md").read_text("utf-8")
+    return re.findall(rf"^```{kind}\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+
+
+def test_the_examples_of_the_settings_page_are_loaded_and_mean_the_same(tmp_path):
+    loaded = []
+    for kind, file in (("toml", "config.toml"), ("json", "broker.config.json")):
+        (text,) = examples(kind)
+        folder = tmp_path / kind
+        folder.mkdir()
+        (folder / file).write_text(text, "utf-8")
+        loaded.append(config.load(str(folder), {}))
+    assert loaded[0] == loaded[1] != config.Config()
+    assert loaded[0].agents[0].pane == "%0"
+
+
+def test_the_settings_page_names_every_key_and_variable():
+    text = (HERE / "docs" / "reference" / "config.md").read_text("utf-8")
+    for key in config.Config.__struct_fields__:
+        row = next(line for line in text.splitlines() if line.startswith(f"| `{key}` |"))
+        assert all(f"`{variable}`" in row for variable in config.environment_names(key))
+        meaning = row.split("|")[2].strip()
+        assert meaning, key
+
+
+def test_every_installed_command_has_its_help_on_the_commands_page():
+    scripts = tomllib.loads((HERE / "pyproject.toml").read_text("utf-8"))["project"]["scripts"]
+    text = (HERE / "docs" / "reference" / "cli.md").read_text("utf-8")
+    assert [script for script in scripts if f"\n## {script}\n" not in text] == []
+
+
+# -- troubleshooting ------------------------------------------------------------------------------
+
+
+def error_texts() -> list[re.Pattern[str]]:
+    """Every text in the sources, with anything where a value is put in."""
+    patterns = set()
+    for file in (HERE / "src").rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            literal, pattern = text_of(node)
+            if len(literal) >= MIN_LITERAL_CHARS:
+                patterns.add(pattern)
+    return [re.compile(pattern, re.DOTALL) for pattern in patterns]
+
+
+def text_of(node: ast.AST) -> tuple[str, str]:
+    """The literal letters of a text, and a pattern for what it may become."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, str):
+        return node.value, re.escape(node.value)
+    if isinstance(node, ast.JoinedStr):
+        parts = [text_of(part) if isinstance(part, ast.Constant) else ("", ".+") for part in node.values]
+        return "".join(literal for literal, _ in parts), "".join(pattern for _, pattern in parts)
+    return "", ""
+
+
+@pytest.mark.skipif(not TROUBLES.exists(), reason="docs/troubleshooting.md is not written yet")
+def test_every_heading_of_troubleshooting_is_an_error_that_can_be_met():
+    texts = error_texts()
+    headings = re.findall(r"^## (.+)$", TROUBLES.read_text("utf-8"), re.MULTILINE)
+    assert headings
+    assert [heading for heading in headings if not any(text.fullmatch(heading) for text in texts)] == []

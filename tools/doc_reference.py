@@ -1,0 +1,314 @@
+"""The pages below docs/reference/: wholly made from rows, routes, settings, errors and parsers."""
+
+import argparse
+import contextlib
+import inspect
+import io
+import json
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from bascule.bridges.broker.service import Broker
+from bascule.bridges.house.service import House
+from bascule.daemon import config
+from bascule.daemon.compose import ROUTES, ROWS, Daemon
+from bascule.doors.exits import BY_STATUS, EXIT_CODES
+from bascule.errors import ALL_ERRORS
+from bascule.protocols.methods import Row
+from bascule.protocols.route import Route
+from bascule.web.openapi import describe
+from doc_text import code, comments_on_fields, fence, kind_of, page, read, table
+
+BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
+REF = "{name}"
+
+
+def handlers() -> dict[str, str]:
+    """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
+    found: dict[str, Any] = {}
+    for service in (Broker, House):
+        stand_in: Any = SimpleNamespace(**{**vars(service), **_parts(service)})
+        found |= service.handlers(stand_in)
+    return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
+
+
+def _parts(service: type) -> dict[str, type]:
+    """The classes of what its `__init__` makes: `self.agents = Agents(...)`."""
+    source = textwrap.dedent(inspect.getsource(service.__init__))  # type: ignore[misc] # read, not called
+    made = re.findall(r"^ +self\.(\w+) = (\w+)\(", source, re.MULTILINE)
+    known = vars(sys.modules[service.__module__])
+    return {name: known[maker] for name, maker in made if isinstance(known.get(maker), type)}
+
+
+def who(row: Row) -> str:
+    return re.sub(r"_(\w)", lambda found: found[1].upper(), str(row.who))
+
+
+# -- methods --------------------------------------------------------------------------------------
+
+
+def methods() -> str:
+    rows = [
+        (code(row.name), row.summary, code(who(row)), row.effect.value, row.shape.value, row.record.value)
+        for row in ROWS
+    ]
+    return page(
+        "Methods",
+        "Everything one can ask the daemon, the same under every door: over the link by these names, over HTTP by the "
+        "[routes](http.md). The words are explained in the [glossary](../glossary.md).",
+        "*who*: whose call it may be. *effect*: what the policy judges. *shape*: how the answer comes. *record*: when "
+        "the ledger knows.",
+        table(("method", "what it does", "who", "effect", "shape", "record"), rows),
+        *(f"## {row.name}\n\n{_shape_of(row)}" for row in ROWS),
+    )
+
+
+def _shape_of(row: Row) -> str:
+    parts = [row.summary]
+    params = _fields(row.params)
+    if params:
+        parts.append(table(("param", "type", "default"), params))
+    else:
+        parts.append("No params.")
+    parts.append(f"Result: {_result(row)}")
+    return "\n\n".join(parts)
+
+
+def _fields(struct: Any) -> list[tuple[str, str, str]]:
+    schema = _schema(struct)
+    required = set(schema.get("required", ()))
+    return [
+        (code(name), kind_of(_resolved(each, struct)), "required" if name in required else _default(each))
+        for name, each in schema.get("properties", {}).items()
+    ]
+
+
+def _schema(struct: Any) -> dict[str, Any]:
+    (schema,), components = msgspec.json.schema_components([struct], ref_template=REF)
+    found: dict[str, Any] = components[schema["$ref"]]
+    return found
+
+
+def _resolved(schema: dict[str, Any], struct: Any) -> dict[str, Any]:
+    """Enumerations are shown where they are used."""
+    _, components = msgspec.json.schema_components([struct], ref_template=REF)
+    for each in (schema, *schema.get("anyOf", ())):
+        if "enum" in components.get(each.get("$ref", ""), {}):
+            return {"enum": components[each["$ref"]]["enum"]}
+    return schema
+
+
+def _default(schema: dict[str, Any]) -> str:
+    value = schema.get("default")
+    return "" if value in (None, {}, []) else code(json.dumps(value))
+
+
+def _result(row: Row) -> str:
+    (schema,), components = msgspec.json.schema_components([row.result], ref_template=REF)
+    choices = [each for each in schema.get("anyOf", [schema]) if each.get("type") != "null"]
+    (kept,) = choices
+    many = kept.get("type") == "array"
+    struct = components[(kept["items"] if many else kept)["$ref"]]
+    required = set(struct.get("required", ()))
+    names = [name if name in required else f"{name}?" for name in struct["properties"]]
+    form = code("{" + ", ".join(names) + "}")
+    words = {"stream": f"items {form}", "wait": f"{form}, or nothing when the time is over"}
+    return ("a list of " if many else "") + words.get(row.shape.value, form)
+
+
+# -- HTTP -----------------------------------------------------------------------------------------
+
+
+def http() -> str:
+    found = handlers()
+    return page(
+        "HTTP API",
+        "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
+        "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
+        "`GET /openapi.json`. What an error means: [errors](errors.md).",
+        table(
+            ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),
+            [_route_row(route, found) for route in ROUTES],
+        ),
+        "*spec*: the section of the agent broker specification; empty for what we add beside it. Path names in braces "
+        "are params of the method; the rest of its params stand in the query of a GET and in the JSON body of a POST.",
+        *(_route(route) for route in ROUTES if route.method in BY_NAME),
+        "## Pages",
+        "`/healthz` answers `ok` while the process lives; `/readyz` answers 200 when calls are taken and the store "
+        "can be written, else 503; `/metrics` is Prometheus' text form; `/openapi.json` is the description of this "
+        "API. They need the token like every other route.",
+    )
+
+
+def _route_row(route: Route, found: dict[str, str]) -> tuple[str, ...]:
+    row = BY_NAME.get(route.method)
+    at = code(f"{route.verb} {route.path}")
+    if row is None:
+        return at, "", "anyone", "read", "reply", "none", "", code(f"{Daemon.__module__}:{Daemon.web_app.__qualname__}")
+    link = f"[{route.method}](methods.md#{route.method.replace('.', '')})"
+    columns = (code(who(row)), row.effect.value, row.shape.value, row.record.value, route.section)
+    return at, link, *columns, code(found[route.method])
+
+
+def _route(route: Route) -> str:
+    row = BY_NAME[route.method]
+    in_path = set(re.findall(r"\{(\w+)\}", route.path))
+    elsewhere = "query" if route.verb == "GET" else "body"
+    rows = [
+        (name, "path" if name.strip("`") in in_path else elsewhere, kind, default)
+        for name, kind, default in _fields(row.params)
+    ]
+    match row.shape.value:
+        case "stream":
+            answer = f"200, server-sent events: {_result(row)}"
+        case "wait":
+            answer = f"200: {_result(row)} (204)"
+        case _ if route.status == 204:
+            answer = "204, no content"
+        case _:
+            answer = f"{route.status}: {_result(row)}"
+    parts = [f"## {route.verb} {route.path}", row.summary]
+    if rows:
+        parts.append(table(("param", "in", "type", "default"), rows))
+    return "\n\n".join([*parts, f"Answer: {answer}"])
+
+
+def openapi() -> str:
+    return json.dumps(describe(ROWS, ROUTES), indent=2, ensure_ascii=False) + "\n"
+
+
+# -- settings -------------------------------------------------------------------------------------
+
+EXAMPLE_TOML = """\
+# ~/.config/bascule/config.toml
+port = 5051
+default_timeout_ms = 600_000
+offline = "reject"
+
+# Known from the start: messages to it wait until it registers.
+[[agents]]
+agentId = "Jerry"
+type = "codex"
+pane = "%0"
+"""
+
+EXAMPLE_JSON = """\
+{
+  "port": 5051,
+  "defaultTimeoutMs": 600000,
+  "offline": "reject",
+  "agents": [{"agentId": "Jerry", "type": "codex", "pane": "%0"}]
+}
+"""
+
+
+def settings() -> str:
+    said = comments_on_fields(read("src/bascule/daemon/config.py"), "Config")
+    schema = _schema(config.Config)["properties"]
+    rows = []
+    for key in config.Config.__struct_fields__:
+        default = getattr(config.Config(), key)
+        shown = "" if default in (None, []) else code(json.dumps(default))
+        names = ", ".join(code(name) for name in config.environment_names(key))
+        kind = "list of agents" if key == "agents" else kind_of(schema[key])
+        rows.append((code(key), said[key], kind, shown, names))
+    return page(
+        "Settings",
+        "From weakest to strongest: the defaults, a file, the environment, the options of `bascule up`. The file is "
+        f"{' or '.join(code(name) for name in config.CONFIG_FILES)} in `~/.config/bascule` (`BASCULE_CONFIG_DIR`), or "
+        "what `--config` names. In JSON keys may also be written in camel case. A key that does not exist is an error, "
+        "and the message says which was probably meant.",
+        table(("key", "meaning", "type", "default", "environment"), rows),
+        "Other variables: `BASCULE_STATE_DIR` (where the daemon keeps its things), `BRIDGE_BROKER_URL` (where the "
+        "helpers find the daemon, loopback only), `BRIDGE_AGENT_ID`, `BRIDGE_AGENT_TOKEN` and `BRIDGE_TICKET` (who and "
+        "about what a helper speaks). The limits behind these keys, and those that are no settings, are in "
+        "[the broker's page](../bridges/broker.md#limits).",
+        "## TOML",
+        fence("toml", EXAMPLE_TOML),
+        "## JSON",
+        fence("json", EXAMPLE_JSON),
+    )
+
+
+# -- errors and exit codes ------------------------------------------------------------------------
+
+
+def errors() -> str:
+    rows = [
+        (
+            code(error.code),
+            error.status,
+            (error.__doc__ or "").splitlines()[0],
+            BY_STATUS.get(error.status, 1),
+        )
+        for error in ALL_ERRORS
+    ]
+    return page(
+        "Errors",
+        "A program branches on `code`, a person or a model reads `message` and `hint`:",
+        fence("json", '{"error": {"code": "not_found", "message": "unknown ticket", "hint": "check the id; ..."}}'),
+        "`details` holds what a program may want to act on, such as a free handle. 429 and 503 carry `Retry-After` in "
+        "seconds. Over the link the same object is the `data` of a JSON-RPC error with code -32000. The texts people "
+        "meet most are in [troubleshooting](../troubleshooting.md).",
+        table(("code", "HTTP", "meaning", "exit code of a helper"), rows),
+    )
+
+
+def exit_codes() -> str:
+    return page(
+        "Exit codes",
+        "Of `bascule`, `bridgectl` and the `bridge-*` helpers. The sentence on stderr says what to do next.",
+        table(("code", "meaning"), EXIT_CODES.items()),
+    )
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+# argparse breaks and groups lines in its own way from Python 3.13 on: the page is made and compared before that only.
+LAST_PYTHON = (3, 12)
+COLUMNS = "100"
+
+
+def commands() -> str:
+    os.environ["COLUMNS"] = COLUMNS
+    parts = []
+    for prog, text in _helps():
+        level = "##" if " " not in prog else "###"
+        parts += [f"{level} {prog}", fence("text", text)]
+    return page("Commands", "What `--help` says, of every command.", *parts)
+
+
+def _helps() -> Iterator[tuple[str, str]]:
+    from bascule.cli import bridgectl, main
+    from bascule.helpers import recv, register, reply, send
+    from bascule.shim import command as mcp
+
+    for parser in _walk(main.build_parser()):
+        text = _captured(mcp._parse) if parser.prog == "bascule mcp" else parser.format_help()  # noqa: SLF001 - no other way to its help
+        yield parser.prog, text
+    for parser in _walk(bridgectl._parser()):  # noqa: SLF001 - the same
+        yield parser.prog, parser.format_help()
+    for name, module in (("register", register), ("send", send), ("recv", recv), ("reply", reply)):
+        yield f"bridge-{name}", _captured(module._parse)  # noqa: SLF001 - the same
+
+
+def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    yield parser
+    for action in parser._actions:  # noqa: SLF001 - argparse has no public way to its subcommands
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
+            for below in action.choices.values():
+                yield from _walk(below)
+
+
+def _captured(parse: Any) -> str:
+    with io.StringIO() as out, contextlib.redirect_stdout(out):
+        with contextlib.suppress(SystemExit):
+            parse(["--help"])
+        return out.getvalue()

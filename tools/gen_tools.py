@@ -1,0 +1,39 @@
+"""Writes `src/bascule/shim/tools.json` from the rows of `bascule.protocols.tools`.
+
+gen_tools.py           write it
+gen_tools.py --check   say whether it is up to date; change nothing
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from bascule.protocols.tools import table
+
+TARGET = Path(__file__).resolve().parent.parent / "src" / "bascule" / "shim" / "tools.json"
+
+
+def text() -> str:
+    """The same rows give the same bytes: the order is that of the rows."""
+    return json.dumps(table(), indent=1) + "\n"
+
+
+def main(arguments: list[str]) -> int:
+    if arguments not in ([], ["--check"]):
+        print("usage: gen_tools.py [--check]", file=sys.stderr)
+        return 2
+    wanted = text()
+    if arguments:
+        if TARGET.is_file() and TARGET.read_text("utf-8") == wanted:
+            return 0
+        print(
+            "gen_tools: src/bascule/shim/tools.json differs from protocols/tools.py: run tools/gen_tools.py",
+            file=sys.stderr,
+        )
+        return 1
+    TARGET.write_text(wanted, "utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
