@@ -34,17 +34,18 @@ def handlers() -> dict[str, str]:
     """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
     found: dict[str, Any] = {}
     for service in (Broker, House):
-        stand_in: Any = SimpleNamespace(**{**vars(service), **_parts(service)})
-        found |= service.handlers(stand_in)
+        found |= service.handlers(_stand_in(service))
     return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
 
 
-def _parts(service: type) -> dict[str, type]:
-    """The classes of what its `__init__` makes: `self.agents = Agents(...)`."""
-    source = textwrap.dedent(inspect.getsource(service.__init__))  # type: ignore[misc] # read, not called
-    made = re.findall(r"^ +self\.(\w+) = (\w+)\(", source, re.MULTILINE)
+def _stand_in(service: type) -> Any:
+    """The functions of a class, and below them those of what its `__init__` makes: `self.agents = Agents(...)`."""
+    made: list[tuple[str, str]] = []
+    if inspect.isfunction(start := vars(service).get("__init__")):
+        made = re.findall(r"^ +self\.(\w+) = (\w+)\(", textwrap.dedent(inspect.getsource(start)), re.MULTILINE)
     known = vars(sys.modules[service.__module__])
-    return {name: known[maker] for name, maker in made if isinstance(known.get(maker), type)}
+    parts = {name: _stand_in(known[maker]) for name, maker in made if isinstance(known.get(maker), type)}
+    return SimpleNamespace(**{**vars(service), **parts})
 
 
 def who(row: Row) -> str:

@@ -155,7 +155,7 @@ class Dispatch:
             return answer
         if isinstance(answer, asyncio.Future):
             return self._guarded(call, answer)
-        return self._when_settled(self._journal.newest(), answer, again=lambda: mounted.handler(call, params))
+        return self._when_settled(call, self._journal.newest(), answer, lambda: mounted.handler(call, params))
 
     def _change(self, call: Call, mounted: Mounted, params: Any, rule: str) -> Any:
         """Act and record in one transaction; a refusal undoes what the handler had begun."""
@@ -175,8 +175,8 @@ class Dispatch:
             return self._guarded(call, answer)
         if not tx.changes and tx.subject is None:
             # A retry of what is stored already: nothing new to record.
-            return self._when_settled(self._journal.newest(), answer)
-        return self._when_settled(self._journal.commit(tx, call.principal, call.method, rule=rule), answer)
+            return self._when_settled(call, self._journal.newest(), answer)
+        return self._when_settled(call, self._journal.commit(tx, call.principal, call.method, rule=rule), answer)
 
     def _decide(self, row: Row, principal: Principal, params: Any) -> str:
         """The name of the rule that allows it."""
@@ -222,7 +222,7 @@ class Dispatch:
                     hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
                 )
 
-    def _when_settled(self, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
+    def _when_settled(self, call: Call, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
         """Nothing is told before it is durable, whoever wrote it. A read looks `again` if that was undone."""
         durable = self._journal.settled(seq)
         if durable is None:
@@ -238,13 +238,45 @@ class Dispatch:
             elif again is None:
                 told.set_exception(error)
             else:
-                try:
-                    told.set_result(again())
-                except BasculeError as refusal:
-                    told.set_exception(refusal)
+                self._tell_again(call, told, again)
 
         durable.add_done_callback(tell)
         return told
+
+    def _tell_again(self, call: Call, told: "asyncio.Future[Any]", again: Callable[[], Any]) -> None:
+        """What a read saw was undone: it looks once more, at what is durable now; a wait goes on waiting."""
+        try:
+            answer = again()
+        except BasculeError as refusal:
+            told.set_exception(refusal)
+            return
+        except Exception as error:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+            told.set_exception(self._internal(call, error))
+            return
+        if isinstance(answer, asyncio.Future):
+            waiting = self._guarded(call, answer)
+        else:
+            # Newer writes may be under way by now.
+            waiting = self._when_settled(call, self._journal.newest(), answer, again)
+        if not isinstance(waiting, asyncio.Future):
+            told.set_result(waiting)
+            return
+
+        def copy(done: "asyncio.Future[Any]") -> None:
+            if told.done():
+                return
+            if done.cancelled():
+                told.cancel()
+            elif (error := done.exception()) is not None:
+                told.set_exception(error)
+            else:
+                told.set_result(done.result())
+
+        def let_go(_: "asyncio.Future[Any]") -> None:
+            waiting.cancel()
+
+        waiting.add_done_callback(copy)
+        told.add_done_callback(let_go)
 
     def _guarded(self, call: Call, inner: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
         """A handler's own future as the caller may have it: faults become ids, a lost answer is given back."""

@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.doors.exits import NotRunning, Refusal, WrongUsage
-from bascule.shim import tools
+from bascule.shim import tools, words
 from bascule.shim.calls import TOOLS, Ask, Become, Me, answer
 from bascule.shim.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
 
@@ -161,6 +161,145 @@ def test_registering_is_becoming_somebody_else():
     assert isinstance(become, Become)
     assert (become.name, become.kind, become.metadata, become.heartbeat_ms) == ("Jerry", "codex", {}, None)
     assert "agentToken" not in script.result
+
+
+# -- talking to several, and looking back ---------------------------------------------------------
+
+
+def test_a_message_can_belong_to_a_conversation():
+    arguments = {"agentId": "S", "payload": "x", "conversationId": "c-1", "awaitResponse": False}
+    assert Script(TOOLS["send_message"](ME, arguments), SENT).asked[0].params["conversationId"] == "c-1"
+
+
+def test_a_broadcast_names_its_tickets_and_may_be_repeated():
+    tickets = [{"agentId": "A", "ticketId": "b.A", "status": "pending", "agentStatus": "online"}]
+    failed = [{"agentId": "B", "error": {"code": "not_found"}}]
+    me = Me(lambda: "Jerry", 5_000)
+    arguments = {"payload": "all of you", "agentIds": ["A", "B"]}
+    script = Script(TOOLS["broadcast_message"](me, arguments), {"tickets": tickets, "failed": failed})
+    ask = script.asked[0]
+    assert (ask.method, ask.repeat, ask.params["agentIds"], ask.params["timeoutMs"]) == (
+        *("messages.broadcast", True, ["A", "B"], 5_000),
+    )
+    assert len(ask.params["broadcastId"]) == 36
+    assert script.result == {"tickets": tickets, "failed": failed, "next": "await_reply"}
+
+
+def test_a_broadcast_that_reached_nobody_says_so():
+    script = Script(TOOLS["broadcast_message"](ME, {"payload": "hello?"}), {"broadcastId": "b", "tickets": []})
+    assert script.result == {"tickets": [], "note": "nobody else is online"}
+
+
+def test_a_cancelled_ticket_is_answered_with_its_state_alone():
+    script = Script(TOOLS["cancel_ticket"](ME, {"ticketId": "t", "reason": "done"}), {"status": "cancelled", "x": 1})
+    assert (script.asked[0].method, script.asked[0].params) == ("tickets.cancel", {"ticketId": "t", "reason": "done"})
+    assert script.result == {"ticketId": "t", "status": "cancelled"}
+
+
+def ticket(number, sender, target, **more):
+    times = {"createdAt": "2026", "updatedAt": "2026", "replyBy": "2027", "expectReply": True, "payloadBytes": 1}
+    return {"ticketId": f"t-{number}", "from": sender, "targetAgent": target, "status": "pending", **times, **more}
+
+
+def test_the_listed_tickets_are_ones_own():
+    views = [ticket(1, "A", "B"), ticket(2, "Jerry", "B"), ticket(3, "A", "Jerry", conversationId="c")]
+    script = Script(TOOLS["list_tickets"](ME, {"status": "pending"}), views)
+    assert script.asked[0].params == {"limit": 1000, "status": "pending"}
+    assert [each["ticketId"] for each in script.result["tickets"]] == ["t-2", "t-3"]
+    assert set(script.result["tickets"][1]) == {
+        *("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId"),
+    }
+    assert "more" not in script.result
+
+
+def test_a_list_that_was_cut_says_how_much_is_left():
+    views = [ticket(number, "Jerry", "B") for number in range(25)]
+    assert Script(TOOLS["list_tickets"](ME, {}), views).result["more"] == 5
+    assert len(Script(TOOLS["list_tickets"](ME, {"limit": 2}), views).result["tickets"]) == 2
+
+
+def test_a_conversation_shows_who_said_what_and_that_it_was_not_the_user():
+    replies = [{"from": "B", "payload": "yes", "metadata": {}, "at": "2026"}]
+    views = [ticket(1, "Jerry", "B", payload="well?", response="yes", replies=replies, conversationId="c")]
+    script = Script(TOOLS["show_conversation"](ME, {"conversationId": "c"}), {"conversationId": "c", "tickets": views})
+    assert script.asked[0].params == {"conversationId": "c", "limit": 20}
+    shown = script.result["tickets"][0]
+    assert (shown["from"], shown["payload"], shown["replies"]) == ("Jerry", "well?", [{"from": "B", "payload": "yes"}])
+    assert "not from your user" in script.result["note"]
+
+
+def test_co_workers_are_short_and_without_oneself():
+    agents = [
+        {"agentId": "Jerry", "type": "codex", "status": "online", "lastHeartbeat": "", "metadata": {}},
+        {"agentId": "Tom", "type": "codex", "status": "online", "lastHeartbeat": "", "metadata": {"cwd": "/a", "b": 1}},
+        {"agentId": "Spike", "type": "agent", "status": "offline", "lastHeartbeat": "", "metadata": {}},
+    ]
+    assert Script(TOOLS["co_workers"](ME, {}), agents).result == {
+        "agents": [
+            {"agentId": "Tom", "type": "codex", "status": "online", "cwd": "/a"},
+            {"agentId": "Spike", "type": "agent", "status": "offline"},
+        ],
+        "you": "Jerry",
+    }
+
+
+def test_a_tool_that_is_one_method_of_the_house_needs_its_row_only(monkeypatch):
+    rows = {"look": {"annotations": {"readOnlyHint": True}}, "make": {"annotations": {}}}
+    monkeypatch.setitem(tools.table(), "METHODS", {"look": "space.look", "make": "space.make"})
+    monkeypatch.setitem(tools.table(), "BY_NAME", rows)
+    look = Script(answer(ME, "look", {"path": "a"}), ["one"], {})
+    assert (look.asked[0].method, look.asked[0].params, look.asked[0].repeat) == ("space.look", {"path": "a"}, True)
+    assert look.result == {"result": ["one"]}
+    make = Script(answer(ME, "make", {}), {"made": 1}, {"unread": 1})
+    # Whether it was done is unknown when the answer is lost: it is not done twice.
+    assert make.asked[0].repeat is False
+    assert make.result == {"made": 1, "unread": 1}
+
+
+# -- whose words these are ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("label", list(words.TRUST_LABELS))
+def test_every_label_says_that_it_is_not_the_user_who_speaks(label):
+    me = Me(lambda: "Jerry", None, trust=label)
+    reply = Script(TOOLS["await_reply"](me, {"ticketId": "t"}), REPLY).result
+    assert reply["note"].startswith(f"{label}: ")
+    assert "not from your user" in reply["note"]
+    assert (reply["from"], reply["ticketId"]) == ("Spock", "x")
+
+
+def test_what_is_self_evident_is_not_paid_for():
+    message = {"ticketId": "t", "from": "Spock", "payload": "hi", "metadata": {}, "expectReply": True, "attempts": 1}
+    plain = Script(TOOLS["wait_for_message"](ME, {}), {"messages": [message]}).result
+    assert set(plain) == {"status", "ticketId", "from", "payload", "note", "next"}
+    message |= {"metadata": {"a": 1}, "expectReply": False, "attempts": 2}
+    told = Script(TOOLS["wait_for_message"](ME, {}), {"messages": [message]}).result
+    assert (told["metadata"], told["expectReply"], told["attempts"]) == ({"a": 1}, False, 2)
+    assert "next" not in told
+
+
+def test_the_person_and_unnamed_programs_have_their_own_words():
+    assert "the person at this machine" in words.note("untrusted", "person")
+    assert "unnamed program" in words.note("colleague", "local")
+
+
+def test_an_unknown_label_is_refused_with_the_list():
+    assert words.trust_label("colleague") == "colleague"
+    with pytest.raises(WrongUsage, match="there are peer, colleague, untrusted"):
+        words.trust_label("friend")
+
+
+@pytest.mark.parametrize(
+    ("tool", "fault", "next_step"),
+    [
+        ("cancel_ticket", refused("not_found"), "list_tickets shows yours"),
+        ("send_message", Refusal(404, {"code": "not_found", "hint": "online now: Tom"}), "online now: Tom"),
+        ("send_message", refused("overloaded"), "wait a moment"),
+        ("send_message", NotRunning("x"), "nobody answers at x"),
+    ],
+)
+def test_an_error_ends_with_the_next_step(tool, fault, next_step):
+    assert f"\nNext: {next_step}" in words.describe(fault, tool)
 
 
 # -- identity -------------------------------------------------------------------------------------

@@ -13,6 +13,8 @@ import pytest
 from living import Living, eventually, short_dir
 from raw_client import KEPT, RawClient
 
+from bascule.shim import calls
+
 BASCULE = str(Path(sys.executable).parent / "bascule")
 # What the daemon may take to start, or a call through two processes, on a busy machine.
 PATIENCE = 30.0
@@ -64,9 +66,7 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
     async def story():
         async with official(daemon.state, mode, tmp_path, "--agent", f"Tester-{mode}") as client:
             listed = await client.list_tools()
-            assert [tool.name for tool in listed.tools] == [
-                *("send_message", "await_reply", "wait_for_message", "post_reply", "list_agents", "register_agent"),
-            ]
+            assert [tool.name for tool in listed.tools] == list(calls.TOOLS)
             assert all(tool.output_schema and tool.annotations for tool in listed.tools)
             # The client checks structured content against the output schema by itself.
             empty = await client.call_tool("wait_for_message", {"waitMs": 0})

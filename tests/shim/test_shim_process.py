@@ -85,7 +85,7 @@ def test_without_a_daemon_the_session_opens_and_the_tools_say_what_to_do(state):
     with RawClient(state, "--no-start") as client:
         assert "bascule up -d" in client.initialize()["instructions"]
         assert client.request("ping")["result"] == {}
-        assert len(client.request("tools/list")["result"]["tools"]) == 6
+        assert len(client.request("tools/list")["result"]["tools"]) == 11
         begun = client.start_call("list_agents")
         # It goes on trying for ten seconds; meanwhile the client is served.
         assert client.request("ping")["result"] == {}
@@ -118,7 +118,7 @@ def test_both_eras_work_in_any_order_on_one_connection(state):
         plain = client.request("tools/list")["result"]
         assert set(plain) == {"tools"}
         assert listed["tools"] == plain["tools"]
-        assert (listed["resultType"], listed["cacheScope"]) == ("complete", "public")
+        assert (listed["resultType"], listed["cacheScope"]) == ("complete", "private")
         called = client.request("tools/call", name="list_agents", _meta=modern())["result"]
         assert called["resultType"] == "complete"
         assert "resultType" not in client.call("list_agents")
@@ -137,7 +137,7 @@ def test_a_version_of_the_future_is_told_which_one_we_speak(state):
 
 
 def test_a_taken_name_gets_a_number_and_the_model_is_told(state):
-    register = in_turn(Refused("conflict"), {"agentToken": "token-Jerry-2"}, {"reconnected": True})
+    register = in_turn(Refused("conflict"), {"agentToken": "token-Jerry-2"})
     with FakeLink(state, agents_register=register) as daemon, RawClient(state, "--agent", "Jerry") as client:
         assert "You are the agent `Jerry-2`" in client.initialize()["instructions"]
     assert daemon.wait_for("hello", 4)["token"] == "token-Jerry-2"
@@ -146,7 +146,7 @@ def test_a_taken_name_gets_a_number_and_the_model_is_told(state):
 def test_a_name_found_after_the_session_opened_is_in_every_result(state):
     with RawClient(state, "--no-start", "--agent", "Jerry") as client:
         client.initialize()
-        register = in_turn(Refused("conflict"), {"agentToken": "token-Jerry-2"}, {})
+        register = in_turn(Refused("conflict"), {"agentToken": "token-Jerry-2"})
         with FakeLink(state, agents_register=register, replies_post=answers({"ticketId": "t", "status": "responded"})):
             result = client.call("post_reply", ticketId="t", payload="x")
     assert result["structuredContent"]["you"] == "Jerry-2"
@@ -226,7 +226,7 @@ def test_a_refusal_is_an_error_the_model_can_act_on(state):
         client.initialize()
         result = client.call("send_message", agentId="Nobody", payload="x")
     assert result["isError"]
-    assert text_of(result) == "agent not registered\nNext: call list_agents to see who is there"
+    assert text_of(result) == "agent not registered\nNext: call co_workers to see who is there"
 
 
 def test_an_overloaded_daemon_is_asked_again_when_it_says(state):
@@ -272,7 +272,7 @@ def test_wrong_arguments_are_a_result_the_model_can_correct(state, params, said)
         (b'"x"', -32600),
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[]}', -32602),
-        (b'{"jsonrpc":"2.0","id":1,"method":"resources/list"}', -32601),
+        (b'{"jsonrpc":"2.0","id":1,"method":"prompts/list"}', -32601),
         (b'{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"rm"}}', -32602),
         (b"\xff", -32700),
     ],
@@ -308,12 +308,12 @@ def test_registering_changes_who_this_process_is(state):
         assert result["structuredContent"] == {"agentId": "Tom", "status": "registered", "you": "Tom"}
         assert client.call("list_agents")["structuredContent"]["you"] == "Tom"
         assert daemon.peers[0].principal == "agent:Tom"
-        params = daemon.wait_for("agents.register", 3)
+        params = daemon.wait_for("agents.register", 2)
     assert (params["agentId"], params["type"], params["metadata"]["team"]) == ("Tom", "codex", "blue")
 
 
 def test_a_refused_change_of_name_leaves_us_who_we_were(state):
-    register = in_turn({"agentToken": "token-Jerry"}, {}, Refused("conflict", "Tom is taken", hint="Tom-2 is free"))
+    register = in_turn({"agentToken": "token-Jerry"}, Refused("conflict", "Tom is taken", hint="Tom-2 is free"))
     script = {"agents_register": register, "agents_list": answers([])}
     with FakeLink(state, **script) as daemon, RawClient(state, "--agent", "Jerry") as client:
         client.initialize()
@@ -354,7 +354,7 @@ def test_a_wait_goes_on_after_a_restart_with_what_is_left_of_its_time(state):
 
 
 def test_a_change_of_name_that_broke_off_is_unknown(state):
-    register = in_turn({"agentToken": "token-Jerry"}, {}, HANG_UP, {}, {})
+    register = in_turn({"agentToken": "token-Jerry"}, HANG_UP, {})
     script = {"agents_register": register, "agents_list": answers([])}
     with FakeLink(state, **script), RawClient(state, "--no-start", "--agent", "Jerry") as client:
         client.initialize()

@@ -120,6 +120,7 @@ class Verifier:
         for anchor in anchors:
             self._anchors.setdefault(anchor.seq, []).append(anchor)
         self._before = {segment.last + 1: bytes.fromhex(segment.head) for segment in segments}
+        self._heads = {segment.last: bytes.fromhex(segment.head) for segment in segments}
         self._newest_anchor = max(self._anchors, default=0)
         self._dropped_upto = max((segment.last for segment in segments), default=0)
         self._previous: bytes | None = None
@@ -141,6 +142,8 @@ class Verifier:
         if self._previous is not None and link(self._previous, row.body) != row.hash:
             self._fault(f"record {row.seq} does not follow from the one before it: changed, moved or replaced")
         self._check_number(row)
+        if self._heads.get(row.seq, row.hash) != row.hash:
+            self._fault(f"record {row.seq} is not the one its segment was closed with")
         for anchor in self._anchors.get(row.seq, ()):
             if anchor.head != row.hash.hex():
                 self._fault(f"record {row.seq} is not the one that was anchored ({anchor.why})")

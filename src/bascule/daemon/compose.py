@@ -28,6 +28,7 @@ from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id, new_token
+from bascule.mcp.mount import Mount
 from bascule.policy.engine import preset
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
@@ -50,7 +51,8 @@ PAGES: tuple[Route, ...] = (
     Route("GET", "/metrics", "page.metrics"),
     Route("GET", "/openapi.json", "page.openapi"),
 )
-ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES)
+MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
+ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
 ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS)
 
 
@@ -102,6 +104,7 @@ class Daemon:
             status=self._status,
             ledger_days=config.ledger_days,
         )
+        self.broker.sweep_also.append(self.house.sweep)
         self.dispatch = Dispatch(
             policy=preset(config.policy),
             journal=self.journal,
@@ -113,10 +116,11 @@ class Daemon:
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
+        self.mcp = Mount(self.dispatch, log)
         self._link_throttle = WrongTokenThrottle()
         self._add_gauges()
         self._record_start()
-        self.broker.declare([_declared(agent) for agent in declared_agents(config)])
+        self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
 
     # -- doors --
 
@@ -144,6 +148,7 @@ class Daemon:
                 "page.metrics": lambda: (200, b"text/plain; version=0.0.4", self.metrics.text().encode()),
                 "page.openapi": lambda: (200, b"application/json", document(ROWS, ROUTES)),
             },
+            mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
             on_fault=self._note_http_fault,
         )
@@ -308,8 +313,8 @@ def read_or_make_secret(state_dir: str, name: str) -> str:
     return text
 
 
-def _declared(agent: DeclaredAgent) -> AgentRecord:
+def _declared(agent: DeclaredAgent, now: int) -> AgentRecord:
     metadata = dict(agent.metadata)
     if agent.pane is not None:
         metadata.setdefault("paneId", agent.pane)
-    return AgentRecord(agent_id=agent.agent_id, type=agent.type, metadata=metadata)
+    return AgentRecord(agent_id=agent.agent_id, type=agent.type, metadata=metadata, seen_at=now)

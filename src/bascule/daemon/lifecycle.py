@@ -20,6 +20,7 @@ from bascule.daemon.compose import Daemon, open_store
 from bascule.daemon.config import BadConfig, Config, declared_agents
 from bascule.daemon.logs import DaemonLog
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
+from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace
 from bascule.web.server import HttpDoor
 from bascule.wire import codec
@@ -169,6 +170,7 @@ async def _live(
     # Bind before the store is opened: a taken port must not leave a start record behind.
     tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
     link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
+    mcp_surface = begin_loading()
     daemon = Daemon(config, state_dir, clock, log, open_store(config, state_dir, log))
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
@@ -183,6 +185,7 @@ async def _live(
         for door in doors:
             await door.start(group)
         probe = group.create_task(_probe_lag(daemon))
+        await daemon.mcp.start(group, await mcp_surface)
         note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
         daemon.ready = True
         log("ready", **daemon.doors)
@@ -194,6 +197,7 @@ async def _live(
         link_server.close()
         daemon.stop_waits()
         await _farewell(daemon)
+        await daemon.mcp.stop()
         await asyncio.gather(*(door.stop() for door in doors))
     timer.stop()
     for connection in list(daemon.connections.all):
@@ -251,10 +255,13 @@ class _Timer:
     def _fire(self) -> None:
         self._handle = None
         self._at = float("inf")
-        self._broker.tick(self._clock.monotonic())
-        following = self._broker.state.deadlines.next()
-        if following is not None:
-            self._arm(following)
+        try:
+            self._broker.tick(self._clock.monotonic())
+        finally:
+            # Time goes on, whatever happened in it.
+            following = self._broker.state.deadlines.next()
+            if following is not None:
+                self._arm(following)
 
     def stop(self) -> None:
         self._broker.state.deadlines.on_earlier = None

@@ -42,9 +42,7 @@ MAX_TTY_LINE_BYTES = 4095
 # Where tcgetattr's list has c_lflag.
 _LOCAL_MODES = 3
 
-_PHC = re.compile(
-    r"\$scrypt\$ln=([0-9]{1,2}),r=([0-9]{1,3}),p=([0-9]{1,3})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)"
-)
+_PHC = re.compile(r"\$scrypt\$ln=([0-9]{1,2}),r=([0-9]{1,3}),p=([0-9]{1,3})\$([A-Za-z0-9+/]+)\$([A-Za-z0-9+/]+)")
 
 
 class NoTerminal(InvalidRequest):

@@ -66,9 +66,7 @@ class WrongTokenThrottle:
     Asked only after a token was found wrong, so that whoever floods a door cannot keep a right token out.
     """
 
-    def __init__(
-        self, *, burst: int = WRONG_TOKEN_BURST, per_second: float = WRONG_TOKENS_PER_SECOND
-    ) -> None:
+    def __init__(self, *, burst: int = WRONG_TOKEN_BURST, per_second: float = WRONG_TOKENS_PER_SECOND) -> None:
         self._burst = float(burst)
         self._per_second = per_second
         self._left = self._burst

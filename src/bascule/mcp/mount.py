@@ -5,8 +5,10 @@ the store opens and the other doors begin to serve; the daemon says it is ready 
 """
 
 import asyncio
+import contextlib
 import gc
 import importlib
+import threading
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -29,8 +31,36 @@ class Door(Protocol):
     async def stop(self) -> None: ...
 
 
+def begin_loading() -> "asyncio.Future[Any]":
+    """The module `surface`, when it is there."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[Any] = loop.create_future()
+
+    def settle(module: Any, error: BaseException | None) -> None:
+        if loaded.cancelled():
+            return
+        if error is not None:
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(module)
+
+    def work() -> None:
+        module, error = None, None
+        try:
+            module = load()
+        except BaseException as fault:  # noqa: BLE001 - raised where it is awaited
+            error = fault
+        # The loop may be gone: a start that was refused does not wait for us.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, module, error)
+
+    # Not the loop's own executor, which would be waited for when the start fails for another reason.
+    threading.Thread(target=work, name="bascule-mcp-import", daemon=True).start()
+    return loaded
+
+
 def load() -> Any:
-    """Import the SDK and what is built on it; about 0.6 s of CPU, run in a thread."""
+    """Import the SDK and what is built on it: about 0.6 s of CPU."""
     # A third of that time would be spent looking for garbage among models that live for ever. Afterwards they are
     # set aside, so that no later collection holds up the loop by walking them.
     gc.disable()

@@ -71,7 +71,7 @@ class AgentBus:
             self._dispatch,
             self._principal,
             lambda: listener(ResourceUpdated(uri=RECENT_URI)),
-            lambda: self.on_end(),
+            self.on_end,
         )
         return news.close
 

@@ -43,7 +43,7 @@ class Sessions:
     def find(self, principal: Principal, session_id: str | None) -> Session | None:
         """The session, if it is this principal's; from now on the one used last."""
         mine = self._of.get(principal)
-        if mine is None or session_id not in mine:
+        if mine is None or session_id is None or session_id not in mine:
             return None
         mine.move_to_end(session_id)
         return mine[session_id]

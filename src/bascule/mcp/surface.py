@@ -140,10 +140,10 @@ class Surface:
 
     # -- around all of them --
 
-    async def _boundary(self, context: Context, call_next: CallNext) -> HandlerResult:
+    async def _boundary(self, ctx: Context, call_next: CallNext) -> HandlerResult:
         """The one way from exceptions to the wire: the SDK would tell a client of 2025 the text of any of them."""
         try:
-            result = await call_next(context)
+            result = await call_next(ctx)
         except (MCPError, ValidationError):
             raise
         except ClientGone:
@@ -152,17 +152,17 @@ class Surface:
             raise MCPError(types.INTERNAL_ERROR, error.message, error.body()) from None
         except Exception as error:
             fault = new_fault_id()
-            self._log("fault", level="error", id=fault, method=context.method, error=error)
+            self._log("fault", level="error", id=fault, method=ctx.method, error=error)
             raise MCPError(types.INTERNAL_ERROR, f"internal error {fault}; `bascule logs` shows it") from error
-        if context.method in ("initialize", "server/discover") and isinstance(result, dict):
-            return self._introduced(_principal(context), result)
+        if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
+            return self._introduced(_principal(ctx), result)
         return result
 
     def _introduced(self, principal: Principal, result: dict[str, Any]) -> dict[str, Any]:
         """The greeting, with what depends on the agent."""
         who = f"You are the agent `{agent_of(principal)}` on this machine."
         # The SDK promises changes of every list where it serves `subscriptions/listen`; ours have none.
-        fixed = {name: {**value, "listChanged": False} for name, value in result["capabilities"].items()}
+        fixed = {name: value | {"listChanged": False} for name, value in result["capabilities"].items()}
         return {**result, "capabilities": fixed, "instructions": f"{who} {HOW_TO}"}
 
     def _schema(self, name: str) -> dict[str, Any] | None:

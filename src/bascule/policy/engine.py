@@ -132,16 +132,13 @@ def standard() -> Policy:
     return preset(DEFAULT_PRESET)
 
 
-def load(
-    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = "custom"
-) -> Policy:
+def load(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = "custom") -> Policy:
     """A policy from the text a person wrote."""
     rules = parse_rules(text, known_methods, effects)
     for rule in rules:
         if rule.decision is Decision.ASK:
             raise BadPolicy(
-                f"rule {rule.name!r} says ask, and nobody can be asked yet: "
-                "consent arrives with the workspace bridge",
+                f"rule {rule.name!r} says ask, and nobody can be asked yet: consent arrives with the workspace bridge",
                 hint="write allow or deny for now",
             )
     return Policy(rules, name, rules_digest(rules))

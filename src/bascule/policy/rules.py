@@ -192,9 +192,7 @@ def _tables(document: dict[str, Any]) -> list[Any]:
     version = document.get("version")
     # `true == 1` in Python, but not in a policy.
     if version != POLICY_VERSION or isinstance(version, bool):
-        raise BadPolicy(
-            f"the first line must be `version = {POLICY_VERSION}`", details={"version": str(version)}
-        )
+        raise BadPolicy(f"the first line must be `version = {POLICY_VERSION}`", details={"version": str(version)})
     tables = document.get("rule", [])
     if not isinstance(tables, list):
         raise BadPolicy("`rule` must be a list of tables: write [[rule]] with two brackets")
@@ -210,9 +208,7 @@ def _rule(table: Any, number: int) -> Rule:
     if not isinstance(name, str) or not _is_rule_name(name):
         raise BadPolicy(f"rule {number} needs a name of {_NAME_HELP}; found {name!r}")
     if name == NO_RULE:
-        raise BadPolicy(
-            f"rule {number} may not be named {NO_RULE!r}: it is what a verdict says when no rule matched"
-        )
+        raise BadPolicy(f"rule {number} may not be named {NO_RULE!r}: it is what a verdict says when no rule matched")
     unknown = sorted(table.keys() - set(Rule.__struct_fields__))
     if unknown:
         known = ", ".join(Rule.__struct_fields__)

@@ -38,6 +38,8 @@ _body = codec.decoder(dict[str, Any])
 
 # Pages of the house that are no methods: health, metrics, the API description.
 Page = Callable[[], tuple[int, bytes, bytes]]
+# An application of its own behind our gate, given who came and the body that was read: /mcp.
+Mount = Callable[[Principal, Scope, bytes, Receive, Send], Awaitable[None]]
 
 
 class _Gone(Exception):
@@ -55,6 +57,7 @@ class App:
         *,
         door: str,
         pages: dict[str, Page],
+        mounts: dict[str, Mount],
         on_status: Callable[[int], None],
         on_fault: Callable[[Exception], BasculeError],
     ) -> None:
@@ -63,6 +66,7 @@ class App:
         self._dispatch = dispatch
         self._door = door
         self._pages = pages
+        self._mounts = mounts
         self._on_status = on_status
         self._on_fault = on_fault
 
@@ -90,6 +94,11 @@ class App:
         if page is not None:
             status, kind, body = page()
             await self._answer(send, status, body, kind)
+            return
+        mount = self._mounts.get(found.route.method)
+        if mount is not None:
+            body = b"" if verb == "GET" else await _read_body(receive)
+            await mount(principal, scope, body, receive, self._dressed(send))
             return
         call = await self._call(scope, receive, principal, found.route, found.params)
         answer = self._dispatch.call(call)
@@ -174,6 +183,18 @@ class App:
         finally:
             watcher.cancel()
             stream.close()
+
+    def _dressed(self, send: Send) -> Send:
+        """What a mount answers is counted, and has the headers of every other answer."""
+
+        async def dressed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._on_status(message["status"])
+                rest = [header for header in message["headers"] if header[0].lower() != b"cache-control"]
+                message = {**message, "headers": [*_COMMON, *rest]}
+            await send(message)
+
+        return dressed
 
     async def _answer(self, send: Send, status: int, body: bytes, kind: bytes | None = b"application/json") -> None:
         self._on_status(status)

@@ -28,6 +28,9 @@ _PAGES: dict[str, tuple[str, str]] = {
     "page.readyz": ("Say whether the daemon takes calls and can write.", "text/plain"),
     "page.metrics": ("Show numbers about the daemon in Prometheus' text form.", "text/plain"),
     "page.openapi": ("Show this description.", "application/json"),
+    "mcp.post": ("Speak MCP (streamable HTTP) as the agent whose agentToken is the bearer.", "application/json"),
+    "mcp.get": ("Receive what an MCP session of the 2025 revisions tells by itself.", "text/event-stream"),
+    "mcp.delete": ("End an MCP session of the 2025 revisions.", "application/json"),
 }
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")

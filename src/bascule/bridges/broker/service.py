@@ -50,6 +50,9 @@ class Broker:
         key: bytes,
     ) -> None:
         self._journal = journal
+        self._log = log
+        # Other parts of the house that have something to remove now and then.
+        self.sweep_also: list[Callable[[Transaction], list[GcItem]]] = []
         self.state = State(store, clock, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
@@ -128,7 +131,10 @@ class Broker:
     def tick(self, now: float) -> None:
         """Do what is due. The daemon's one timer calls this and asks `deadlines.next()` again."""
         for happen in self.state.deadlines.due(now, MAX_DUE_PER_TICK):
-            happen(now)
+            try:
+                happen(now)
+            except Exception as error:  # noqa: BLE001 - one deadline's fault must not stop the clock for the rest
+                self._log("fault", level="error", error=error)
 
     def declare(self, records: list[AgentRecord]) -> None:
         """Agents of the configuration: known from the start, offline until they come."""
@@ -175,6 +181,8 @@ class Broker:
         self.store_presence()
         tx = Transaction()
         items = self.gc(tx, dry_run=False)
+        for sweep in self.sweep_also:
+            items += sweep(tx)
         if tx.changes:
             tx.details = {item.what: item.count for item in items if item.count}
             self._journal.commit(tx, DAEMON, "daemon.sweep")

@@ -276,8 +276,7 @@ class Waits:
         self.bells.end()
 
     def count(self) -> int:
-        on_tickets = sum(len(waiters) for waiters in self._on_ticket.values())
-        return on_tickets + len(self._polls) + len(self.streams) + self.bells.count()
+        return sum(len(held) for held in self._open.values())
 
     # -- inside --
 

@@ -65,7 +65,7 @@ class Person:
             if not right:
                 raise Forbidden("wrong passphrase", hint="try again; `bascule person reset` starts over")
             self._throttle.succeeded()
-            connection.unlock(UNLOCK_SECONDS)
+            tx.after.append(lambda: connection.unlock(UNLOCK_SECONDS))
             tx.details = {"seconds": UNLOCK_SECONDS, "process": getattr(call.connection, "peer", None)}
             return PersonResult(set=True, unlocked_s=float(UNLOCK_SECONDS))
 

@@ -85,6 +85,9 @@ class House:
             tx.details = {item.what: item.count for item in items if item.count}
         return GcResult(dry_run=params.dry_run, items=items)
 
+    def sweep(self, tx: Transaction) -> list[GcItem]:
+        return [self._gc_ledger(tx, dry_run=False)]
+
     def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:
         """Whole closed segments only: their summaries stay, so the rest of the chain can still be checked."""
         cut = self._clock.wall_ms() - self._ledger_days * 24 * 3_600_000
