@@ -80,7 +80,8 @@ def section(name: str, title: str, contenders: list[Contender], limit: str, sett
                 ratio(figures["per_second"] / best),
                 micros(figures["server_us"]),
             )
-            result.keep(contender.label, clients=clients, **figures)
+            spread = [round(run["p50_us"], 1) for run in runs[contender.label, clients]]
+            result.keep(contender.label, clients=clients, p50_us_of_each_run=spread, **figures)
     return result
 
 

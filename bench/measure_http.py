@@ -119,10 +119,9 @@ def http_requests(settings: Settings) -> Section:
         requests = prepare(port, state)
         for _ in range(settings.rounds):
             for label, (text, answer_bytes) in requests.items():
-                ours = load(server, port, text, settings)
-                theirs = load(bare, bare_port, bare_request(text, answer_bytes), settings)
-                runs.setdefault((label, "bascule"), []).append(ours)
-                runs.setdefault((label, "bare"), []).append(theirs)
+                runs.setdefault((label, "bascule"), []).append(load(server, port, text, settings))
+                bare_text = bare_request(text, answer_bytes)
+                runs.setdefault((label, "bare"), []).append(load(bare, bare_port, bare_text, settings))
                 settings.progress()
     result = Section(
         "http",

@@ -107,8 +107,9 @@ def machine() -> str:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:
             continue
+    kernel = ".".join(platform.release().split(".")[:2])
     return (
-        f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {platform.release()}, "
+        f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {kernel}, "
         f"Python {platform.python_version()}; {', '.join(packages)}; {time.strftime('%Y-%m-%d', time.gmtime())}."
     )
 

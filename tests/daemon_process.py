@@ -34,7 +34,12 @@ class DaemonProcess:
         self._args = args
         self._env = env or {}
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        try:
+            self.start()
+        except BaseException:
+            # Nobody has hold of it yet, so nobody else could end it.
+            self.remove()
+            raise
 
     def start(self) -> None:
         environment = {
@@ -80,9 +85,21 @@ class DaemonProcess:
     @property
     def port(self) -> int | None:
         """The TCP port; None while TCP is off (`--port 0`, the default here)."""
-        with open(places.lock_file(self.state_dir), encoding="utf-8") as file:
-            address = json.load(file)["doors"].get("tcp")
+        address = self._doors().get("tcp")
         return int(address.rpartition(":")[2]) if address else None
+
+    def _doors(self) -> dict[str, str]:
+        """The daemon names its doors in the lock file once all are open, which is after link answers."""
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            with open(places.lock_file(self.state_dir), encoding="utf-8") as file:
+                text = file.read()
+            # Between its truncation and the next note the file is empty.
+            if text and "doors" in (facts := json.loads(text)):
+                doors: dict[str, str] = facts["doors"]
+                return doors
+            time.sleep(_POLL_SECONDS)
+        raise AssertionError(f"the daemon never named its doors: {self.log_text()}")
 
     def stop(self) -> int:
         """SIGTERM; the exit code."""

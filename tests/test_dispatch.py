@@ -77,6 +77,7 @@ def test_the_log_names_what_a_call_was_about_and_how_it_ended(scene):
         "door": "testing",
         "outcome": "ok",
         "subject": "t",
+        "agent": "Jerry",
     }
 
 

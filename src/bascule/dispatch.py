@@ -309,6 +309,20 @@ class Dispatch:
         rule = error.details.get("rule") if error.details else None
         self._journal.commit(tx, call.principal, row.name, error.code, rule)
 
+    def refused(self, call: Call, error: BasculeError, agent: str | None, ticket: str | None) -> None:
+        """An edge could not even make params of what came: count and log it like every call."""
+        self._observe(call.method, error.code, 0.0)
+        self._log(
+            "call",
+            method=call.method,
+            principal=call.principal,
+            door=call.door,
+            outcome=error.code,
+            subject=ticket or agent,
+            agent=agent if ticket else None,
+            reason=error.message,
+        )
+
     def abandoned(self, call: Call, answer: Any) -> None:
         """The client was gone before its answer could be written: give back what the wait took."""
         mounted = self.methods[call.method]
@@ -324,6 +338,8 @@ class Dispatch:
 
     def _finish(self, call: Call, outcome: str, start: float) -> None:
         seconds = perf_counter() - start
+        subject = _subject(call.params)
+        agent = getattr(call.params, "agent_id", None)
         # A name a peer invented must not become a series of its own.
         self._observe(call.method if call.method in self.methods else "unknown", outcome, seconds)
         self._log(
@@ -332,7 +348,8 @@ class Dispatch:
             principal=call.principal,
             door=call.door,
             outcome=outcome,
-            subject=_subject(call.params),
+            subject=subject,
+            agent=agent if agent != subject else None,
             ms=seconds * 1000,
         )
 

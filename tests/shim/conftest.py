@@ -26,9 +26,9 @@ def state(tmp_path: Path) -> str:
     return str(folder)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def daemon():
-    """One daemon with default settings for all tests of a module."""
+    """One daemon with default settings for all tests that name their agents apart."""
     from living import Living, short_dir
 
     with short_dir() as folder, Living(f"{folder}/s") as living:

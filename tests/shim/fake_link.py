@@ -31,9 +31,14 @@ class Peer:
         self.sock = sock
         self.principal: str | None = None
         self.number: Any = None
+        # The stream it opened last.
+        self.stream: Any = None
 
     def answer(self, number: Any, result: Any) -> None:
         self.sock.sendall(frame({"jsonrpc": "2.0", "id": number, "result": result}))
+
+    def notify(self, method: str, **params: Any) -> None:
+        self.sock.sendall(frame({"jsonrpc": "2.0", "method": method, "params": params}))
 
 
 class FakeLink:

@@ -16,6 +16,7 @@ COMMAND = [sys.executable, "-m", "bascule.cli.start", "mcp"]
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"
+SUBSCRIPTION_KEY = "io.modelcontextprotocol/subscriptionId"
 CLIENT_INFO = {"name": "claude-code", "version": "2.1.0"}
 
 

@@ -341,6 +341,26 @@ def test_a_send_that_got_no_answer_is_sent_again_under_the_same_ticket(state):
             assert daemon.wait_for("hello", 2)["token"] == "token-Jerry"
 
 
+@pytest.mark.parametrize(
+    ("tool", "arguments", "method", "answer"),
+    [
+        ("post_reply", {"ticketId": "t", "payload": "x"}, "replies.post", {"ticketId": "t", "status": "responded"}),
+        ("broadcast_message", {"payload": "x"}, "messages.broadcast", {"broadcastId": "b", "tickets": []}),
+        ("cancel_ticket", {"ticketId": "t"}, "tickets.cancel", {"ticketId": "t", "status": "cancelled"}),
+    ],
+)
+def test_what_has_an_id_of_its_own_is_done_again_when_the_answer_was_lost(state, tool, arguments, method, answer):
+    name = method.replace(".", "_")
+    with RawClient(state, "--no-start") as client:
+        with FakeLink(state, **{name: answers(HANG_UP)}) as daemon:
+            client.initialize()
+            number = client.start_call(tool, **arguments)
+            first = daemon.wait_for(method)
+        with FakeLink(state, **{name: answers(answer)}) as daemon:
+            assert client.answer_to(number)["result"]["isError"] is False
+            assert daemon.wait_for(method) == first
+
+
 def test_a_wait_goes_on_after_a_restart_with_what_is_left_of_its_time(state):
     with RawClient(state, "--no-start") as client:
         with FakeLink(state, replies_wait=answers(HOLD)) as daemon:

@@ -18,16 +18,17 @@ ROOT = Path(__file__).parent.parent.parent
 MAX_TOKENS = 1_500
 # o200k makes 4.4 characters of our tables one token; the margin is for words it does not know.
 CHARACTERS_PER_TOKEN = 4.25
+# A module with `encode`, e.g. .../node_modules/gpt-tokenizer/esm/encoding/o200k_base.js; read before fixtures clean up.
+TOKENIZER = os.environ.get("BASCULE_TOKENIZER")
 _COUNT = "import(process.argv[1]).then(m => console.log(m.encode(require('fs').readFileSync(0, 'utf8')).length))"
 
 
 def tokens_in(text):
-    """Counted by the package that BASCULE_TOKENIZER names (npm gpt-tokenizer's o200k_base module), or estimated."""
-    tokenizer = os.environ.get("BASCULE_TOKENIZER")
-    if tokenizer is None:
+    """Counted with the tokenizer there is, or estimated."""
+    if TOKENIZER is None:
         return len(text) / CHARACTERS_PER_TOKEN
     done = subprocess.run(
-        ["node", "-e", _COUNT, tokenizer], input=text, capture_output=True, encoding="utf-8", timeout=60, check=True
+        ["node", "-e", _COUNT, TOKENIZER], input=text, capture_output=True, encoding="utf-8", timeout=60, check=True
     )
     return int(done.stdout)
 
@@ -35,7 +36,7 @@ def tokens_in(text):
 def test_the_file_is_made_from_the_rows():
     done = subprocess.run([sys.executable, ROOT / "tools" / "gen_tools.py", "--check"], timeout=60, check=False)
     assert done.returncode == 0
-    assert {"tools": tools.TOOLS, "toolsets": tools.SETS, "methods": tools.METHODS} == rows.table()
+    assert rows.table() == {"tools": tools.TOOLS, "toolsets": tools.SETS, "methods": tools.METHODS}
     assert rows.TOOLSETS == tools.TOOLSETS
 
 
@@ -58,7 +59,7 @@ def test_every_tool_says_what_it_takes_and_gives_and_what_it_may_do(tool):
     assert 20 < len(tool["description"]) < 300
     for schema in (tool["inputSchema"], tool["outputSchema"]):
         assert schema["type"] == "object"
-        assert set(schema["required"]) <= set(schema["properties"])
+        assert set(schema.get("required", ())) <= set(schema["properties"])
     assert tool["inputSchema"]["additionalProperties"] is False
     # A daemon of tomorrow may say more.
     assert "additionalProperties" not in tool["outputSchema"]

@@ -60,13 +60,17 @@ def wait_as_bell(
 ) -> Seen | None:
     """What `look(slice_ms)` sees within `wait_ms`, through restarts and outages of the daemon."""
 
-    def attempt(slice_ms: int) -> Seen | None:
-        if is_over():
-            raise SessionOver("the client of this hook is gone")
-        return look(min(slice_ms, SLICE_MS))
-
     deadline = clock() + wait_ms / 1000
     reached = clock()
+
+    def attempt(slice_ms: int) -> Seen | None:
+        nonlocal reached
+        if is_over():
+            raise SessionOver("the client of this hook is gone")
+        seen = look(min(slice_ms, SLICE_MS))
+        reached = clock()
+        return seen
+
     while True:
         left = max(0, round((deadline - clock()) * 1000))
         try:

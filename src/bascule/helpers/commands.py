@@ -23,3 +23,9 @@ def bridge_send() -> int:
     from bascule.helpers import program, send  # noqa: PLC0415 - each command pays for itself only
 
     return program.run("bridge-send", send.main)
+
+
+def bridge_wait() -> int:
+    from bascule.helpers import program, wait  # noqa: PLC0415 - each command pays for itself only
+
+    return program.run("bridge-wait", wait.main)

@@ -24,7 +24,7 @@ SHELLS = frozenset({"sh", "bash", "dash", "zsh", "fish", "ksh", "ash", "busybox"
 # What makes a client answer once and leave. Such a session must not be kept waiting by a bell.
 ONE_SHOT = {
     "claude": frozenset({"-p", "--print", "--output-format", "--input-format"}),
-    "codex": frozenset({"exec", "e", "review"}),
+    "codex": frozenset({"exec", "review"}),
 }
 
 
@@ -36,7 +36,7 @@ class Processes:
         self._listed: dict[int, tuple[int, str]] | None = None
 
     def ancestors(self, pid: int) -> list[int]:
-        """Parent, its parent and so on; not `pid` itself, and not process 1."""
+        """Parent, its parent and so on; not `pid` itself, and not process 1, from which everything descends."""
         chain: list[int] = []
         while len(chain) < MAX_ANCESTORS:
             parent = self._look(pid)[0]

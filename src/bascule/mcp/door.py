@@ -87,8 +87,7 @@ class McpDoor:
         delivery = Delivery(body, receive, self._watched(send, scope["method"], principal, user, session))
         inner = {
             **scope,
-            # What the SDK keeps for as long as a session lives need not hold the token.
-            "headers": [(name, value) for name, value in scope["headers"] if name != b"authorization"],
+            "headers": _headers(scope),
             "user": user,
             PRINCIPAL: principal,
             DELIVERY: delivery,
@@ -164,6 +163,13 @@ class McpDoor:
 
 def _session_id(headers: list[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name.lower() == _SESSION_HEADER), None)
+
+
+def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:
+    """For the SDK, which compares some of them with the body: without the space around a value (RFC 9110, 5.5),
+    and without the token, since a session keeps what opened it.
+    """
+    return [(name, value.strip(b" \t")) for name, value in scope["headers"] if name != b"authorization"]
 
 
 def _user(handle: str, scope: Scope) -> AuthenticatedUser:

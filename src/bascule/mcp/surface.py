@@ -65,11 +65,12 @@ class Surface:
             title=SERVER_INFO["title"],
             version=__version__,
             # What we read is this moment's, and the instructions name the agent: neither is to be kept.
-            cache_hints={"tools/list": listed, "resources/list": listed},
+            cache_hints={"tools/list": listed, "resources/list": listed, "resources/templates/list": listed},
             get_tool_input_schema=self._schema,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
             on_list_resources=self._list_resources,
+            on_list_resource_templates=self._list_templates,
             on_read_resource=self._read_resource,
             on_subscribe_resource=self._subscribe,
             on_unsubscribe_resource=self._unsubscribe,
@@ -94,11 +95,14 @@ class Surface:
             result = await self._errand(context).run(calls.answer(me, params.name, arguments))
         except DoorError as refused:
             return _failed(words.describe(refused, params.name))
-        text = types.TextContent(text=json.dumps(result, ensure_ascii=False))
+        text = types.TextContent(text=json.dumps(result, ensure_ascii=False, separators=(",", ":")))
         return types.CallToolResult(content=[text], structured_content=dict(result), is_error=False)
 
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult.model_validate({"resources": resources.RESOURCES})
+
+    async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=[])
 
     async def _read_resource(
         self, context: Context, params: types.ReadResourceRequestParams

@@ -47,7 +47,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _object(properties: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(required)}
+    out = {"type": "object", "properties": properties}
+    return {**out, "required": list(required)} if required else out
 
 
 _STRING = {"type": "string"}

@@ -129,8 +129,8 @@ class Link:
     @property
     def busy(self) -> bool:
         """Something is under way that is neither a wait nor our own business."""
-        mine = (*self._waiting, *self._asked.values())
-        return any(question.until is None and question is not self._stream for question in mine)
+        open_ = (*self._waiting, *self._asked.values())
+        return any(each.until is None and each.done not in (self._step, self._followed) for each in open_)
 
     # -- what the loop uses -----------------------------------------------------------------------
 

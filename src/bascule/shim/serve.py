@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from bascule.shim.link import Link, Question
 
 # `initialize` waits this long for the daemon to say which name is free; clients wait 600 ms and more.
-OPENING_SECONDS = 0.05
+OPENING_SECONDS = 0.15
 # A payload of 1 MiB with JSON escapes and envelope around it, as on the link.
 MAX_LINE_BYTES = 8 * 1024 * 1024
 # No client has this many calls open; more is a loop gone wild.
@@ -242,13 +242,13 @@ class Shim:
         assert identity is not None
         name = identity.handle or identity.name
         self._told = name
+        later = f"you will be the agent `{name}`, or, if that name is taken, what `you` says in a result."
         if self._link.ready:
             who = f"You are the agent `{name}` on this machine."
-        elif fault is None or (isinstance(fault, exits.NotRunning) and self._starts):
-            who = (
-                f"Bascule is being started; you will be the agent `{name}`, "
-                "or, if that name is taken, what `you` says in a result."
-            )
+        elif fault is None:
+            who = f"Bascule has not answered yet; {later}"
+        elif isinstance(fault, exits.NotRunning) and self._starts:
+            who = f"Bascule is being started; {later}"
         else:
             who = f"{fault.message}. Once it answers you are the agent `{name}`."
         return f"{who} {HOW_TO}" if self._talks else who

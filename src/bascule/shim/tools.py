@@ -88,7 +88,7 @@ def fault_in(name: str, arguments: Any) -> str | None:
     properties: dict[str, Any] = schema["properties"]
     if not isinstance(arguments, dict):
         return f"{name}: arguments must be an object"
-    for key in schema["required"]:
+    for key in schema.get("required", ()):
         if key not in arguments:
             return f"{name}: the argument {key} is missing"
     for key, value in arguments.items():

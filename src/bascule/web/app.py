@@ -8,6 +8,7 @@ from bascule import __version__
 from bascule.call import Call, Principal
 from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
+from bascule.ids import is_agent_id, is_ticket_id
 from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
 from bascule.stream import Stream
@@ -134,7 +135,10 @@ class App:
         try:
             params = codec.convert(fields, row.params, lax=route.verb == "GET")
         except codec.BadJson as error:
-            raise InvalidRequest(error.message, details={"method": row.name}) from error
+            refusal = InvalidRequest(error.message, details={"method": row.name})
+            ids = (_known_id(fields, "agentId", is_agent_id), _known_id(fields, "ticketId", is_ticket_id))
+            self._dispatch.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
+            raise refusal from error
         return Call(principal, route.method, params, door=self._door)
 
     async def _until_gone(self, receive: Receive, call: Call, answer: "asyncio.Future[Any]") -> Any:
@@ -222,6 +226,12 @@ class App:
             headers.append((b"connection", b"close"))
         await send({"type": "http.response.start", "status": error.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+
+def _known_id(fields: dict[str, Any], name: str, valid: Callable[[str], bool]) -> str | None:
+    """Only what looks like an id goes into the log: the rest of a refused request is anybody's text."""
+    value = fields.get(name)
+    return value if isinstance(value, str) and valid(value) else None
 
 
 def _event(route: Route, item: Any) -> bytes:

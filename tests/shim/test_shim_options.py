@@ -1,0 +1,79 @@
+"""What options and environment change: which tools, how the words of others are introduced."""
+
+import subprocess
+
+import pytest
+from fake_link import FakeLink
+from raw_client import COMMAND, RawClient
+
+REPLY = {"ticketId": "t", "status": "responded", "payload": "do this", "from": "Spock", "latencyMs": 1}
+
+
+def answers(value):
+    return lambda _peer, _params: value
+
+
+def names(client):
+    return [tool["name"] for tool in client.request("tools/list")["result"]["tools"]]
+
+
+def test_without_options_all_tools_are_shown(state):
+    with RawClient(state, "--no-start") as client:
+        assert len(names(client)) == 11
+
+
+@pytest.mark.parametrize("how", ["option", "environment"])
+def test_only_the_chosen_toolsets_are_shown(state, how):
+    options = ("--toolset", "desktop,games") if how == "option" else ()
+    variables = {"BRIDGE_TOOLSETS": "desktop,games" if how == "environment" else "agents"}
+    with RawClient(state, "--no-start", *options, **variables) as client:
+        assert "send_message" not in names(client)
+        error = client.request("tools/call", name="send_message", arguments={})["error"]
+        assert (error["code"], error["message"]) == (-32602, "there is no tool send_message")
+
+
+def test_a_handle_that_is_not_to_change_has_no_tool_to_change_it(state):
+    with RawClient(state, "--no-start", "--no-rename") as client:
+        assert "register_agent" not in names(client)
+        assert "error" in client.request("tools/call", name="register_agent", arguments={"agentId": "Tom"})
+
+
+@pytest.mark.parametrize(
+    ("options", "variables", "label"),
+    [
+        ((), {}, "peer"),
+        ((), {"BRIDGE_TRUST_LABEL": "untrusted"}, "untrusted"),
+        (("--trust-label", "colleague"), {"BRIDGE_TRUST_LABEL": "untrusted"}, "colleague"),
+    ],
+)
+def test_the_words_of_others_come_with_the_chosen_label(state, options, variables, label):
+    with FakeLink(state, replies_wait=answers(REPLY)), RawClient(state, *options, **variables) as client:
+        result = client.call("await_reply", ticketId="t")["structuredContent"]
+    assert result["note"].startswith(f"{label}: ")
+    assert "not from your user" in result["note"]
+    assert (result["from"], result["ticketId"]) == ("Spock", "t")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--toolset", "agents,tools"), b"there is no toolset 'tools'; there are agents, workspace, desktop, games"),
+        (("--trust-label", "friend"), b"there is no trust label 'friend'; there are peer, colleague, untrusted"),
+    ],
+)
+def test_an_unknown_choice_is_refused_with_the_list(state, options, said):
+    done = subprocess.run(
+        [*COMMAND, "--state-dir", state, *options],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert said in done.stderr
+
+
+def test_help_names_the_choices():
+    done = subprocess.run([*COMMAND, "--help"], capture_output=True, encoding="utf-8", timeout=30, check=True)
+    for word in ("--toolset", "agents,workspace,desktop,games", "--trust-label", "colleague", "--no-rename"):
+        assert word in done.stdout
