@@ -138,11 +138,11 @@ def streamed(events):
 
 
 def test_events_begin_with_the_last_few(serve, run):
-    with serve(streamed(EVENTS)) as daemon:
+    with serve(answer(200, EVENTS[-2:])) as daemon:
         code, out, _ = run("tail", "events", "-n", "2", "--no-follow")
     assert code == 0
     assert out.splitlines() == [f"2025-10-20 08:00:00 ticket.sent ticketId=t-{number}" for number in (4, 5)]
-    assert daemon.got[0].path == "/events?after=0"
+    assert daemon.got[0].path == "/events/recent?limit=2"
 
 
 def test_events_go_on_after_a_restart_where_they_stopped(serve, run):
@@ -150,11 +150,12 @@ def test_events_go_on_after_a_restart_where_they_stopped(serve, run):
         # The only way out of a command that follows for ever.
         _thread.interrupt_main()
 
-    with serve(streamed(EVENTS[:2]), None, streamed(EVENTS[2:]), stop) as daemon:
-        code, out, _ = run("tail", "events", "--json")
+    with serve(answer(200, EVENTS[:1]), streamed(EVENTS[1:2]), None, streamed(EVENTS[2:]), stop) as daemon:
+        code, out, _ = run("tail", "events", "-n", "9", "--json")
     assert code == exits.INTERRUPTED
     assert [json.loads(line)["id"] for line in out.splitlines()] == [1, 2, 3, 4, 5]
-    assert [got.path for got in daemon.got] == [f"/events?after={last}" for last in (0, 2, 2, 5)]
+    streams = [f"/events?after={last}" for last in (1, 2, 2, 5)]
+    assert [got.path for got in daemon.got] == ["/events/recent?limit=9", *streams]
 
 
 def test_the_log_is_shown_for_people_and_for_programs(state, run, tmp_path):

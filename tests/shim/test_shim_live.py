@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from living import Living, eventually, short_dir
 from raw_client import KEPT, RawClient
 
 from bascule.shim import calls
+from bascule.shim.resources import RECENT_URI
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
 # What the daemon may take to start, or a call through two processes, on a busy machine.
@@ -27,9 +29,12 @@ MODES = ["auto", "legacy"]
 
 
 def official(state, mode, cwd, *options):
+    return Client(stdio_client(parameters(state, cwd, *options)), mode=mode)
+
+
+def parameters(state, cwd, *options):
     """The official client starts the server with HOME, LOGNAME, PATH, SHELL, TERM and USER only."""
-    parameters = StdioServerParameters(command=BASCULE, args=["mcp", "--state-dir", state, *options], cwd=cwd)
-    return Client(stdio_client(parameters), mode=mode)
+    return StdioServerParameters(command=BASCULE, args=["mcp", "--state-dir", state, *options], cwd=cwd)
 
 
 async def name_of(client):
@@ -93,6 +98,48 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
             assert became.structured_content["you"] == f"Renamed-{mode}"
 
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+def test_the_official_client_reads_and_subscribes_as_before(daemon, tmp_path):
+    async def story():
+        told = asyncio.Event()
+
+        async def hear(message):
+            if getattr(message, "method", "") == "notifications/resources/updated":
+                told.set()
+
+        server = stdio_client(parameters(daemon.state, tmp_path, "--agent", "Watcher-legacy"))
+        async with Client(server, mode="legacy", message_handler=hear) as client:
+            await client.subscribe_resource(RECENT_URI)
+            await client.call_tool(
+                "send_message", {"agentId": "Watcher-legacy", "payload": "x", "awaitResponse": False}
+            )
+            await told.wait()
+            assert "ticket.sent" in await recent(client)
+            await client.unsubscribe_resource(RECENT_URI)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+def test_the_official_client_listens_as_of_2026(daemon, tmp_path):
+    async def story():
+        async with official(daemon.state, "auto", tmp_path, "--agent", "Watcher-modern") as client:
+            assert [resource.uri for resource in (await client.list_resources()).resources] == [RECENT_URI]
+            assert (await client.list_resource_templates()).resource_templates == []
+            async with client.listen(resource_subscriptions=[RECENT_URI]) as subscription:
+                await client.call_tool(
+                    "send_message", {"agentId": "Watcher-modern", "payload": "x", "awaitResponse": False}
+                )
+                event = await anext(aiter(subscription))
+                assert event.uri == RECENT_URI
+            assert "ticket.sent" in await recent(client)
+
+    asyncio.run(asyncio.wait_for(story(), PATIENCE))
+
+
+async def recent(client):
+    contents = (await client.read_resource(RECENT_URI)).contents
+    return [event["event"] for event in json.loads(contents[0].text)]
 
 
 def test_two_clients_started_alike_at_the_same_moment_get_two_names(daemon, tmp_path):
