@@ -45,33 +45,38 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
     )
 
 
+@pytest.fixture
+def checkout(tmp_path) -> Path:
+    """A copy of what the generator reads and writes."""
+    for folder in ("docs", "tools", "tests/conformance", "src"):
+        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(HERE / "pyproject.toml", tmp_path)
+    return tmp_path
+
+
 def test_the_generated_documentation_is_current():
     done = generate("--check")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_a_stale_page_is_named_and_left_alone_by_the_check_and_written_again_without_it(tmp_path):
-    for folder in ("docs", "tools", "tests/conformance", "src"):
-        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    page = tmp_path / "docs" / "reference" / "errors.md"
+def test_a_stale_page_is_named_and_left_alone_by_the_check_and_written_again_without_it(checkout):
+    page = checkout / "docs" / "reference" / "errors.md"
     current = page.read_text("utf-8")
     page.write_text(current + "\nby hand\n", "utf-8")
-    done = generate("--check", root=tmp_path)
+    done = generate("--check", root=checkout)
     assert done.returncode == 1
     assert "docs/reference/errors.md" in done.stderr
     assert "make docs" in done.stderr
     assert page.read_text("utf-8").endswith("by hand\n")
-    assert generate(root=tmp_path).stdout == "wrote docs/reference/errors.md\n"
+    assert generate(root=checkout).stdout == "wrote docs/reference/errors.md\n"
     assert page.read_text("utf-8") == current
 
 
-def test_what_people_wrote_around_a_generated_block_stays(tmp_path):
-    for folder in ("docs", "tools", "tests/conformance", "src"):
-        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
-    page = tmp_path / "docs" / "bridges" / "broker.md"
+def test_what_people_wrote_around_a_generated_block_stays(checkout):
+    page = checkout / "docs" / "bridges" / "broker.md"
     text = page.read_text("utf-8")
     page.write_text(text.replace("# The agent broker", "# Another title").replace("| `pending` |", "| `gone` |"))
-    assert generate(root=tmp_path).returncode == 0
+    assert generate(root=checkout).returncode == 0
     assert page.read_text("utf-8") == text.replace("# The agent broker", "# Another title")
 
 

@@ -25,6 +25,10 @@ WITH_REASON = re.compile(
 )
 
 
+# What users import by its short name; everything else is found where it lives.
+PUBLIC = frozenset({"client"})
+
+
 def name(file: Path) -> str:
     return str(file.relative_to(HERE))
 
@@ -39,6 +43,8 @@ def test_a_package_is_introduced_by_a_docstring_and_nothing_else(file):
     body = ast.parse(file.read_text("utf-8")).body
     assert body, "say what this package is and what it may import"
     assert ast.get_docstring(ast.Module(body=body, type_ignores=[]))
+    if file.parent.name in PUBLIC:
+        return
     rest = [ast.unparse(statement) for statement in body[1:]]
     if file.parent.name == "bascule":
         # Where the build reads the version from.

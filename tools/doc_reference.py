@@ -2,6 +2,7 @@
 
 import argparse
 import contextlib
+import importlib
 import inspect
 import io
 import json
@@ -9,6 +10,7 @@ import os
 import re
 import sys
 import textwrap
+import tomllib
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +23,7 @@ from bascule.daemon import config
 from bascule.daemon.compose import ROUTES, ROWS, Daemon
 from bascule.doors.exits import BY_STATUS, EXIT_CODES
 from bascule.errors import ALL_ERRORS
+from bascule.mcp.mount import Mount
 from bascule.protocols.methods import Row
 from bascule.protocols.route import Route
 from bascule.web.openapi import describe
@@ -144,7 +147,8 @@ def http() -> str:
         "## Pages",
         "`/healthz` answers `ok` while the process lives; `/readyz` answers 200 when calls are taken and the store "
         "can be written, else 503; `/metrics` is Prometheus' text form; `/openapi.json` is the description of this "
-        "API. They need the token like every other route.",
+        "API. They need the token like every other route. At `/mcp` the daemon speaks MCP (streamable HTTP) with the "
+        "agent whose agentToken is the bearer.",
     )
 
 
@@ -152,7 +156,8 @@ def _route_row(route: Route, found: dict[str, str]) -> tuple[str, ...]:
     row = BY_NAME.get(route.method)
     at = code(f"{route.verb} {route.path}")
     if row is None:
-        return at, "", "anyone", "read", "reply", "none", "", code(f"{Daemon.__module__}:{Daemon.web_app.__qualname__}")
+        handler: Any = Mount if route.method.startswith("mcp.") else Daemon.web_app
+        return at, "", "", "", "", "", "", code(f"{handler.__module__}:{handler.__qualname__}")
     link = f"[{route.method}](methods.md#{route.method.replace('.', '')})"
     columns = (code(who(row)), row.effect.value, row.shape.value, row.record.value, route.section)
     return at, link, *columns, code(found[route.method])
@@ -288,16 +293,33 @@ def commands() -> str:
 
 def _helps() -> Iterator[tuple[str, str]]:
     from bascule.cli import bridgectl, main
-    from bascule.helpers import recv, register, reply, send
-    from bascule.shim import command as mcp
 
-    for parser in _walk(main.build_parser()):
-        text = _captured(mcp._parse) if parser.prog == "bascule mcp" else parser.format_help()  # noqa: SLF001 - no other way to its help
-        yield parser.prog, text
-    for parser in _walk(bridgectl._parser()):  # noqa: SLF001 - the same
-        yield parser.prog, parser.format_help()
-    for name, module in (("register", register), ("send", send), ("recv", recv), ("reply", reply)):
-        yield f"bridge-{name}", _captured(module._parse)  # noqa: SLF001 - the same
+    for parser in [*_walk(main.build_parser()), *_walk(bridgectl._parser())]:  # noqa: SLF001 - its subcommands are in it
+        words = parser.prog.split()
+        # Served before the parser is built, so that the parser's own idea of it is a stub.
+        yield parser.prog, _said(words) if words == ["bascule", "mcp"] else parser.format_help()
+    for name in _scripts():
+        if name.startswith("bridge-"):
+            yield name, _said([name])
+
+
+def _scripts() -> dict[str, str]:
+    scripts: dict[str, str] = tomllib.loads(read("pyproject.toml"))["project"]["scripts"]
+    return scripts
+
+
+def _said(words: list[str]) -> str:
+    """What a command prints for `--help`, run in this process as its installed script would."""
+    module, _, function = _scripts()[words[0]].partition(":")
+    entry = getattr(importlib.import_module(module), function)
+    arguments, sys.argv = sys.argv, [*words, "--help"]
+    try:
+        with io.StringIO() as out, contextlib.redirect_stdout(out):
+            with contextlib.suppress(SystemExit):
+                entry()
+            return out.getvalue()
+    finally:
+        sys.argv = arguments
 
 
 def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
@@ -306,10 +328,3 @@ def _walk(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - the same
             for below in action.choices.values():
                 yield from _walk(below)
-
-
-def _captured(parse: Any) -> str:
-    with io.StringIO() as out, contextlib.redirect_stdout(out):
-        with contextlib.suppress(SystemExit):
-            parse(["--help"])
-        return out.getvalue()

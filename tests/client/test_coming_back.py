@@ -321,3 +321,17 @@ def test_a_registration_that_lost_its_answer_is_unknown_and_leaves_the_client_wh
         assert client.principal == before
 
     scripted(lambda _: HANG_UP, main)
+
+
+def test_a_reply_under_which_the_client_was_closed_is_unknown():
+    async def main(server, client):
+        async def asked():
+            return server.params("replies.post")
+
+        replying = asyncio.ensure_future(client.reply("t", "yes"))
+        await until(asked)
+        await client.close()
+        with pytest.raises(OutcomeUnknown):
+            await replying
+
+    scripted(lambda _: SILENCE, main)

@@ -283,6 +283,8 @@ class House:
         self.port = free_port()
         self.settings = {"port": self.port, "durability": "relaxed", "log": "off", **(settings or {})}
         self._names = 0
+        self._log_read = 0
+        self._log_lines: list[dict[str, Any]] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._commands: list[subprocess.Popen[str]] = []
         self.start()
@@ -475,8 +477,13 @@ class House:
     # -- the log --
 
     def log(self) -> list[dict[str, Any]]:
-        text = Path(self.state, "log", "daemon.log").read_text("utf-8")
-        return [json.loads(line) for line in text.splitlines()]
+        """Every line so far; only what is new since the last look is read."""
+        with open(os.path.join(self.state, "log", "daemon.log"), "rb") as file:
+            file.seek(self._log_read)
+            whole, found, _ = file.read().rpartition(b"\n")
+        self._log_read += len(whole) + len(found)
+        self._log_lines += [json.loads(line) for line in whole.splitlines()]
+        return self._log_lines
 
     def logged(self, event: str, **fields: Any) -> dict[str, Any]:
         """The first line of `event` with these fields; the log is written a tenth of a second later."""

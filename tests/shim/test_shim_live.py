@@ -100,6 +100,7 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
     asyncio.run(asyncio.wait_for(story(), PATIENCE))
 
 
+@pytest.mark.filterwarnings("ignore:resources/")
 def test_the_official_client_reads_and_subscribes_as_before(daemon, tmp_path):
     async def story():
         told = asyncio.Event()

@@ -90,6 +90,27 @@ def test_a_client_that_did_not_ask_hears_nothing(state):
         assert shim.next()["id"] == 1
 
 
+def test_a_long_wait_is_cut_into_slices_with_progress_and_each_says_what_to_call_next(state):
+    def held_for_its_time(_peer, params):
+        threading.Event().wait(params["waitMs"] / 1000)
+
+    daemon = FakeLink(state, replies_wait=held_for_its_time, tickets_show=answers({"status": "delivered"}))
+    with daemon, InThread(state, slice_ms=100, progress_seconds=0.02) as shim:
+        for number in (1, 2):
+            arguments = {"ticketId": "t", "timeoutMs": 600_000}
+            shim.ask(number, "tools/call", name="await_reply", arguments=arguments, _meta={"progressToken": "p"})
+            progress = []
+            while "id" not in (message := shim.next()):
+                progress.append(message["params"]["progress"])
+            assert progress == sorted(set(progress))
+            assert progress
+            result = message["result"]["structuredContent"]
+            assert (result["status"], result["ticketStatus"], result["next"]) == (
+                *("pending", "delivered", "await_reply"),
+            )
+            assert daemon.wait_for("replies.wait", number)["waitMs"] <= 100
+
+
 def test_only_so_many_calls_are_open_at_once(state, monkeypatch):
     monkeypatch.setattr("bascule.shim.serve.MAX_CALLS", 2)
     with FakeLink(state, inbox_take=answers(HOLD)), InThread(state) as shim:

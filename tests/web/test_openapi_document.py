@@ -99,7 +99,7 @@ _FORM = {
             "patternProperties": {
                 "^/": {
                     "type": "object",
-                    "properties": {"get": _OPERATION, "post": _OPERATION},
+                    "properties": {"get": _OPERATION, "post": _OPERATION, "delete": _OPERATION},
                     "additionalProperties": False,
                 }
             },

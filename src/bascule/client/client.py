@@ -12,7 +12,7 @@ from bascule.client import starting
 from bascule.client.connection import Connection, run
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
-from bascule.client.faults import ConnectionLost, NotRunning
+from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import Message
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
@@ -277,7 +277,7 @@ class Client:
     async def _live(self, within: float | None) -> Connection:
         """The connection, made again if need be; `NotRunning` when that takes too long."""
         if self._closed:
-            raise InvalidRequest("this client is closed", hint="connect a new one")
+            raise ClientClosed
         if self._connection is not None and self._connection.open:
             return self._connection
         returning = self._return()
@@ -285,7 +285,7 @@ class Client:
         if not done:
             raise NotRunning(self._path, "nobody answers")
         if returning.cancelled():
-            raise InvalidRequest("this client is closed", hint="connect a new one")
+            raise ClientClosed
         return returning.result()
 
     async def _live_unless(self, stopped: "asyncio.Future[None]") -> Connection:

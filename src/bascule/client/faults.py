@@ -3,7 +3,7 @@
 All are `BasculeError`s, so that one `except` catches everything, and each says what to do next.
 """
 
-from bascule.errors import BasculeError, Internal, Unavailable
+from bascule.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.protocols.broker import TicketStatus
 
 
@@ -27,6 +27,13 @@ class ConnectionLost(BasculeError):
     def __init__(self, message: str, *, sent: bool) -> None:
         super().__init__(message, hint="`bascule status` says whether the daemon runs")
         self.sent = sent
+
+
+class ClientClosed(InvalidRequest):
+    """This client was closed by its own program."""
+
+    def __init__(self) -> None:
+        super().__init__("this client is closed", hint="connect a new one")
 
 
 class BadAnswer(Internal):

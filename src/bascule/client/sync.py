@@ -11,7 +11,7 @@ from bascule.client import starting
 from bascule.client.blocking import BlockingConnection, run
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
-from bascule.client.faults import ConnectionLost, NotRunning
+from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
 from bascule.client.feeds import EventFeed, Feed, InboxFeed, Opened
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import SyncMessage
@@ -270,7 +270,7 @@ class SyncClient:
     def _live(self, within: float | None) -> BlockingConnection:
         """The connection, made again if need be; `NotRunning` when that takes too long."""
         if self._closed:
-            raise InvalidRequest("this client is closed", hint="connect a new one")
+            raise ClientClosed
         if self._connection is not None and self._connection.open:
             return self._connection
         deadline = None if within is None else self._clock.monotonic() + within

@@ -9,7 +9,14 @@ from collections.abc import Iterable
 from typing import Any, TypeAlias, TypedDict, Unpack
 
 from bascule.client.durations import Duration, milliseconds, seconds
-from bascule.client.faults import ConnectionLost, NotRunning, OutcomeUnknown, ReplyTimeout, TicketCancelled
+from bascule.client.faults import (
+    ClientClosed,
+    ConnectionLost,
+    NotRunning,
+    OutcomeUnknown,
+    ReplyTimeout,
+    TicketCancelled,
+)
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
 from bascule.clock import Clock, SystemClock
 from bascule.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
@@ -221,7 +228,7 @@ class Verbs:
             if isinstance(trouble, ConnectionLost):
                 try:
                     yield Reconnect(deadline - self._now())
-                except NotRunning as gone:
+                except (NotRunning, ClientClosed) as gone:
                     if unanswered:
                         raise _unknown(request) from gone
                     raise

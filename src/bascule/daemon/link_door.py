@@ -152,6 +152,11 @@ class LinkConnection(FramedConnection):
         self._connections.identified(self, self._principal, None)
         self._principal = None
 
+    def on_relieved(self) -> None:
+        for waiting in list(self._open_calls.values()):
+            if isinstance(waiting, Stream) and waiting.on_ready is not None:
+                waiting.on_ready()
+
     def on_bad_frame(self, error: FrameError) -> None:
         self.send(jsonrpc.error_response(None, jsonrpc.PARSE_ERROR, str(error)))
 
@@ -214,6 +219,9 @@ class LinkConnection(FramedConnection):
         name = message.method.partition(".")[0]
 
         def ready() -> None:
+            if self.congested and not stream.ended:
+                # The peer does not keep up: items wait in the stream's own bounded buffer, not in ours.
+                return
             items, dropped = stream.drain()
             for item in items:
                 body = codec.encode(StreamItem(stream=message.id, item=item))

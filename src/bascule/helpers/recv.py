@@ -30,7 +30,7 @@ Prints one message and acknowledges it. Exit code 3: nothing came in time, run i
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parse(arguments)
+    options = build_parser().parse_args(arguments)
     state = places.state_dir(options.state_dir)
     door = choice.find_door(state)
     handle, token = _who(options, state, door)
@@ -101,7 +101,7 @@ def _wait_ms(text: str) -> int:
     return 0 if text == "0" else program.milliseconds(text)
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = program.parser("bridge-recv", "Receive the next message for an agent.", EXAMPLES)
     parser.add_argument("--agent", metavar="NAME", help="whose inbox (default: BRIDGE_AGENT_ID)")
     parser.add_argument(
@@ -112,4 +112,4 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         help=f"how long to wait for one (default: {DEFAULT_WAIT_MS})",
     )
     parser.add_argument("--json", action="store_true", help="print the message as JSON")
-    return parser.parse_args(arguments)
+    return parser

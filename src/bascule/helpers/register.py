@@ -29,7 +29,7 @@ directory, it is a reconnect and the inbox stays. Then: bridge-recv --agent Jerr
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parse(arguments)
+    options = build_parser().parse_args(arguments)
     state = places.state_dir(options.state_dir)
     handle = agent_id(options.agent) if options.agent else choice.environment_handle()
     if handle is None:
@@ -89,7 +89,7 @@ def _metadata(options: argparse.Namespace) -> dict[str, Any]:
     return out
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = program.parser("bridge-register", "Announce an agent to Bascule, or come back to its handle.", EXAMPLES)
     parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID)")
     parser.add_argument("--type", metavar="TYPE", help="what kind of agent: codex, claude-code, ...")
@@ -100,4 +100,4 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--metadata", metavar="JSON", help="further metadata, a JSON object")
     parser.add_argument("--heartbeat-ms", metavar="N", type=program.milliseconds, help="promise a heartbeat this often")
     parser.add_argument("--json", action="store_true", help="answer in JSON")
-    return parser.parse_args(arguments)
+    return parser

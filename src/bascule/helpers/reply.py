@@ -31,7 +31,7 @@ BRIDGE_AGENT_TOKEN or BRIDGE_AGENT_ID say, else as the agent the ticket is addre
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parse(arguments)
+    options = build_parser().parse_args(arguments)
     ticket, text = _ticket_and_text(options)
     payload: Any = text
     if options.json_payload:
@@ -82,7 +82,7 @@ def _identity(options: argparse.Namespace, state: str, door: Door, ticket: str) 
     return choice.token_of(state, handle)
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = program.parser("bridge-reply", "Answer a message that another agent sent you.", EXAMPLES)
     parser.add_argument("words", nargs="*", metavar="[TICKET] TEXT", help="the ticket and the text; - reads stdin")
     parser.add_argument("--ticket", metavar="ID", help="the ticket to answer (default: BRIDGE_TICKET)")
@@ -91,4 +91,4 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--json-payload", action="store_true", help="the text is JSON and is sent as such")
     parser.add_argument("--agent", metavar="NAME", help="answer as this agent")
     parser.add_argument("--json", action="store_true", help="report in JSON")
-    return parser.parse_args(arguments)
+    return parser

@@ -29,7 +29,7 @@ Prints the answer. Exit code 3: none came in time; `bridgectl show TICKET` tells
 
 
 def main(arguments: Sequence[str]) -> int:
-    options = _parse(arguments)
+    options = build_parser().parse_args(arguments)
     target = agent_id(options.agent)
     ticket = ticket_id(options.ticket) if options.ticket else new_ticket_id()
     state = places.state_dir(options.state_dir)
@@ -96,7 +96,7 @@ def _default_timeout_ms() -> int | None:
     return int(text)
 
 
-def _parse(arguments: Sequence[str]) -> argparse.Namespace:
+def build_parser() -> argparse.ArgumentParser:
     parser = program.parser("bridge-send", "Send a message to an agent and wait for its answer.", EXAMPLES)
     parser.add_argument("agent", metavar="AGENT", help="whom: a handle, see `bridgectl list agents`")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="the message (default or -: stdin)")
@@ -111,4 +111,4 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--as", dest="sender", metavar="NAME", help="send as this agent (default: BRIDGE_AGENT_ID)")
     parser.add_argument("--ticket", metavar="ID", help="choose the ticket id; the same again is a retry")
     parser.add_argument("--conversation", metavar="ID", help="the conversation this belongs to")
-    return parser.parse_args(arguments)
+    return parser

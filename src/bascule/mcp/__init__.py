@@ -5,7 +5,8 @@ same generators, here against dispatch without a socket in between. The bearer i
 agent; `local` is told how to become one.
 
     mount      what the daemon holds; free of the SDK, which it imports in a thread before the daemon is ready
-    door       the SDK's session manager behind our gate: whose session it is, how many, who listens
+    door       the SDK's session manager behind our gate
+    sessions   those of the 2025 revisions: whose they are, how many, which want to hear news
     delivery   one HTTP request: whether its client is still there, whether the answer went out
     errand     one tool call: its generator asks, dispatch answers
     news       tells a subscriber that there is more to read

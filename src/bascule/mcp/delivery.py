@@ -36,7 +36,6 @@ class Delivery:
         self._over = False
         self._held: asyncio.Future[Any] | None = None
         self._handover: Handover | None = None
-        self._carried = False
 
     async def carry(self, app: App, scope: Scope) -> None:
         """Let `app` serve the request."""
@@ -76,15 +75,16 @@ class Delivery:
 
     async def _say(self, message: Message) -> None:
         handover = self._handover
-        if handover is None or message["type"] != "http.response.body":
+        if handover is None or handover.mark not in message.get("body", b""):
             await self._send(message)
             return
         # One turn, so that the watcher has heard of a client that left a moment ago.
         await asyncio.sleep(0)
         there = not self._gone.is_set()
         await self._send(message)
-        self._carried = there and (self._carried or handover.mark in message.get("body", b""))
-        if self._carried and not message.get("more_body"):
+        # An answer is one piece of the body, in SSE as in JSON. What ends the stream behind it says nothing more,
+        # and many clients hang up before it.
+        if there and self._handover is handover:
             self._handover = None
             handover.arrived()
 

@@ -34,9 +34,8 @@ class Errand:
         dispatch: Dispatch,
         principal: Principal,
         delivery: Delivery,
-        progress: Progress | None = None,
-        *,
-        progress_seconds: float = PROGRESS_SECONDS,
+        progress: Progress | None,
+        progress_seconds: float,
     ) -> None:
         self._dispatch = dispatch
         self._principal = principal

@@ -22,7 +22,7 @@ from bascule.errors import BasculeError
 from bascule.ids import new_fault_id
 from bascule.mcp import sdk_log
 from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
-from bascule.mcp.errand import ClientGone, Errand
+from bascule.mcp.errand import PROGRESS_SECONDS, ClientGone, Errand
 from bascule.mcp.news import AgentBus
 from bascule.mcp.sessions import Session, Sessions
 from bascule.shim import calls, resources, tools, words
@@ -52,12 +52,14 @@ class Surface:
         toolsets: Collection[str] = tools.TOOLSETS,
         trust: str = words.DEFAULT_TRUST,
         slice_ms: int = calls.SLICE_MS,
+        progress_seconds: float = PROGRESS_SECONDS,
     ) -> None:
         self._dispatch = dispatch
         self._sessions = sessions
         self._log = log
         self._trust = trust
         self._slice_ms = slice_ms
+        self._progress_seconds = progress_seconds
         self._tools = {tool["name"]: tool for tool in tools.visible(toolsets)}
         listed = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
         self.server: Server[Any] = Server(
@@ -186,7 +188,13 @@ class Surface:
             await context.session.report_progress(seconds, total, "waiting")
 
         asked = isinstance(meta, dict) and meta.get("progressToken") is not None
-        return Errand(self._dispatch, _principal(context), _of_request(context)[DELIVERY], progress if asked else None)
+        return Errand(
+            self._dispatch,
+            _principal(context),
+            _of_request(context)[DELIVERY],
+            progress if asked else None,
+            self._progress_seconds,
+        )
 
 
 def _of_request(context: Context) -> dict[str, Any]:

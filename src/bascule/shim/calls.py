@@ -95,7 +95,9 @@ def send_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[
     about = {"agentStatus": sent.get("agentStatus", "online")}
     if not arguments.get("awaitResponse", True):
         return {"ticketId": ticket, "status": "pending", "next": "await_reply", **about}
-    return {**about, **(yield from _reply_to(me, ticket, timeout_ms, settle_ms=_SETTLE_MS))}
+    reply = yield from _reply_to(me, ticket, timeout_ms, settle_ms=_SETTLE_MS)
+    # Whoever has answered was there.
+    return reply if reply["status"] == "responded" else {**about, **reply}
 
 
 def await_reply(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:

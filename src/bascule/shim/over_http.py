@@ -14,7 +14,7 @@ import os
 import selectors
 
 from bascule import places
-from bascule.doors.exits import BadAnswer, ConnectionLost
+from bascule.doors.exits import BadAnswer, ConnectionLost, DoorError
 from bascule.doors.http import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, PROTOCOL_VERSION, connect
 from bascule.doors.values import decode, decode_answer, encode
 
@@ -104,11 +104,17 @@ class HttpSocket:
         messages: list[dict[str, Any]] = []
         for key, _ in self._selector.select(0):
             exchange: Exchange = key.data
-            if exchange.unsent:
-                exchange.flush()
-                if not exchange.unsent:
-                    self._selector.modify(exchange.sock, selectors.EVENT_READ, exchange)
-            messages += exchange.receive()
+            try:
+                if exchange.unsent:
+                    exchange.flush()
+                    if not exchange.unsent:
+                        self._selector.modify(exchange.sock, selectors.EVENT_READ, exchange)
+                messages += exchange.receive()
+            except DoorError:
+                if not messages:
+                    raise
+                # First what did arrive; the broken connection says the same again.
+                break
             if exchange.done:
                 self._settle(exchange)
         return messages
@@ -175,6 +181,8 @@ class Exchange:
             # A daemon that refuses a large body answers before it has read it all; the answer is there.
             self.unsent.clear()
             return
+        except OSError as fault:
+            raise ConnectionLost(f"the connection to the daemon broke: {fault.strerror or fault}") from None
         del self.unsent[:sent]
 
     def receive(self) -> list[dict[str, Any]]:

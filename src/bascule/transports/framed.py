@@ -23,6 +23,8 @@ class FramedConnection(asyncio.Protocol):
         self._max_unsent = max_unsent_bytes
         self._transport: asyncio.Transport | None = None
         self._batch: list[bytes] | None = None
+        # The peer reads slower than we write: who can wait, waits.
+        self.congested = False
 
     # -- for subclasses --
 
@@ -37,6 +39,9 @@ class FramedConnection(asyncio.Protocol):
 
     def on_lost(self, error: Exception | None) -> None:
         """The connection is gone."""
+
+    def on_relieved(self) -> None:
+        """The peer has caught up after `congested`."""
 
     # -- for users --
 
@@ -68,6 +73,13 @@ class FramedConnection(asyncio.Protocol):
         sock = transport.get_extra_info("socket")
         peer = peer_of(sock) if sock is not None and sock.family == socket.AF_UNIX else None
         self.on_open(peer)
+
+    def pause_writing(self) -> None:
+        self.congested = True
+
+    def resume_writing(self) -> None:
+        self.congested = False
+        self.on_relieved()
 
     def data_received(self, data: bytes) -> None:
         broken: FrameError | None = None

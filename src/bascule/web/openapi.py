@@ -149,6 +149,7 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
 
 def _page(route: Route) -> dict[str, Any]:
     summary, kind = _PAGES[route.method]
+    tag = route.method.partition(".")[0]
     schema = {"type": "object" if kind == "application/json" else "string"}
     responses: dict[str, Any] = {"200": {"description": summary, "content": {kind: {"schema": schema}}}}
     responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(_BEFORE_ANY_METHOD)}
@@ -157,7 +158,10 @@ def _page(route: Route) -> dict[str, Any]:
             "description": "Not ready, or the store cannot be written.",
             "content": {kind: {"schema": schema}},
         }
-    return {"operationId": route.method, "summary": summary, "tags": ["pages"], "responses": responses}
+    operation: dict[str, Any] = {"operationId": route.method, "summary": summary, "tags": [tag], "responses": responses}
+    if route.verb == "POST":
+        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+    return operation
 
 
 def _statuses() -> list[int]:

@@ -52,8 +52,9 @@ class JsonText:
         self._newline = "\r\n" if "\r\n" in body else "\n"
         unit = _INDENT.search(body.replace("\r\n", "\n"))
         self._unit = unit[1] if unit else "  "
+        self.changed = False
         # What was made on the way to a member, outermost first.
-        self.made: list[tuple[str | int, ...]] = []
+        self.made: list[list[str]] = []
         self._parse()
         # The same edits on plain values: at the end both must say the same.
         self._wanted = _copy(self._root.value)
@@ -77,14 +78,23 @@ class JsonText:
         for length in range(1, len(path)):
             if self._find(path[:length]) is None:
                 self._put(path[:length], {})
-                self.made.append(path[:length])
+                self.made.append(list(path[:length]))
         self._put(path, value)
+
+    def replace(self, value: Any, *path: str | int) -> None:
+        """Give what stands there another value."""
+        parent = self._find(path[:-1])
+        assert parent is not None
+        old = parent.inside[path[-1]]
+        self._splice(old.start, old.end, self._dump(value, self._margin(parent.begin(path[-1]))))
+        _at(self._wanted, path[:-1])[path[-1]] = _copy(value)
+        self._parse()
 
     def append(self, value: Any, *path: str) -> None:
         """Add an item to a list, which is made if it is not there."""
         if self._find(path) is None:
             self.set([], *path)
-            self.made.append(path)
+            self.made.append(list(path))
         items = self._find(path)
         assert items is not None
         if not isinstance(items.value, list):
@@ -100,7 +110,8 @@ class JsonText:
         steps = list(parent.inside)
         place = steps.index(step)
         if len(steps) == 1:
-            rest = self._text[parent.start + 1 : parent.begin(step)] + self._text[parent.inside[step].end : parent.end - 1]
+            before = self._text[parent.start + 1 : parent.begin(step)]
+            rest = before + self._text[parent.inside[step].end : parent.end - 1]
             # Nothing but space around it: the brackets close again. A comment stays.
             self._splice(parent.start + 1, parent.end - 1, rest.rstrip(" \t") if rest.strip() else "")
         elif place:
@@ -123,11 +134,10 @@ class JsonText:
         assert parent is not None
         if not isinstance(parent.value, dict):
             raise BadJson(f"`{_shown(path[:-1])}` is not an object")
-        old = parent.inside.get(name)
-        if old is not None:
-            self._splice(old.start, old.end, self._dump(value, self._margin(parent.begin(name))))
-        else:
-            self._insert(parent, len(parent.inside), name, value)
+        if name in parent.inside:
+            self.replace(value, *path)
+            return
+        self._insert(parent, len(parent.inside), name, value)
         _at(self._wanted, path[:-1])[name] = _copy(value)
         self._parse()
 
@@ -165,6 +175,7 @@ class JsonText:
         return self._text.rfind("\n", 0, position) + 1
 
     def _splice(self, start: int, end: int, text: str) -> None:
+        self.changed = True
         self._text = self._text[:start] + text + self._text[end:]
 
     def _find(self, path: tuple[str | int, ...]) -> Node | None:

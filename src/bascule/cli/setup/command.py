@@ -1,0 +1,157 @@
+"""`bascule setup claude | codex | gemini | shell`: shows what it would change, asks, and writes it."""
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from bascule import places
+from bascule.cli import paste
+from bascule.doors.exits import WrongUsage
+from bascule.doors.values import agent_id
+from bascule.helpers.terminal import say, show, visible
+
+if TYPE_CHECKING:
+    from bascule.cli.setup.clients import Plan
+    from bascule.cli.setup.record import Record
+
+SHELLS = ("bash", "zsh", "fish")
+_ABOUT = {
+    "claude": "Claude Code: MCP server, instructions in CLAUDE.md, hooks that announce messages and wake it",
+    "codex": "Codex: MCP server, instructions in AGENTS.md, hooks that announce messages",
+    "gemini": "Gemini CLI: MCP server, instructions in GEMINI.md",
+}
+_EPILOG = """\
+examples:
+  bascule setup claude                   for you, in every project
+  bascule setup codex --agent Jerry      with a name of its own
+  bascule setup claude --project .       for this project: .mcp.json, CLAUDE.md, .claude/settings.json
+  bascule setup claude --print           only show what belongs where
+  bascule setup claude --undo            take it out again
+  bascule setup shell bash               aliases and completions
+
+Nothing is written before you have seen the difference and said yes (--yes says it for you).
+"""
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    setup = commands.add_parser(
+        "setup",
+        help="connect Claude Code, Codex or Gemini CLI; aliases and completions for the shell",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    whats = setup.add_subparsers(metavar="WHAT", required=True)
+    for name, about in _ABOUT.items():
+        client = whats.add_parser(name, help=about, description=about)
+        client.set_defaults(run=run_client, client=name)
+        scope = client.add_mutually_exclusive_group()
+        scope.add_argument("--user", action="store_true", help="for you, in every project (the default)")
+        scope.add_argument(
+            "--project", metavar="DIR", nargs="?", const=".", help="for one project (default: the current directory)"
+        )
+        client.add_argument("--agent", metavar="NAME", help="the handle (default: made from client and directory)")
+        client.add_argument("--no-hooks", action="store_true", help="leave the client's hooks alone")
+        client.add_argument("--no-instructions", action="store_true", help="leave its instructions file alone")
+        client.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets, if not as usual")
+        _add_common(client)
+    shells = whats.add_parser("shell", help="aliases (reply, register) and completions for bash, zsh or fish")
+    shells.set_defaults(run=run_shell)
+    shells.add_argument("shell", nargs="?", choices=SHELLS, help="default: the one you use")
+    shells.add_argument("--agent", metavar="NAME", help="`register` means this handle")
+    shells.add_argument("--state-dir", metavar="DIR", help=argparse.SUPPRESS)
+    _add_common(shells)
+
+
+def _add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--print", dest="only_print", action="store_true", help="show what belongs where; write nothing"
+    )
+    parser.add_argument("--undo", action="store_true", help="remove what this command added")
+    parser.add_argument("--yes", action="store_true", help="write without asking")
+    # Clients look in $HOME; so do we. For tests, and for root who sets up somebody else.
+    parser.add_argument("--home", metavar="DIR", help=argparse.SUPPRESS)
+
+
+def run_client(args: argparse.Namespace) -> int:
+    from bascule.cli.setup.clients import CLIENTS, Planner, Wish
+    from bascule.cli.setup.record import Record
+
+    project = os.path.abspath(args.project) if args.project is not None else None
+    if project is not None and not os.path.isdir(project):
+        raise WrongUsage(f"{args.project} is not a directory")
+    wish = Wish(
+        bascule=paste.command(),
+        bridge_wait=_beside(paste.command(), "bridge-wait"),
+        home=_home(args),
+        project=project,
+        agent=agent_id(args.agent) if args.agent else None,
+        state_dir=os.path.abspath(args.state_dir) if args.state_dir else None,
+        hooks=not args.no_hooks,
+        instructions=not args.no_instructions,
+        environment=os.environ,
+    )
+    record = Record(places.state_dir(args.state_dir))
+    plan = CLIENTS[args.client](Planner(wish, args.client, record, undo=args.undo))
+    return _carry_out(args, plan, record)
+
+
+def run_shell(args: argparse.Namespace) -> int:
+    from bascule.cli.setup import shell
+    from bascule.cli.setup.record import Record
+
+    name = args.shell or os.path.basename(os.environ.get("SHELL", ""))
+    if name not in SHELLS:
+        raise WrongUsage(f"which shell? One of {', '.join(SHELLS)}")
+    handle = agent_id(args.agent) if args.agent else None
+    script = shell.script(name, os.path.dirname(paste.command()), handle)
+    if args.only_print:
+        show(script.rstrip("\n"))
+        return 0
+    record = Record(places.state_dir(args.state_dir))
+    home = _home(args)
+    config = os.environ.get("BASCULE_CONFIG_DIR") or os.path.join(home, ".config", "bascule")
+    place = shell.Place(home=home, config=os.path.abspath(config), environment=os.environ)
+    return _carry_out(args, shell.plan(name, script, place, record, undo=args.undo), record)
+
+
+def _carry_out(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
+    if args.only_print:
+        for path, piece in plan.pieces:
+            show(f"# {path}\n{piece}")
+        return 0
+    if not plan.changes:
+        show("nothing to change")
+        return 0
+    for change in plan.changes:
+        show(visible(change.diff()) + "\n")
+    if not args.yes and not _agreed():
+        show("nothing was written")
+        return 1
+    for change in plan.changes:
+        change.write()
+        if args.undo:
+            record.forget(change.target)
+        else:
+            record.add(change.target, change.made)
+        show(f"{'removed' if change.new is None else 'wrote'} {change.path}")
+    record.save()
+    for note in [] if args.undo else plan.notes:
+        show(f"- {note}")
+    return 0
+
+
+def _agreed() -> bool:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise WrongUsage("nobody can be asked here, so nothing was written", "run it in a terminal, or pass --yes")
+    say("Write this? [y/N]")
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
+
+
+def _home(args: argparse.Namespace) -> str:
+    return os.path.abspath(args.home or os.environ.get("HOME") or places.home())
+
+
+def _beside(program: str, name: str) -> str:
+    beside = os.path.join(os.path.dirname(program), name)
+    return beside if os.path.isabs(program) and os.path.exists(beside) else name

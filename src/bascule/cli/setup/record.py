@@ -1,0 +1,64 @@
+"""What set-up made where there was nothing: files, directories, empty lists around its entries.
+
+`--undo` takes away what is ours by name. Whether the `mcpServers` around it was there before, only this knows.
+"""
+
+import os
+
+import msgspec
+
+from bascule import places
+from bascule.wire import codec
+
+_NAME = "setup.json"
+
+
+class Entry(msgspec.Struct):
+    """What was made for one file."""
+
+    file: bool = False
+    dirs: list[str] = []
+    # Objects and lists in it, by the names that lead to them.
+    paths: list[list[str]] = []
+
+
+class Record:
+    def __init__(self, state: str) -> None:
+        self._state = state
+        self._path = os.path.join(state, _NAME)
+        self._entries: dict[str, Entry] = {}
+        try:
+            # Not `places.read_private_file`, which stops at a token's size: this grows with every project.
+            with open(self._path, "rb", opener=_no_link) as file:
+                self._entries = codec.decode(file.read(), dict[str, Entry])
+        except (OSError, codec.BadJson):
+            # Nothing is known: what is empty stays, that is all.
+            return
+
+    def of(self, target: str) -> Entry:
+        return self._entries.get(target, Entry())
+
+    def add(self, target: str, entry: Entry) -> None:
+        known = self._entries.setdefault(target, Entry())
+        known.file = known.file or entry.file
+        known.dirs = [*known.dirs, *entry.dirs]
+        known.paths = [*known.paths, *(path for path in entry.paths if path not in known.paths)]
+
+    def forget(self, target: str) -> None:
+        """The file is as it was; directories made for it go if nothing else came into them."""
+        for folder in reversed(self._entries.pop(target, Entry()).dirs):
+            try:
+                os.rmdir(folder)
+            except OSError:
+                return
+
+    def save(self) -> None:
+        if self._entries:
+            places.make_private_dir(self._state)
+            places.write_private_file(self._path, codec.encode(self._entries).decode() + "\n")
+        elif os.path.lexists(self._path):
+            os.unlink(self._path)
+
+
+def _no_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC)
