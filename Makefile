@@ -43,7 +43,8 @@ check: dev-environment
 	@.venv/bin/ruff check --quiet .
 	@.venv/bin/mypy --no-error-summary
 	@$(call quiet,.venv/bin/lint-imports --no-logo,the layers are drawn in docs/architecture.md)
-	@if [ -f tools/gen_docs.py ]; then $(PY) tools/gen_docs.py --check; fi
+	@$(PY) tools/gen_tools.py --check
+	@$(PY) tools/gen_docs.py --check
 	@echo 'check: format, lint, types, imports and generated docs are fine'
 
 format: dev-environment
@@ -51,6 +52,7 @@ format: dev-environment
 	@.venv/bin/ruff format .
 
 docs: dev-environment
+	@$(PY) tools/gen_tools.py
 	@$(PY) tools/gen_docs.py
 
 bench: environment

@@ -19,8 +19,8 @@ class Settings:
         self.long = long
         self.directory = directory
         # An odd number, so that the median is a run that happened.
-        self.rounds = 1 if quick else 7
-        self.seconds = 0.3 if quick else 2.0
+        self.rounds = 1 if quick else 5
+        self.seconds = 0.3 if quick else 1.5
 
     def progress(self) -> None:
         if sys.stderr.isatty():

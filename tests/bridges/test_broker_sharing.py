@@ -199,3 +199,12 @@ def test_the_ledger_is_for_the_user_of_the_machine(house):
         house.call("person", method, params)
         with pytest.raises(Forbidden, match=f"agent:Jerry may not call {method}"):
             house.call(JERRY, method, params)
+
+
+def test_tickets_are_listed_for_both_sides_of_an_agent(house):
+    house.register("Ada")
+    send(house, "to")
+    send(house, "from", to="Ada", by=JERRY)
+    send(house, "other", to="Ada")
+    listed = house.call("local", "tickets.list", {"party": "Jerry"})
+    assert [each["ticketId"] for each in listed] == ["from", "to"]

@@ -272,7 +272,13 @@ class Agent(NamedTuple):
 class House:
     """One daemon as `bascule up` runs it, with its settings in the environment and in files alone."""
 
-    def __init__(self, settings: dict[str, Any] | None = None, *, config_files: dict[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        settings: dict[str, Any] | None = None,
+        *,
+        config_files: dict[str, str] | None = None,
+        port: int | None = None,
+    ) -> None:
         # Short: a socket's path has 103 bytes.
         self._root = tempfile.mkdtemp(prefix="bascule-")
         self.state = os.path.join(self._root, "s")
@@ -280,8 +286,10 @@ class House:
         os.mkdir(self.config_dir, 0o700)
         for name, text in (config_files or {}).items():
             Path(self.config_dir, name).write_text(text, "utf-8")
-        self.port = free_port()
-        self.settings = {"port": self.port, "durability": "relaxed", "log": "off", **(settings or {})}
+        self.http_sock = os.path.join(self.state, "http.sock")
+        self.settings = {"port": free_port(), "durability": "relaxed", "log": "off", **(settings or {})}
+        # None: a settings file names it.
+        self.port: int = self.settings["port"] if port is None else port
         self._names = 0
         self._log_read = 0
         self._log_lines: list[dict[str, Any]] = []
@@ -306,18 +314,23 @@ class House:
     def start(self) -> None:
         set_ = {name: value for name, value in self.settings.items() if value is not None}
         environment = {f"BASCULE_{name.upper()}": str(value) for name, value in set_.items()}
-        read, write = os.pipe()
         self._process = subprocess.Popen(
-            [SCRIPTS / "bascule", "up", "--state-dir", self.state, "--ready-fd", str(write)],
+            [SCRIPTS / "bascule", "up", "--state-dir", self.state],
             env=clean_environment(BASCULE_CONFIG_DIR=self.config_dir, **environment),
-            pass_fds=(write,),
         )
-        os.close(write)
-        with os.fdopen(read, "rb") as ready:
-            if ready.read(5) != b"ready":
-                code = self._process.wait(PATIENCE_SECONDS)
-                self.__exit__()
-                raise AssertionError(f"the daemon ended with {code}")
+        try:
+            until(self._serves, "the daemon's last door")
+        except AssertionError:
+            self.__exit__()
+            raise
+
+    def _serves(self) -> bool:
+        """Its doors open one after the other, TCP last; what is loaded behind them is no matter of the broker's."""
+        assert self._process is not None
+        assert self._process.poll() is None, f"the daemon ended with {self._process.returncode}"
+        family, address = (socket.AF_INET, ("127.0.0.1", self.port)) if self.port else (socket.AF_UNIX, self.http_sock)
+        with socket.socket(family) as probe:
+            return probe.connect_ex(address) == 0
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         assert self._process is not None
@@ -355,7 +368,7 @@ class House:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
             token = self.local_token if token == "local" else token
         else:
-            connection = Unix(os.path.join(self.state, "http.sock"))
+            connection = Unix(self.http_sock)
             token = None if token == "local" else token
         sent = dict(headers or {})
         if token is not None:

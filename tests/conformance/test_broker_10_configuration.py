@@ -57,39 +57,39 @@ def test_the_variable_of_the_specification_sets_it_for_commands_and_tools(house,
     assert reply_seconds(house, sent["ticketId"]) == 6
 
 
-@pytest.mark.req("BRK-10-4", "BRK-10-6")
-def test_agents_of_the_registry_file_are_known_before_they_come(new_house, tmp_path):
-    registry = tmp_path / "agents.json"
-    registry.write_text(json.dumps([{"agentId": "Jerry", "type": "codex", "metadata": {"cwd": "/a"}, "pane": "%3"}]))
-    house = new_house({"agent_registry": registry})
-    view = house.agent_view("Jerry")
-    assert (view["type"], view["status"], view["metadata"]) == ("codex", "offline", {"cwd": "/a", "paneId": "%3"})
-    ticket = house.send("Jerry", "welcome")
-    jerry = house.register("Jerry")
-    assert house.take(jerry).json["messages"][0]["ticketId"] == ticket
-
-
 @pytest.mark.req("BRK-10-4")
 def test_the_registry_file_has_the_name_of_the_specification_in_the_environment(tmp_path):
     assert config.load(str(tmp_path), {"BRIDGE_AGENT_REGISTRY": "/r.json"}).agent_registry == "/r.json"
 
 
-@pytest.mark.req("BRK-10-5", "BRK-10-6", "BRK-10-7", "DEC-BRK-35")
-def test_a_broker_config_json_sets_port_agents_and_pane_hints(new_house):
-    port = free_port()
-    text = json.dumps({"port": port, "defaultTimeoutMs": 3000, "agents": [{"agentId": "Jerry", "pane": "%0"}]})
-    house = new_house({"port": None}, config_files={"broker.config.json": text})
-    house.port = port
-    assert house.agent_view("Jerry")["metadata"] == {"paneId": "%0"}
-    assert reply_seconds(house, house.send("Jerry")) == 3
-
-
-@pytest.mark.req("BRK-10-5", "BRK-10-7", "DEC-BRK-35")
-def test_a_config_toml_says_the_same_and_the_environment_comes_before_it(new_house):
-    text = 'port = 1\ndefault_timeout_ms = 3000\n[[agents]]\nagentId = "Jerry"\npane = "%0"\n'
+@pytest.mark.req("BRK-10-4", "BRK-10-5", "BRK-10-6", "DEC-BRK-35")
+def test_agents_of_a_config_toml_and_of_a_registry_file_are_known_before_they_come(new_house, tmp_path):
+    registry = tmp_path / "agents.json"
+    registry.write_text(json.dumps([{"agentId": "Jerry", "type": "codex", "metadata": {"cwd": "/a"}, "pane": "%3"}]))
+    text = f'port = 1\nagent_registry = "{registry}"\n[[agents]]\nagentId = "Spock"\npane = "%0"\n'
+    # The port of the environment comes before the one in the file.
     house = new_house(config_files={"config.toml": text})
-    assert house.agent_view("Jerry")["metadata"] == {"paneId": "%0"}
-    assert reply_seconds(house, house.send("Jerry")) == 3
+    view = house.agent_view("Jerry")
+    assert (view["type"], view["status"], view["metadata"]) == ("codex", "offline", {"cwd": "/a", "paneId": "%3"})
+    assert house.agent_view("Spock")["metadata"] == {"paneId": "%0"}
+    ticket = house.send("Jerry", "welcome")
+    jerry = house.register("Jerry")
+    assert house.take(jerry).json["messages"][0]["ticketId"] == ticket
+
+
+@pytest.mark.req("BRK-10-5", "BRK-10-7", "BRK-10-8", "DEC-BRK-35")
+def test_a_broker_config_json_sets_the_port_and_turns_on_tls(new_house, tmp_path):
+    certificate, key = _certificate(tmp_path)
+    port = free_port()
+    text = json.dumps({"port": port, "tlsCert": str(certificate), "tlsKey": str(key), "defaultTimeoutMs": 3000})
+    house = new_house({"port": None}, port=port, config_files={"broker.config.json": text})
+    context = ssl.create_default_context(cafile=str(certificate))
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=15)
+    connection.request("GET", "/status", headers={"Authorization": f"Bearer {house.local_token}"})
+    with connection.getresponse() as response:
+        status = json.loads(response.read())
+    connection.close()
+    assert status["doors"]["tcp"] == f"https://127.0.0.1:{port}"
 
 
 # A value other than the default for each key, as it would stand in the environment.
@@ -137,19 +137,6 @@ def test_a_wrong_setting_is_named(text, words, tmp_path):
         config.load(str(tmp_path), {})
     assert words in refused.value.message
     assert "broker.config.json" in refused.value.message
-
-
-@pytest.mark.req("BRK-10-8")
-def test_with_certificate_and_key_the_port_speaks_tls(new_house, tmp_path):
-    certificate, key = _certificate(tmp_path)
-    house = new_house({"tls_cert": certificate, "tls_key": key})
-    context = ssl.create_default_context(cafile=str(certificate))
-    connection = http.client.HTTPSConnection("127.0.0.1", house.port, context=context, timeout=15)
-    connection.request("GET", "/status", headers={"Authorization": f"Bearer {house.local_token}"})
-    with connection.getresponse() as response:
-        status = json.loads(response.read())
-    connection.close()
-    assert status["doors"]["tcp"] == f"https://127.0.0.1:{house.port}"
 
 
 def _certificate(folder: Path) -> tuple[Path, Path]:

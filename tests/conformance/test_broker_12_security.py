@@ -125,7 +125,7 @@ def test_a_ticket_id_in_a_path_is_checked_before_it_is_looked_up(house, ticket):
 
 @pytest.mark.req("BRK-12-4")
 def test_a_path_that_climbs_is_no_path(house):
-    connection = Unix(os.path.join(house.state, "http.sock"))
+    connection = Unix(house.http_sock)
     connection.timeout = PATIENCE_SECONDS
     connection.putrequest("GET", "/tickets/../agents", skip_host=True)
     connection.putheader("Host", "localhost")

@@ -115,7 +115,12 @@ class FakeLink:
             if not data:
                 return
             for message in frames.feed(data):
-                if not self._handle(peer, message):
+                try:
+                    goes_on = self._handle(peer, message)
+                except OSError:
+                    # The shim has left before it was answered, as it may.
+                    goes_on = False
+                if not goes_on:
                     peer.sock.close()
                     return
 

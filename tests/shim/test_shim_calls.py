@@ -202,9 +202,9 @@ def ticket(number, sender, target, **more):
 
 
 def test_the_listed_tickets_are_ones_own():
-    views = [ticket(1, "A", "B"), ticket(2, "Jerry", "B"), ticket(3, "A", "Jerry", conversationId="c")]
+    views = [ticket(2, "Jerry", "B"), ticket(3, "A", "Jerry", conversationId="c")]
     script = Script(TOOLS["list_tickets"](ME, {"status": "pending"}), views)
-    assert script.asked[0].params == {"limit": 1000, "status": "pending"}
+    assert script.asked[0].params == {"limit": 1000, "party": "Jerry", "status": "pending"}
     assert [each["ticketId"] for each in script.result["tickets"]] == ["t-2", "t-3"]
     assert set(script.result["tickets"][1]) == {
         *("ticketId", "from", "targetAgent", "status", "createdAt", "replyBy", "conversationId"),

@@ -343,7 +343,10 @@ class CancelParams(Params, frozen=True, kw_only=True):
 
 class TicketsListParams(Params, frozen=True, kw_only=True):
     status: TicketStatus | None = None
+    # Only tickets addressed to this agent.
     agent_id: AgentIdText | None = None
+    # Only tickets this agent is a side of, as sender or addressee.
+    party: AgentIdText | None = None
     limit: Annotated[int, Meta(ge=1, le=MAX_LIST)] = 100
 
 

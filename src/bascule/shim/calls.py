@@ -187,15 +187,14 @@ def cancel_ticket(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dic
 
 def list_tickets(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
     handle = me.handle()
-    params: dict[str, Any] = {"limit": _MAX_LISTED}
+    params: dict[str, Any] = {"limit": _MAX_LISTED, "party": handle}
     if "status" in arguments:
         params["status"] = arguments["status"]
     views = yield Ask("tickets.list", params, repeat=True)
-    mine = [view for view in views if handle in (view["from"], view["targetAgent"])]
-    shown = mine[: arguments.get("limit", _SHOWN)]
+    shown = views[: arguments.get("limit", _SHOWN)]
     out: dict[str, Any] = {"tickets": [_pick(view, _TICKET_FIELDS) for view in shown]}
-    if len(mine) > len(shown):
-        out["more"] = len(mine) - len(shown)
+    if len(views) > len(shown):
+        out["more"] = len(views) - len(shown)
     return out
 
 

@@ -16,7 +16,7 @@ from bascule.bridges.broker.state import State
 from bascule.bridges.broker.tickets import Tickets
 from bascule.bridges.broker.views import sides, ticket_view
 from bascule.bridges.broker.waits import Waits
-from bascule.call import DAEMON, Call, Principal
+from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import NotFound
 from bascule.identity.tokens import TokenBook
@@ -102,10 +102,13 @@ class Broker:
 
     def list_tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
         views: list[TicketView] = []
+        side = agent_principal(params.party) if params.party is not None else None
         for ticket in reversed(self.state.tickets.rows.values()):
             if params.status is not None and ticket.status is not params.status:
                 continue
             if params.agent_id is not None and ticket.target != params.agent_id:
+                continue
+            if side is not None and ticket.target != params.party and ticket.sender != side:
                 continue
             views.append(ticket_view(self.state, ticket, call.principal, payloads=False))
             if len(views) == params.limit:

@@ -128,10 +128,11 @@ def _read(path: str, target: str) -> tuple[str | None, os.stat_result | None]:
         return None, None
     except OSError as fault:
         raise CannotChange(f"{path} cannot be read: {fault.strerror}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode):
+        os.close(descriptor)
+        raise CannotChange(f"{path} is not a file", "move it away, then run this again")
     with os.fdopen(descriptor, "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise CannotChange(f"{path} is not a file", "move it away, then run this again")
         data = file.read(MAX_FILE_BYTES + 1)
     if len(data) > MAX_FILE_BYTES:
         raise CannotChange(f"{path} is larger than {MAX_FILE_BYTES} bytes: is it the right file?")
@@ -142,9 +143,7 @@ def _read(path: str, target: str) -> tuple[str | None, os.stat_result | None]:
 
 
 def _lines(text: str | None) -> list[str]:
-    # Control characters of the file must not act on the terminal that shows the difference; `say` and `show` of
-    # the command make the rest visible.
-    return [] if text is None else text.removesuffix("\n").split("\n") if text else []
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

@@ -308,8 +308,9 @@ def _set_handlers(document: JsonText, client: str, event: str, wanted: list[dict
     left = {_purpose(handler): handler for handler in wanted}
     groups = document.get("hooks", event)
     for number in reversed(range(len(groups) if isinstance(groups, list) else 0)):
-        handlers = groups[number].get("hooks") if isinstance(groups[number], dict) else None
-        ours = [n for n, each in enumerate(handlers or ()) if _is_our_handler(each, client)]
+        said = groups[number].get("hooks") if isinstance(groups[number], dict) else None
+        handlers: list[Any] = said if isinstance(said, list) else []
+        ours = [place for place, each in enumerate(handlers) if _is_our_handler(each, client)]
         for place in reversed(ours):
             handler = left.pop(_purpose(handlers[place]), None)
             if handler is None:

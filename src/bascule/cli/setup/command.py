@@ -128,14 +128,21 @@ def _carry_out(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     if not args.yes and not _agreed():
         show("nothing was written")
         return 1
-    for change in plan.changes:
-        change.write()
-        if args.undo:
-            record.forget(change.target)
-        else:
-            record.add(change.target, change.made)
-        show(f"{'removed' if change.new is None else 'wrote'} {change.path}")
-    record.save()
+    try:
+        for change in plan.changes:
+            change.write()
+            if args.undo:
+                record.forget(change.target)
+            else:
+                record.add(change.target, change.made)
+            show(f"{'removed' if change.new is None else 'wrote'} {change.path}")
+    finally:
+        # Also of a set-up that got only half-way.
+        record.save()
+    if getattr(args, "project", None) is not None:
+        plan.notes.append(
+            "These files name programs of this machine by their full paths: think before you commit them."
+        )
     for note in [] if args.undo else plan.notes:
         show(f"- {note}")
     return 0

@@ -60,12 +60,12 @@ def _value(action: argparse.Action) -> str | None:
     if action.nargs == 0:
         return None
     if action.choices:
-        return " ".join(map(str, action.choices))
+        return "\n".join(map(str, action.choices))
     return _KINDS.get(str(action.metavar), _FREE)
 
 
 def bash(known: list[Command]) -> str:
-    words = {command.path: " ".join([*(word for word, _ in command.words), *_names(command)]) for command in known}
+    words = {command.path: "\n".join([*(word for word, _ in command.words), *_names(command)]) for command in known}
     programs = " ".join([*_programs(known), *ALIASES])
     meant = "".join(f"    {alias}) at={program} ;;\n" for alias, program in ALIASES.items())
     return f"""\
@@ -82,7 +82,7 @@ _bascule_value() {{
 }}
 
 _bascule() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} at=${{COMP_WORDS[0]##*/}} index word value
+    local current=${{COMP_WORDS[COMP_CWORD]}} at=${{COMP_WORDS[0]##*/}} index word value IFS=$'\\n'
     COMPREPLY=()
     case $at in
 {meant}    esac
@@ -94,15 +94,13 @@ _bascule() {{
         esac
     done
     if value=$(_bascule_value "$at ${{COMP_WORDS[COMP_CWORD - 1]}}"); then
-        local IFS=$'\\n'
         case $value in
-        :dir) COMPREPLY=($(compgen -d -- "$current")) ;;
-        :file) COMPREPLY=($(compgen -f -- "$current")) ;;
+        :dir | :file)
+            COMPREPLY=($(compgen -${{value:1:1}} -- "$current"))
+            type compopt >/dev/null 2>&1 && compopt -o filenames 2>/dev/null
+            ;;
         :free) ;;
-        *) IFS=' '; COMPREPLY=($(IFS=$' \\n' compgen -W "$value" -- "$current" | tr '\\n' ' ')) ;;
-        esac
-        case $value in
-        :dir | :file) type compopt >/dev/null 2>&1 && compopt -o filenames ;;
+        *) COMPREPLY=($(compgen -W "$value" -- "$current")) ;;
         esac
         return
     fi
@@ -150,7 +148,7 @@ _bascule() {{
         :dir) _files -/ ;;
         :file) _files ;;
         :free) ;;
-        *) compadd -- ${{=value}} ;;
+        *) compadd -- ${{(f)value}} ;;
         esac
         return
     fi
@@ -237,7 +235,7 @@ def _fish_value(value: str | None) -> str:
         case ":free":
             return " -x"
         case _:
-            return f" -x -a {_fish_quoted(value)}"
+            return f" -x -a {_fish_quoted(' '.join(value.split()))}"
 
 
 SCRIPTS = {"bash": bash, "zsh": zsh, "fish": fish}

@@ -114,10 +114,16 @@ class JsonText:
             rest = before + self._text[parent.inside[step].end : parent.end - 1]
             # Nothing but space around it: the brackets close again. A comment stays.
             self._splice(parent.start + 1, parent.end - 1, rest.rstrip(" \t") if rest.strip() else "")
-        elif place:
-            self._splice(parent.inside[steps[place - 1]].end, parent.inside[step].end, "")
         else:
-            self._splice(parent.begin(step), parent.begin(steps[1]), "")
+            start, end = parent.begin(step), parent.inside[step].end
+            start = len(self._text[:start].rstrip())
+            if place < len(steps) - 1:
+                self._splice(start, self._skip(end) + 1, "")
+            else:
+                # The last: the comma before it goes, and a comment behind that comma stays.
+                self._splice(start, end, "")
+                comma = self._skip(parent.inside[steps[place - 1]].end)
+                self._splice(comma, comma + 1, "")
         del _at(self._wanted, path[:-1])[step]
         self._parse()
 
@@ -193,7 +199,8 @@ class JsonText:
             self._root, end = self._value(self._skip(0), 0)
         except (IndexError, StopIteration):
             raise BadJson("it ends too early") from None
-        if self._skip(end) != len(self._text):
+        end = self._skip(end)
+        if end != len(self._text):
             raise self._bad(end, "something follows the end")
         if not isinstance(self._root.value, dict):
             raise BadJson("it does not hold an object")

@@ -3,6 +3,7 @@
 `--undo` takes away what is ours by name. Whether the `mcpServers` around it was there before, only this knows.
 """
 
+import contextlib
 import os
 
 import msgspec
@@ -27,6 +28,7 @@ class Record:
         self._state = state
         self._path = os.path.join(state, _NAME)
         self._entries: dict[str, Entry] = {}
+        self._loose: list[str] = []
         try:
             # Not `places.read_private_file`, which stops at a token's size: this grows with every project.
             with open(self._path, "rb", opener=_no_link) as file:
@@ -45,14 +47,15 @@ class Record:
         known.paths = [*known.paths, *(path for path in entry.paths if path not in known.paths)]
 
     def forget(self, target: str) -> None:
-        """The file is as it was; directories made for it go if nothing else came into them."""
-        for folder in reversed(self._entries.pop(target, Entry()).dirs):
-            try:
-                os.rmdir(folder)
-            except OSError:
-                return
+        """The file is as it was."""
+        self._loose += self._entries.pop(target, Entry()).dirs
 
     def save(self) -> None:
+        """Keep what is known; directories that were made for files now gone go too, if nothing else is in them."""
+        for folder in sorted(self._loose, key=len, reverse=True):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+        self._loose = []
         if self._entries:
             places.make_private_dir(self._state)
             places.write_private_file(self._path, codec.encode(self._entries).decode() + "\n")

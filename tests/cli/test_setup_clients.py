@@ -1,0 +1,519 @@
+"""`bascule setup claude | codex | gemini`: other programs' files, edited with care."""
+
+import json
+import os
+import pty
+import stat
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bascule.cli import paste
+from bascule.cli.main import main
+from bascule.cli.setup import changes, clients
+from bascule.doors import exits
+
+HOOK_EVENTS = ["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"]
+# Where each client keeps what, at home.
+SERVERS = {"claude": ".claude.json", "codex": ".codex/config.toml", "gemini": ".gemini/settings.json"}
+WORDS = {"claude": ".claude/CLAUDE.md", "codex": ".codex/AGENTS.md", "gemini": ".gemini/GEMINI.md"}
+HOOKS = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}
+
+
+class Machine:
+    """A home of its own, and the command run in it."""
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        self.home = home
+        self._capsys = capsys
+
+    def setup(self, *words: str, expect: int = 0) -> str:
+        code = main(["setup", *words])
+        said = self._capsys.readouterr()
+        assert code == expect, said
+        return said.out + said.err
+
+    def write(self, path: str, text: str) -> Path:
+        file = self.home / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())
+        return file
+
+    def read(self, path: str) -> str:
+        return (self.home / path).read_bytes().decode()
+
+    def files(self) -> dict[str, bytes]:
+        """Everything there is, but what Bascule keeps for itself."""
+        return {
+            str(file.relative_to(self.home)): file.read_bytes() if file.is_file() else b"/"
+            for file in self.home.rglob("*")
+            if "state" not in file.relative_to(self.home).parts
+        }
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch, capsys):
+    for name in list(os.environ):
+        if name.startswith(("BASCULE_", "BRIDGE_", "CLAUDE", "CODEX")):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("BASCULE_STATE_DIR", str(tmp_path / "state"))
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return Machine(tmp_path, capsys)
+
+
+def server(machine, client):
+    text = machine.read(SERVERS[client])
+    if client == "codex":
+        return tomllib.loads(text)["mcp_servers"]["agent-bridge"]
+    return json.loads(text)["mcpServers"]["agent-bridge"]
+
+
+def handlers(machine, client):
+    """Event -> our handlers, from the file the client reads."""
+    hooks = json.loads(machine.read(HOOKS[client]))["hooks"]
+    return {event: [each for group in groups for each in group["hooks"]] for event, groups in hooks.items()}
+
+
+# -- what is written --
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_the_server_is_this_installation_by_its_full_path(machine, client):
+    machine.setup(client, "--yes")
+    entry = server(machine, client)
+    assert (entry["command"], entry["args"]) == (paste.command(), ["mcp"])
+    assert os.path.isabs(entry["command"])
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_a_handle_goes_into_the_servers_arguments(machine, client):
+    machine.setup(client, "--yes", "--agent", "Jerry")
+    assert server(machine, client)["args"] == ["mcp", "--agent", "Jerry"]
+    machine.setup(client, "--yes", "--agent", "Spock")
+    assert server(machine, client)["args"] == ["mcp", "--agent", "Spock"]
+
+
+def test_codex_passes_our_variables_through(machine):
+    machine.setup("codex", "--yes")
+    assert server(machine, "codex")["env_vars"] == [
+        *("BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BASCULE_STATE_DIR")
+    ]
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_an_agent_is_told_how_to_answer_and_from_whom_messages_come(machine, client):
+    machine.setup(client, "--yes")
+    text = machine.read(WORDS[client])
+    assert text.count("bascule:begin") == text.count("bascule:end") == 1
+    for word in ("bridge-register --agent", "bridge-reply", "post_reply", "wait_for_message", "not from your user"):
+        assert word in text
+
+
+def test_claude_code_is_rung_in_the_background_and_told_in_passing(machine):
+    machine.setup("claude", "--yes")
+    found = handlers(machine, "claude")
+    assert list(found) == HOOK_EVENTS
+    for event, (handler,) in found.items():
+        assert handler["type"] == "command"
+        assert handler["command"].endswith(f"/bridge-wait --hook claude --event {event}")
+        assert os.path.exists(handler["command"].split()[0])
+        # A bell waits for a day; a notice must not hold the agent up.
+        is_bell = event in ("Stop", "SessionStart")
+        assert handler.get("asyncRewake", False) is is_bell
+        assert handler["timeout"] == (86400 if is_bell else 5)
+
+
+def fake_codex(machine, monkeypatch, version="0.160.1", queue=0):
+    program = machine.write("bin/codex", f'#!/bin/sh\n[ "$1" = queue ] && exit {queue}\necho codex-cli {version}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+
+
+def test_codex_gets_notices_and_a_bell_for_its_queue(machine, monkeypatch):
+    fake_codex(machine, monkeypatch)
+    out = machine.setup("codex", "--yes")
+    found = handlers(machine, "codex")
+    assert list(found) == HOOK_EVENTS
+    notice, bell = found["Stop"]
+    assert "async" not in notice
+    assert notice["timeout"] == 5
+    assert bell["async"] is True
+    assert bell["command"].endswith("--hook codex --event Stop --queue")
+    assert "type /hooks in Codex" in out
+    assert "is not woken" not in out
+
+
+@pytest.mark.parametrize(
+    ("version", "queue", "why"),
+    [
+        ("0.147.0", 0, "codex 0.147.0 has no asynchronous hooks"),
+        ("0.149.2", 2, "codex 0.149.2 has no `codex queue`"),
+        ("dev", 0, "`codex --version` does not say its version"),
+    ],
+)
+def test_a_codex_without_a_queue_gets_no_bell_and_says_why(machine, monkeypatch, version, queue, why):
+    fake_codex(machine, monkeypatch, version, queue)
+    out = machine.setup("codex", "--yes")
+    assert len(handlers(machine, "codex")["Stop"]) == 1
+    assert f"An idle Codex is not woken: {why}" in " ".join(out.split())
+
+
+def test_a_codex_that_is_not_there_is_set_up_all_the_same(machine):
+    assert "there is no `codex` in PATH" in machine.setup("codex", "--yes")
+
+
+def test_a_codex_that_loses_its_queue_loses_the_bell(machine, monkeypatch):
+    fake_codex(machine, monkeypatch)
+    machine.setup("codex", "--yes")
+    fake_codex(machine, monkeypatch, "0.147.0")
+    machine.setup("codex", "--yes")
+    assert len(handlers(machine, "codex")["Stop"]) == 1
+
+
+def test_hooks_in_the_other_place_are_mentioned(machine):
+    machine.write(".codex/config.toml", '[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "x"\n')
+    assert "has [hooks] too" in machine.setup("codex", "--yes")
+
+
+def test_gemini_has_no_bell_and_says_so(machine):
+    assert "No hooks for Gemini CLI" in machine.setup("gemini", "--yes")
+    assert "hooks" not in json.loads(machine.read(SERVERS["gemini"]))
+
+
+@pytest.mark.parametrize("client", HOOKS)
+def test_hooks_and_instructions_can_be_left_out(machine, client):
+    machine.setup(client, "--yes", "--no-hooks", "--no-instructions")
+    assert set(machine.files()) <= {SERVERS[client], ".codex"}
+
+
+def test_a_state_directory_goes_wherever_it_is_needed(machine):
+    folder = str(machine.home / "my state")
+    machine.setup("claude", "--yes", "--state-dir", folder)
+    assert server(machine, "claude")["args"] == ["mcp", "--state-dir", folder]
+    assert handlers(machine, "claude")["Stop"][0]["command"].endswith(f"--event Stop --state-dir '{folder}'")
+
+
+@pytest.mark.parametrize("variable", ["CLAUDE_CONFIG_DIR", "CODEX_HOME"])
+def test_a_client_that_lives_elsewhere_is_found(machine, monkeypatch, variable):
+    elsewhere = machine.home / "elsewhere"
+    monkeypatch.setenv(variable, str(elsewhere))
+    machine.setup("claude" if "CLAUDE" in variable else "codex", "--yes")
+    names = {"CLAUDE.md", "settings.json", ".claude.json"} if "CLAUDE" in variable else None
+    assert {file.name for file in elsewhere.iterdir()} == (names or {"AGENTS.md", "config.toml", "hooks.json"})
+
+
+# -- a project --
+
+
+@pytest.mark.parametrize(
+    ("client", "files"),
+    [
+        ("claude", {".mcp.json", "CLAUDE.md", ".claude", ".claude/settings.json"}),
+        ("codex", {".codex", ".codex/config.toml", "AGENTS.md", ".codex/hooks.json"}),
+        ("gemini", {".gemini", ".gemini/settings.json", "GEMINI.md"}),
+    ],
+)
+def test_a_project_has_its_own_files(machine, monkeypatch, client, files):
+    project = machine.home / "project"
+    project.mkdir()
+    monkeypatch.chdir(project)
+    monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "very-secret")
+    out = machine.setup(client, "--yes", "--project")
+    assert {name.removeprefix("project/") for name in machine.files()} - {"project"} == files
+    assert "think before you commit" in out
+    # A name of a variable may stand in a project's file; what it holds may not.
+    assert not any(b"very-secret" in text for text in machine.files().values())
+    machine.setup(client, "--yes", "--project", str(project), "--undo")
+    assert set(machine.files()) == {"project"}
+
+
+def test_a_project_must_be_there(machine):
+    assert "is not a directory" in machine.setup("claude", "--project", "/nonexistent", expect=exits.USAGE)
+
+
+def test_a_project_and_the_user_are_two_things(machine, capsys):
+    with pytest.raises(SystemExit):
+        main(["setup", "claude", "--user", "--project", "."])
+    capsys.readouterr()
+
+
+# -- once, and back --
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_the_second_time_there_is_nothing_to_change(machine, client):
+    machine.setup(client, "--yes")
+    before = machine.files()
+    assert machine.setup(client) == "nothing to change\n"
+    assert machine.files() == before
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_undo_of_what_was_not_there_leaves_nothing(machine, client):
+    machine.setup(client, "--yes")
+    machine.setup(client, "--yes", "--undo")
+    assert machine.files() == {}
+    assert machine.setup(client, "--undo") == "nothing to change\n"
+
+
+EXISTING = {
+    ".claude.json": '{"numStartups":7,"oauthAccount":{"accessToken":"s3cr3t"},"mcpServers":{}}',
+    ".claude/settings.json": json.dumps(
+        {
+            "permissions": {"allow": ["Bash(ls)"]},
+            "hooks": {
+                "Stop": [{"matcher": "", "hooks": [{"type": "command", "command": "say done"}]}],
+                "PreToolUse": [],
+            },
+        },
+        indent=4,
+    ),
+    ".claude/CLAUDE.md": "# Mine\r\n\r\nBe brief.\r\n",
+    ".codex/config.toml": '# mine\nmodel = "x"\n\n[mcp_servers.docs]\ncommand = "npx"   # fast\n',
+    ".codex/hooks.json": '{\n\t"hooks": {\n\t\t"Stop": [{"hooks": [{"type":"command","command":"x"}]}]\n\t}\n}',
+    ".codex/AGENTS.md": "no newline at the end",
+    ".gemini/settings.json": '{\n  // dark\n  "theme": "x" // mine\n}\n',
+    ".gemini/GEMINI.md": "",
+}
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_undo_gives_every_byte_back(machine, client):
+    for path, text in EXISTING.items():
+        machine.write(path, text)
+    before = machine.files()
+    machine.setup(client, "--yes")
+    assert machine.files() != before
+    machine.setup(client, "--yes", "--undo")
+    # An instructions file that did not end its last line has one line break more.
+    after = machine.files()
+    after[".codex/AGENTS.md"] = after[".codex/AGENTS.md"].removesuffix(b"\n")
+    assert after == before
+
+
+def test_other_peoples_hooks_stay_beside_ours(machine):
+    machine.write(".claude/settings.json", EXISTING[".claude/settings.json"])
+    machine.setup("claude", "--yes")
+    said = json.loads(machine.read(".claude/settings.json"))
+    assert said["permissions"] == {"allow": ["Bash(ls)"]}
+    assert said["hooks"]["PreToolUse"] == []
+    theirs, ours = said["hooks"]["Stop"]
+    assert theirs["hooks"] == [{"type": "command", "command": "say done"}]
+    assert "bridge-wait" in ours["hooks"][0]["command"]
+
+
+def test_a_hook_of_an_older_installation_is_replaced_where_it_stands(machine):
+    machine.setup("claude", "--yes")
+    text = machine.read(".claude/settings.json")
+    old = text.replace(str(Path(paste.command()).parent), "/old/bin").replace("86400", "600")
+    machine.write(".claude/settings.json", old)
+    machine.setup("claude", "--yes")
+    assert machine.read(".claude/settings.json") == text
+
+
+def test_a_server_of_an_older_installation_keeps_what_was_added_to_it(machine):
+    machine.write(
+        ".claude.json",
+        '{"mcpServers": {"agent-bridge": {"type": "stdio", "command": "/old/bascule", "env": {"A": "1"}}}}',
+    )
+    machine.setup("claude", "--yes", "--no-hooks", "--no-instructions")
+    entry = server(machine, "claude")
+    assert entry == {"type": "stdio", "command": paste.command(), "env": {"A": "1"}, "args": ["mcp"]}
+
+
+def test_undo_leaves_what_somebody_put_there_meanwhile(machine):
+    machine.setup("claude", "--yes")
+    said = json.loads(machine.read(".claude.json"))
+    said["mcpServers"]["other"] = {"command": "x"}
+    machine.write(".claude.json", json.dumps(said, indent=2))
+    machine.write(".claude/CLAUDE.md", machine.read(".claude/CLAUDE.md") + "\nMine.\n")
+    machine.setup("claude", "--yes", "--undo")
+    assert json.loads(machine.read(".claude.json")) == {"mcpServers": {"other": {"command": "x"}}}
+    assert machine.read(".claude/CLAUDE.md").strip() == "Mine."
+
+
+# -- looking first --
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_without_yes_and_without_a_terminal_nothing_is_written(machine, client):
+    out = machine.setup(client, expect=exits.USAGE)
+    assert "+++" in out
+    assert "pass --yes" in out
+    assert machine.files() == {}
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_print_shows_the_pieces_and_writes_nothing(machine, client):
+    out = machine.setup(client, "--print")
+    for path in (SERVERS[client], WORDS[client], *([HOOKS[client]] if client in HOOKS else [])):
+        assert f"# {machine.home / path}\n" in out
+    assert "agent-bridge" in out
+    assert machine.files() == {}
+
+
+def test_the_difference_shows_little_of_what_is_around(machine):
+    secret = '{"primaryApiKey":"' + "k" * 500 + '","mcpServers":{"a":{"command":"x"}}}'
+    machine.write(".claude.json", secret)
+    out = machine.setup("claude", expect=exits.USAGE)
+    assert max(map(len, out.splitlines())) <= changes.MAX_LINE_CHARS + 10
+
+
+@pytest.mark.parametrize(("answer", "written"), [("y\n", True), ("n\n", False), ("\n", False)])
+def test_on_a_terminal_it_asks(machine, answer, written):
+    primary, secondary = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bascule.cli.start", "setup", "gemini"],
+        stdin=secondary,
+        stdout=secondary,
+        stderr=subprocess.STDOUT,
+        env={name: os.environ[name] for name in ("HOME", "PATH", "BASCULE_STATE_DIR")},
+    )
+    os.close(secondary)
+    os.write(primary, answer.encode())
+    said = b""
+    try:
+        while piece := os.read(primary, 65536):
+            said += piece
+    except OSError:
+        # Linux says so when the other side is closed.
+        pass
+    os.close(primary)
+    assert process.wait(timeout=20) == (0 if written else 1)
+    assert b"Write this? [y/N]" in said
+    assert said.index(b"+++") < said.index(b"[y/N]")
+    assert bool(machine.files()) is written
+
+
+# -- with care --
+
+
+@pytest.mark.parametrize(
+    ("client", "path", "text", "what"),
+    [
+        ("claude", ".claude.json", '{"a": 1,}', "line 1"),
+        ("claude", ".claude/settings.json", "[]", "does not hold an object"),
+        ("claude", ".claude/settings.json", '{"hooks": []}', "`hooks` is not an object"),
+        ("claude", ".claude/settings.json", '{"hooks": {"Stop": 1}}', "is not a list"),
+        ("claude", ".claude/settings.json", '{"a": 1} // x', "a comment"),
+        ("claude", ".claude/CLAUDE.md", "<!-- bascule:begin -->\n", "do not match"),
+        ("codex", ".codex/config.toml", "a = ", "config.toml is left as it is"),
+        ("codex", ".codex/config.toml", 'mcp_servers.agent-bridge.command = "/x/bascule"\n', "is not written as a"),
+        ("codex", ".codex/hooks.json", "{", "ends too early"),
+        ("gemini", ".gemini/settings.json", "{'a': 1}", "line 1"),
+        ("gemini", ".gemini/settings.json", '{"mcpServers": 3}', "not an object"),
+    ],
+)
+def test_a_broken_file_is_refused_and_nothing_is_written(machine, client, path, text, what):
+    machine.write(path, text)
+    before = machine.files()
+    out = machine.setup(client, "--yes", expect=1)
+    assert what in out
+    assert str(machine.home / path) in out
+    assert machine.files() == before
+
+
+def test_a_file_that_is_not_text_is_refused(machine):
+    (machine.home / ".claude.json").write_bytes(b"\xff\xfe")
+    assert "is not UTF-8" in machine.setup("claude", "--yes", expect=1)
+
+
+def test_a_directory_in_the_place_of_a_file_is_refused(machine):
+    (machine.home / ".claude.json").mkdir()
+    assert "is not a file" in machine.setup("claude", "--yes", expect=1)
+
+
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_a_server_of_that_name_that_is_not_ours_is_left_alone(machine, client):
+    if client == "codex":
+        machine.write(SERVERS[client], '[mcp_servers.agent-bridge]\ncommand = "node"\n')
+    else:
+        machine.write(SERVERS[client], '{"mcpServers": {"agent-bridge": {"command": "node"}}}')
+    before = machine.files()
+    assert "it is not Bascule's" in machine.setup(client, "--yes", expect=1)
+    machine.setup(client, "--yes", "--undo")
+    assert machine.files() == before
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o644, 0o640])
+def test_a_file_keeps_its_mode(machine, mode):
+    file = machine.write(".claude.json", "{}")
+    file.chmod(mode)
+    machine.setup("claude", "--yes")
+    assert stat.S_IMODE(file.stat().st_mode) == mode
+
+
+def test_a_new_file_with_a_sign_in_is_for_its_owner_only(machine):
+    machine.setup("claude", "--yes")
+    assert stat.S_IMODE((machine.home / ".claude.json").stat().st_mode) == 0o600
+
+
+def test_a_link_is_followed_and_stays_a_link(machine):
+    kept = machine.write("dotfiles/settings.json", "{}\n")
+    link = machine.home / ".claude" / "settings.json"
+    link.parent.mkdir()
+    link.symlink_to(kept)
+    machine.setup("claude", "--yes")
+    assert link.is_symlink()
+    assert "hooks" in json.loads(kept.read_text())
+    machine.setup("claude", "--yes", "--undo")
+    assert link.is_symlink()
+    assert kept.read_text() == "{}\n"
+
+
+def test_a_link_to_nowhere_gets_its_file(machine):
+    link = machine.home / ".claude.json"
+    link.symlink_to("later.json")
+    machine.setup("claude", "--yes")
+    assert link.is_symlink()
+    assert (machine.home / "later.json").exists()
+
+
+def test_a_file_that_changed_meanwhile_is_not_overwritten(tmp_path):
+    file = tmp_path / "a"
+    file.write_text("old\n")
+    change = changes.Change(path=str(file), edit=lambda text: text + "ours\n")
+    file.write_text("somebody else's\n")
+    with pytest.raises(changes.CannotChange, match="changed by somebody else"):
+        change.write()
+    assert file.read_text() == "somebody else's\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_file_that_appeared_meanwhile_is_not_overwritten(tmp_path):
+    file = tmp_path / "a"
+    change = changes.Change(path=str(file), edit=lambda _: "ours\n")
+    file.write_text("somebody else's\n")
+    with pytest.raises(changes.CannotChange):
+        change.write()
+    assert file.read_text() == "somebody else's\n"
+
+
+def test_a_write_that_fails_leaves_the_file_and_no_litter(tmp_path, monkeypatch):
+    file = tmp_path / "a"
+    file.write_text("old\n")
+    change = changes.Change(path=str(file), edit=lambda _: "new\n")
+
+    def full(_descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(changes.CannotChange, match="No space left on device"):
+        change.write()
+    assert file.read_text() == "old\n"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_lost_record_costs_only_tidiness(machine):
+    machine.setup("claude", "--yes")
+    (machine.home / "state" / "setup.json").write_text("{")
+    machine.setup("claude", "--yes", "--undo")
+    assert json.loads(machine.read(".claude.json")) == {"mcpServers": {}}
+
+
+def test_a_wrong_handle_is_refused_before_anything_is_read(machine):
+    assert "is not a handle" in machine.setup("claude", "--agent", "a b", expect=exits.USAGE)

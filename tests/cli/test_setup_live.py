@@ -1,0 +1,111 @@
+"""What `bascule setup` wrote, used as the clients use it: a real daemon, their commands, their JSON."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "daemon"))
+
+from living import Living, short_dir
+
+from bascule.cli.main import main
+
+BIN = Path(sys.executable).parent
+KEPT = ("HOME", "LOGNAME", "PATH", "USER", "SHELL")
+HELLO = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}}
+
+# A client: runs the hook through a shell and waits for it.
+CLIENT = "import subprocess, sys; sys.exit(subprocess.run(['/bin/sh', '-c', sys.argv[1]]).returncode)"
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    with short_dir() as folder, Living(f"{folder}/s") as living:
+        yield living
+
+
+@pytest.fixture
+def home(daemon, tmp_path, monkeypatch, capsys):
+    """Every client set up for this daemon."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for client in ("claude", "codex", "gemini"):
+        assert main(["setup", client, "--yes", "--agent", f"{client}-agent", "--state-dir", daemon.state]) == 0
+    capsys.readouterr()
+    return tmp_path
+
+
+def environment(**variables):
+    return {name: os.environ[name] for name in KEPT if name in os.environ} | variables
+
+
+def run(daemon, *words):
+    done = subprocess.run(
+        [BIN / words[0], *words[1:], "--state-dir", daemon.state],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env=environment(),
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("client", "path"),
+    [("claude", ".claude.json"), ("codex", ".codex/config.toml"), ("gemini", ".gemini/settings.json")],
+)
+def test_the_configured_server_answers(daemon, home, client, path):
+    text = (home / path).read_text()
+    said = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)["mcpServers"]
+    entry = said["agent-bridge"]
+    call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
+    done = subprocess.run(
+        [entry["command"], *entry["args"]],
+        input=json.dumps(call) + "\n",
+        capture_output=True,
+        text=True,
+        timeout=30,
+        # As stripped as Codex makes it.
+        env=environment(),
+        check=False,
+    )
+    assert json.loads(done.stdout.splitlines()[0])["result"]["serverInfo"]
+
+
+def hooks(home, client):
+    path = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}[client]
+    said = json.loads((home / path).read_text())["hooks"]
+    return [(event, handler) for event, groups in said.items() for group in groups for handler in group["hooks"]]
+
+
+@pytest.mark.parametrize("client", ["claude", "codex"])
+def test_every_configured_hook_runs_as_its_client_runs_it(daemon, home, client):
+    agent = f"{client}-{os.urandom(3).hex()}"
+    run(daemon, "bridge-register", "--agent", agent)
+    for count, (event, handler) in enumerate(hooks(home, client), start=1):
+        run(daemon, "bridge-send", agent, "the text", "--no-wait")
+        assert handler["type"] == "command"
+        said = {"session_id": "s-1", "cwd": str(home), "hook_event_name": event, "stop_hook_active": False}
+        done = subprocess.run(
+            [sys.executable, "-c", CLIENT, handler["command"]],
+            input=json.dumps(said),
+            capture_output=True,
+            text=True,
+            timeout=30,
+            env=environment(BRIDGE_AGENT_ID=agent),
+            check=False,
+        )
+        if handler.get("asyncRewake"):
+            assert (done.returncode, done.stdout) == (2, "")
+            assert f"{count} unread" in done.stderr
+        else:
+            assert (done.returncode, done.stderr) == (0, "")
+            assert f"{count} unread" in done.stdout
+            assert json.loads(done.stdout)
+        assert "the text" not in done.stdout + done.stderr

