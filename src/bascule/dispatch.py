@@ -21,6 +21,8 @@ from bascule.policy.engine import Policy
 from bascule.protocols.methods import Record, Row, Shape, WhoKind
 from bascule.wire import codec
 
+_ALLOW = Decision.ALLOW
+
 
 class Reader(Protocol):
     def __call__(self, call: Call, params: Any, /) -> Any:
@@ -58,6 +60,10 @@ class Mounted(NamedTuple):
     decoder: codec.Decoder[Any]
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
+    # Told once at mounting, because these are asked on every call.
+    for_anyone: bool
+    changes: bool
+    streams: bool
 
 
 class _Guarded(asyncio.Future[Any]):
@@ -109,7 +115,15 @@ class Dispatch:
             raise ValueError(f"mounted already: {sorted(taken)}")
         for row in rows:
             give_back = (abandon or {}).get(row.name)
-            self.methods[row.name] = Mounted(row, handlers[row.name], codec.decoder(row.params), give_back)
+            self.methods[row.name] = Mounted(
+                row,
+                handlers[row.name],
+                codec.decoder(row.params),
+                give_back,
+                for_anyone=row.who.kind is WhoKind.ANYONE,
+                changes=row.record is not Record.NONE,
+                streams=row.shape is Shape.STREAM,
+            )
 
     def call(self, call: Call) -> Any:
         """Carry out one call. `call.params` is raw JSON, or the params Struct an edge has decoded."""
@@ -142,16 +156,17 @@ class Dispatch:
                 raise InvalidRequest(error.message, details={"method": row.name}) from error
         self._quota.take(call.principal)
         try:
-            self._check_who(row, call.principal, params)
+            if not mounted.for_anyone:
+                self._check_who(row, call.principal, params)
             rule = self._decide(row, call.principal, params)
         except (Forbidden, PolicyDenied) as error:
             self._record_refusal(call, row, error)
             raise
         self._seen(call.principal)
-        if row.record is not Record.NONE:
+        if mounted.changes:
             return self._change(call, mounted, params, rule)
         answer = mounted.handler(call, params)
-        if row.shape is Shape.STREAM:
+        if mounted.streams:
             return answer
         if isinstance(answer, asyncio.Future):
             return self._guarded(call, answer)
@@ -181,7 +196,7 @@ class Dispatch:
     def _decide(self, row: Row, principal: Principal, params: Any) -> str:
         """The name of the rule that allows it."""
         verdict = self.policy.decide(principal, row.name, row.effect, lambda: params)
-        if verdict.decision is not Decision.ALLOW:
+        if verdict.decision is not _ALLOW:
             raise PolicyDenied(
                 verdict.reason, hint=verdict.suggestion, details={"rule": verdict.rule, "method": row.name}
             )
@@ -310,7 +325,10 @@ class Dispatch:
         self._journal.commit(tx, call.principal, row.name, error.code, rule)
 
     def refused(self, call: Call, error: BasculeError, agent: str | None, ticket: str | None) -> None:
-        """An edge could not even make params of what came: count and log it like every call."""
+        """An edge could not even make params of what came: counted and logged like every call.
+
+        Not the reason: it quotes what was sent.
+        """
         self._observe(call.method, error.code, 0.0)
         self._log(
             "call",
@@ -320,7 +338,6 @@ class Dispatch:
             outcome=error.code,
             subject=ticket or agent,
             agent=agent if ticket else None,
-            reason=error.message,
         )
 
     def abandoned(self, call: Call, answer: Any) -> None:

@@ -28,6 +28,10 @@ def daemon():
 
     with short_dir() as folder, Living(f"{folder}/s", constants={"bascule.mcp.errand.PROGRESS_SECONDS": 0.2}) as living:
         yield living
+        # Whatever the tests did: nothing unexpected happened behind the answers.
+        said = living.log() + living.terminal()
+        assert [line for line in said.splitlines() if '"level": "error"' in line] == []
+        assert "Traceback" not in said
 
 
 @pytest.fixture

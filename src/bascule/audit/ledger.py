@@ -20,7 +20,7 @@ ANCHOR_EVERY = 1_000
 SEGMENT_RECORDS = 10_000
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What is hashed, in this field order."""
 
     seq: int

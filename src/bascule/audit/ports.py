@@ -9,7 +9,7 @@ import msgspec
 T = TypeVar("T")
 
 
-class LedgerRow(msgspec.Struct, frozen=True):
+class LedgerRow(msgspec.Struct, frozen=True, gc=False):
     """One link of the chain as stored: `body` is the exact bytes that were hashed."""
 
     seq: int
@@ -17,7 +17,7 @@ class LedgerRow(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Batch(msgspec.Struct, frozen=True):
+class Batch(msgspec.Struct, frozen=True, gc=False):
     """What one commit writes: all of it or nothing."""
 
     # (table, key, value or None to delete), later changes win.

@@ -89,7 +89,7 @@ class Daemon:
             files=StateTokenFiles(state_dir, log),
             connections=self.connections,
             log=log,
-            key=read_or_make_secret(state_dir, _KEY_FILE).encode()[:64],
+            key=read_or_make_secret(state_dir, _KEY_FILE).encode(),
         )
         self.journal.on_fault = self._note_fault
         self.journal.start()

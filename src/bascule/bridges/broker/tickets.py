@@ -40,6 +40,8 @@ from bascule.wire import codec
 
 _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})
+# 128 bits: enough that nobody meets a second message with the same one.
+_DIGEST_CHARS = 32
 # A full disk is not emptied within milliseconds.
 RETRY_SECONDS = 1.0
 
@@ -409,7 +411,7 @@ class Tickets:
             ticket_id=ticket.ticket_id,
             agent_id=ticket.target,
             sender=sender_name(ticket.sender),  # type: ignore[arg-type] # stored as plain text
-            status=ticket.status.value,
+            status=ticket.status,
         )
 
     # -- checks --
@@ -487,4 +489,4 @@ class Tickets:
         return self._keyed(said + metadata + b"\0" + payload)
 
     def _keyed(self, data: bytes) -> str:
-        return hashlib.blake2b(data, key=self._key, digest_size=16).hexdigest()
+        return hashlib.sha256(self._key + data).hexdigest()[:_DIGEST_CHARS]
