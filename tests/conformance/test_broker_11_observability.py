@@ -9,7 +9,7 @@ from datetime import datetime
 import pytest
 from real_house import until
 
-SETTINGS = {"ticket_ttl_ms": 600, "lease_ms": 100}
+SETTINGS = {"ticket_ttl_ms": 500, "lease_ms": 100}
 
 
 @pytest.mark.req("BRK-11-1")

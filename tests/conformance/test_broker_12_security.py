@@ -5,7 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from real_house import PATIENCE_SECONDS, LinkRefused, Unix, until
+from real_house import until
+from spec_peers import PATIENCE_SECONDS, LinkRefused, Unix
 
 SECRET = "correct horse battery staple"
 

@@ -48,3 +48,28 @@ def daemon():
 
     with short_dir() as folder, Living(f"{folder}/s") as living:
         yield living
+
+
+@pytest.fixture
+def agents(daemon):
+    """Two fresh handles, because one daemon serves all tests of a module."""
+    from hook_client import ok
+
+    stamp = os.urandom(4).hex()
+    names = f"Jerry-{stamp}", f"Spock-{stamp}"
+    for name in names:
+        ok(daemon, "bridge-register", "--agent", name)
+    return names
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A program that runs hooks as Claude Code and Codex do."""
+    from hook_client import CLIENT
+    from living import short_dir
+
+    with short_dir() as folder:
+        path = Path(folder, "claude")
+        path.write_text(CLIENT)
+        path.chmod(0o700)
+        yield path

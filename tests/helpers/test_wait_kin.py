@@ -207,3 +207,27 @@ def test_each_of_two_clients_in_one_directory_hears_its_own_bell(daemon, tmp_pat
 def _handle_of(door, shim):
     agents = call(door, "GET", "/agents?status=online")
     return next((each["agentId"] for each in agents if each["metadata"].get("pid") == shim), None)
+
+
+@pytest.mark.parametrize(
+    ("client", "arguments", "once"),
+    [
+        ("claude", ["claude"], False),
+        ("claude", ["claude", "--permission-mode", "plan", "--resume"], False),
+        ("claude", ["claude", "-p", "do this"], True),
+        ("claude", ["node", "/x/cli.js", "--print", "do this"], True),
+        ("claude", ["claude", "--output-format", "stream-json"], True),
+        ("claude", ["claude", "explain -p"], False),
+        ("codex", ["codex"], False),
+        ("codex", ["codex", "resume", "--last"], False),
+        ("codex", ["codex", "-c", "x=1", "exec", "do this"], True),
+        ("codex", ["codex", "please exec this"], False),
+        ("codex", [], False),
+    ],
+)
+def test_a_session_that_answers_once_is_known_by_its_arguments(client, arguments, once):
+    class Told(kin.Processes):
+        def arguments(self, pid):
+            return arguments
+
+    assert kin.is_one_shot(client, 7, Told()) is once

@@ -64,6 +64,7 @@ class Errand:
                 except DoorError as error:
                     refused = error
         except BaseException:
+            work.close()
             self._give_back()
             raise
         afterwards = getattr(result, "afterwards", None)

@@ -35,10 +35,10 @@ def _walk(path: str, parser: argparse.ArgumentParser) -> Iterator[Command]:
     options: list[Option] = []
     below: list[tuple[str, argparse.ArgumentParser]] = []
     for action in parser._actions:  # noqa: SLF001 - argparse has no other way to ask what it parses
-        if action.help == argparse.SUPPRESS and not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - same
+        if action.help == argparse.SUPPRESS and not isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse again
             continue
-        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - same
-            said = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 - same
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse again
+            said = {choice.dest: choice.help or "" for choice in action._choices_actions}  # noqa: SLF001 - argparse again
             words += [(name, said.get(name, "")) for name in action.choices]
             below += action.choices.items()
         elif action.option_strings:
