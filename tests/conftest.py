@@ -9,6 +9,9 @@ from daemon_process import DaemonProcess
 
 StartDaemon = Callable[..., DaemonProcess]
 
+# The MCP SDK costs every daemon's start more than everything else together; who tests /mcp turns it on.
+os.environ.setdefault("BASCULE_MCP", "off")
+
 
 @pytest.fixture
 def start_daemon() -> Iterator[StartDaemon]:

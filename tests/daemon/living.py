@@ -71,6 +71,8 @@ class Living:
     ) -> None:
         self.state = state
         self.port = config.setdefault("port", free_port())
+        # The SDK costs every start more than everything else together; who tests /mcp says so.
+        config.setdefault("mcp", "off")
         said = {"state": state, "uid": uid, "constants": constants or {}, "config": config}
         self.errors = state + ".stderr"
         with open(self.errors, "wb") as errors:

@@ -128,7 +128,7 @@ def test_the_same_id_twice_mixes_up_no_messages(agent):
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():
-    mount = Mount(None, None)
+    mount = Mount(None, None, toolsets=(), trust="peer")
 
     async def nothing(*_):
         raise AssertionError("there is nobody to answer")

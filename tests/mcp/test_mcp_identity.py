@@ -40,7 +40,7 @@ def test_without_a_token_the_unix_socket_is_told_to_register_first(daemon):
 
 
 def test_with_auth_off_an_unnamed_client_is_told_to_register_first():
-    with short_dir() as folder, Living(f"{folder}/s", auth="off") as daemon:
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on", auth="off") as daemon:
         assert told_to_register(post(daemon.tcp, [("Host", daemon.host)]))
         assert Agent(daemon, "Ann").modern().call("co_workers")["structuredContent"]["you"] == "Ann"
 
@@ -167,7 +167,7 @@ def test_after_a_takeover_the_old_token_has_nothing_and_the_new_one_no_old_sessi
 
 
 def test_no_token_and_no_payload_reaches_log_or_terminal():
-    with short_dir() as folder, Living(f"{folder}/s", log_level="debug") as house:
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on", log_level="debug") as house:
         ann = Agent(house, "Ann")
         session = ann.session()
         for client in (session, ann.modern()):

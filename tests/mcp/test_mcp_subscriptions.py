@@ -131,7 +131,7 @@ def test_the_official_client_listens(agent):
 
 
 def test_a_stopping_daemon_ends_every_stream_in_order():
-    with short_dir() as folder, Living(f"{folder}/s") as daemon:
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on") as daemon:
         ann = Agent(daemon, "Ann")
         session = ann.session()
         with (

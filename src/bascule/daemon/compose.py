@@ -35,6 +35,7 @@ from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
+from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.web.app import App
@@ -116,7 +117,13 @@ class Daemon:
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
-        self.mcp = Mount(self.dispatch, log)
+        self.mcp = Mount(
+            self.dispatch,
+            log,
+            on=config.mcp == "on",
+            toolsets=toolsets_in(config.mcp_toolsets),
+            trust=config.mcp_trust_label,
+        )
         self._link_throttle = WrongTokenThrottle()
         self._add_gauges()
         self._record_start()

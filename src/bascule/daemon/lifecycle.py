@@ -173,7 +173,7 @@ async def _live(
     # Bind before the store is opened: a taken port must not leave a start record behind.
     tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
     link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
-    mcp_surface = begin_loading()
+    mcp_surface = begin_loading() if config.mcp == "on" else None
     daemon = Daemon(config, state_dir, clock, log, open_store(config, state_dir, log))
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
@@ -188,7 +188,8 @@ async def _live(
         for door in doors:
             await door.start(group)
         probe = group.create_task(_probe_lag(daemon))
-        await daemon.mcp.start(group, await mcp_surface)
+        if mcp_surface is not None:
+            await daemon.mcp.start(group, await mcp_surface)
         note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
         _settle_garbage()
         daemon.ready = True

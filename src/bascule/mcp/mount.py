@@ -9,13 +9,13 @@ import contextlib
 import gc
 import importlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal
 from bascule.dispatch import Dispatch
-from bascule.errors import Unavailable
+from bascule.errors import NotFound, Unavailable
 from bascule.mcp.delivery import Receive, Scope, Send
 
 # A client that comes while the daemon starts is told to try again after this.
@@ -74,19 +74,24 @@ def load() -> Any:
 class Mount:
     """The route's end in the daemon."""
 
-    def __init__(self, dispatch: Dispatch, log: Log) -> None:
+    def __init__(self, dispatch: Dispatch, log: Log, *, on: bool = True, toolsets: Collection[str], trust: str) -> None:
         self._dispatch = dispatch
         self._log = log
+        self._on = on
+        self._toolsets = toolsets
+        self._trust = trust
         self._door: Door | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, principal: Principal, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
+        if not self._on:
+            raise NotFound("/mcp is turned off", hint='set mcp = "on" in the settings, or use `bascule mcp` over stdio')
         if self._door is None:
             raise Unavailable("the daemon is starting or stopping", hint="try again", retry_after=RETRY_SECONDS)
         await self._door(principal, scope, body, receive, send)
 
     async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
-        door: Door = surface.open_door(self._dispatch, self._log)
+        door: Door = surface.open_door(self._dispatch, self._log, toolsets=self._toolsets, trust=self._trust)
         running = asyncio.Event()
         self._task = group.create_task(door.run(running.set))
         await running.wait()

@@ -36,10 +36,10 @@ Context = ServerRequestContext[Any, Any]
 REQUEST_CANCELLED = -32800
 
 
-def open_door(dispatch: Dispatch, log: Log) -> McpDoor:
+def open_door(dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(dispatch)
-    return McpDoor(Surface(dispatch, sessions, log).server, sessions)
+    return McpDoor(Surface(dispatch, sessions, log, toolsets=toolsets, trust=trust).server, sessions)
 
 
 class Surface:

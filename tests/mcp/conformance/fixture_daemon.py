@@ -44,7 +44,7 @@ def main() -> int:
 
     state, port = sys.argv[1:]
     lifecycle.Daemon = Fixture  # type: ignore[misc] # the one class this program is about
-    mount.load = lambda: SimpleNamespace(open_door=lambda *_: McpDoor(fixtures.server(), Sessions()))
+    mount.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(fixtures.server(), Sessions()))
     config = Config(port=int(port), durability="memory", log="off")
     return run(config, state, on_ready=lambda _: os.write(1, b"ready\n"))
 
