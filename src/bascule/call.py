@@ -33,7 +33,7 @@ class Call:
     A plain class with slots: one is made per request, on the path whose budget is 15 us.
     """
 
-    __slots__ = ("connection", "door", "method", "params", "principal")
+    __slots__ = ("as_owner", "connection", "door", "method", "params", "principal")
 
     def __init__(
         self,
@@ -49,5 +49,7 @@ class Call:
         self.params = params
         # "link", "unix", "tcp" or "daemon": where it came in, for the log.
         self.door = door
+        # With `--auth off`: a plain caller is taken for the agent it speaks about.
+        self.as_owner = False
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection

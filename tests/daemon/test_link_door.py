@@ -480,7 +480,7 @@ def test_even_with_the_doors_wide_open_another_user_is_closed_unheard():
         assert Caller(daemon).get("/healthz").status == 200
         assert daemon.stop() == 0
         assert "Traceback" not in daemon.terminal()
-        assert f'"uid": {NOBODY}' in daemon.log()
+        assert f'"uid":{NOBODY}' in daemon.log()
 
 
 def test_a_hundred_connections_that_come_and_go_leave_nothing_behind(daemon):

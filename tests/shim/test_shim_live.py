@@ -23,7 +23,7 @@ PATIENCE = 30.0
 
 mcp = pytest.importorskip("mcp")
 from mcp.client.client import Client  # noqa: E402 - behind the check that it is installed
-from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402 - same
+from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402 - behind the same check
 
 MODES = ["auto", "legacy"]
 

@@ -53,6 +53,8 @@ PAGES: tuple[Route, ...] = (
     Route("GET", "/openapi.json", "page.openapi"),
 )
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
+# What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
+PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
 ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
 ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS)
 
@@ -114,6 +116,7 @@ class Daemon:
             seen=self.broker.agents.seen,
             log=log,
             observe=self.metrics.observe,
+            plain=PLAIN_METHODS if config.auth == "off" else frozenset(),
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())

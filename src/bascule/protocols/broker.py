@@ -26,9 +26,13 @@ MIN_HEARTBEAT_MS = 100
 MAX_HEARTBEAT_MS = 24 * 3_600_000
 # One answer stays well below the 1 MiB frame even when a few payloads are large.
 MAX_TAKE = 32
+# A receiver that catches up after a pause; one transaction stays short.
 MAX_ACK = 1_000
+# Each is a ticket of its own in one transaction; more are two broadcasts.
 MAX_BROADCAST = 256
+# What a person scrolls through; the rest is a filter away.
 MAX_LIST = 1_000
+# A word such as `claude-code`; it stands in lists.
 MAX_TYPE_CHARS = 64
 # A bell's name is shown to senders: "claude asyncRewake", "codex queue".
 MAX_BELL_CHARS = 64

@@ -41,6 +41,8 @@ ANSWER_SECONDS = 15.0
 # Nobody waits: look for the daemon now and then, so that the agent is online again when it is back.
 IDLE_SECONDS = 5.0
 _BUSY = ("overloaded", "unavailable")
+# A wait that ends with nothing sooner than this before its time was ended, not answered.
+_EARLY = 0.5
 
 
 class Question:
@@ -353,11 +355,17 @@ class Link:
         if question is None:
             return
         error = message.get("error")
+        now = self._clock()
         if not isinstance(error, dict):
-            question.done(message.get("result"), None)
+            result = message.get("result")
+            if result is None and question.may_repeat and question.until is not None and now < question.until - _EARLY:
+                # A daemon that stops ends every wait; ours goes on with the next one.
+                question.number, question.not_before, question.give_up = None, now + self._pauses.next(), question.until
+                self._waiting.append(question)
+            else:
+                question.done(result, None)
             return
         refusal = _refusal(error)
-        now = self._clock()
         pause = max(refusal.retry_after or 0.0, self._pauses.next()) if refusal.code in _BUSY else None
         end = question.asked_at + CONTACT_SECONDS
         if pause is not None and question.may_repeat and now + pause < end:

@@ -89,7 +89,7 @@ class Agents:
         tx.subject = agent_id
         state = self._state
         old = state.agents.rows.get(agent_id)
-        own = agent_of(call.principal) == agent_id
+        own = agent_of(call.principal) == agent_id or (call.as_owner and old is not None and old.token_hash is not None)
         if params.exclusive and own and self._connections.others(agent_id, call.connection):
             raise self._taken(agent_id, "another live connection acts as it")
         how = self._claim(call.principal, agent_id, old, own=own)
