@@ -7,6 +7,8 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
 ARGS =
+# Tests wait for processes more than they compute, so three workers suit two cores; files stay together.
+WORKERS = -n 3 --dist loadfile
 
 # $(call quiet,command,advice): output and advice only when the command fails.
 quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" 'check: $(2)' >&2; exit 1; }
@@ -31,11 +33,11 @@ up: environment
 	@exec .venv/bin/bascule up $(ARGS)
 
 test: packages check
-	@$(PY) -m pytest $(ARGS)
+	@$(PY) -m pytest $(WORKERS) $(ARGS)
 
 # BASCULE_LONG raises the counts inside tests; -m overrides the default that leaves `long` tests out.
 test-long: packages check
-	@BASCULE_LONG=1 $(PY) -m pytest -m 'long or not long' $(ARGS)
+	@BASCULE_LONG=1 $(PY) -m pytest $(WORKERS) -m 'long or not long' $(ARGS)
 
 check: dev-environment
 	@# Two of the tools say a page when all is well: they are heard only when it is not.

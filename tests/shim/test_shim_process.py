@@ -189,7 +189,7 @@ def test_calls_run_side_by_side_on_one_connection(state):
         peer = daemon.peers[0]
         held = peer.number
         assert client.call("list_agents")["structuredContent"]["agents"] == []
-        peer.answer(held, None)
+        peer.answer(held, {"messages": []})
         assert client.answer_to(waiting)["result"]["structuredContent"]["status"] == "empty"
         assert len(daemon.peers) == 1
 
