@@ -91,9 +91,8 @@ DEC-BRK-34 must done
     bridge-reply takes the ticket as a word, --ticket or BRIDGE_TICKET, and the text as a word, --message or stdin.
 DEC-BRK-35 must done
     Settings may be `broker.config.json` or TOML, and every key has an environment variable.
-DEC-BRK-36 should later
+DEC-BRK-36 should done
     The entry in `.mcp.json` is called agent-bridge.
-    ~ `bascule up` and `bascule mcp --help` print it; nothing writes it.
 """,
     "Payloads": """
 DEC-BRK-37 must done
@@ -117,6 +116,11 @@ DEC-BRK-42 must done
 DEC-BRK-43 may later
     The tmux fallback of the tools is off unless configured, and says `reduced functionality`.
     ~ There is none.
+""",
+    "Without tokens": """
+DEC-BRK-44 must done
+    With `auth = "off"` whoever comes over TCP without a token may register, beat and reply for any agent.
+    ~ So that section 5 works with plain curl. Reading an inbox still needs the agent's token.
 """,
 }
 

@@ -189,9 +189,9 @@ BRK-6.2-4 must done
     If the time is over, await_reply answers with status `timeout`.
 BRK-6.3-1 must done
     list_agents shows handles and metadata of whoever is there.
-BRK-6.3-2 may later
+BRK-6.3-2 may done
     co_workers may be a short form: handle, type, directory.
-    ~ list_agents has all of it.
+    ~ And the status. The caller itself is not among them.
 BRK-6.4-1 may done
     register_agent takes what `/agents/register` takes.
 BRK-6.4-2 may done
@@ -200,15 +200,13 @@ BRK-6.5-1 must done
     post_reply takes ticketId, payload as text or JSON, and optional metadata.
 BRK-6.5-2 must done
     An agent can reply through MCP instead of the command.
-BRK-6.6-1 may later
+BRK-6.6-1 may done
     cancel_ticket may be a tool.
-    ~ `POST /tickets/{ticketId}/cancel` and `bridgectl cancel` do it.
-BRK-6.6-2 may later
+BRK-6.6-2 may done
     broadcast_message may be a tool.
-    ~ `POST /broadcast` does it.
-BRK-6.6-3 may later
+BRK-6.6-3 may differs
     subscribe_updates may be a resource stream.
-    ~ `GET /events` and `bridgectl tail events` show the same.
+    ~ A resource to subscribe to, `bascule://transactions/recent`: the client is told that there is more, and reads it.
 BRK-7.1-1 must done
     bridge-register announces a handle with optional metadata.
 BRK-7.1-2 must done
@@ -235,17 +233,17 @@ BRK-7.2-2 may later
 BRK-7.2-3 may later
     It keeps track of which ticket an answer belongs to.
     ~ `bridge-recv` remembers which handle received which ticket.
-BRK-7.3-1 should later
+BRK-7.3-1 should differs
     A template tells agents to choose a handle and register.
-    ~ `bascule mcp` says it in its instructions; there is no file to copy into a project yet.
+    ~ `bascule setup` writes it, into CLAUDE.md for one. It says how to take another handle: `bascule mcp` gives a first.
 BRK-7.3-2 must done
     `bridge-reply <ticketId> "<message>"` is how an agent replies.
-BRK-7.3-3 should later
+BRK-7.3-3 should done
     Aliases for the agents' shells.
-    ~ The commands take their defaults from BRIDGE_AGENT_ID and BRIDGE_TICKET.
+    ~ `bascule setup shell` writes `reply` and `register`, the latter with the handle it was given.
 BRK-7.3-4 should later
     The helpers are put into every agent's PATH.
-    ~ They are installed beside `bascule`; `bascule doctor` says whether PATH has them.
+    ~ They are installed beside `bascule`; `bascule doctor` says whether PATH has them. The aliases work without.
 BRK-8-1 must done
     Tickets expire after a time that can be set.
 BRK-8-2 must done
@@ -278,9 +276,9 @@ BRK-9-6 may later
 BRK-9-7 must done
     Several replies to one ticket are either kept in a list, or the first counts and the rest is logged.
     ~ Both: the first answers, all are kept in `replies`, each is logged.
-BRK-10-1 should later
+BRK-10-1 should done
     `.mcp.json` names the MCP server `agent-bridge`.
-    ~ No file is written yet; `bascule up` and `bascule mcp --help` print the entry.
+    ~ `bascule setup claude --project` writes the entry.
 BRK-10-2 must differs
     BRIDGE_BROKER_URL says where the broker is, 127.0.0.1:5050 unless set.
     ~ The daemon listens there; the commands without the variable use its unix socket. Loopback only: tokens go there.
@@ -306,9 +304,9 @@ BRK-11-3 should done
     Errors and timeouts are logged with the agent they concern.
 BRK-11-4 may done
     The log may be JSON.
-BRK-11-5 may later
+BRK-11-5 may done
     The MCP server may offer recent transactions as a resource to subscribe to.
-    ~ `GET /events` streams them.
+    ~ Ids, states and times; never what was said.
 BRK-11-6 should done
     `bridgectl list tickets` lists tickets.
 BRK-11-7 should done

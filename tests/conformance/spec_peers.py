@@ -185,6 +185,7 @@ class Mcp:
         )
         self._last = 0
         self._answers: dict[int, dict[str, Any]] = {}
+        self._notices: list[dict[str, Any]] = []
         try:
             self._introduce(client)
         except BaseException:
@@ -215,14 +216,24 @@ class Mcp:
         return self._last
 
     def answer(self, number: int) -> dict[str, Any]:
-        assert self._process.stdout is not None
         while number not in self._answers:
-            line = self._process.stdout.readline()
-            assert line, f"bascule mcp ended with {self._process.wait(PATIENCE_SECONDS)}"
-            message = json.loads(line)
-            if "id" in message:
-                self._answers[message["id"]] = message
+            self._read()
         return self._answers.pop(number)["result"]
+
+    def notice(self) -> dict[str, Any]:
+        while not self._notices:
+            self._read()
+        return self._notices.pop(0)
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        assert line, f"bascule mcp ended with {self._process.wait(PATIENCE_SECONDS)}"
+        message = json.loads(line)
+        if "id" in message:
+            self._answers[message["id"]] = message
+        else:
+            self._notices.append(message)
 
     def begin(self, tool: str, **arguments: Any) -> int:
         return self.request("tools/call", {"name": tool, "arguments": arguments})

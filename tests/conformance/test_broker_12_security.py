@@ -55,12 +55,52 @@ def test_with_auth_off_a_plain_client_registers_sends_and_waits_without_any_head
     assert registered.status == 200
     sent = house.post("/agents/Jerry/send", {"payload": "x"}, token=None)
     assert sent.status == 200
-    token = registered.json["agentToken"]
     reply = {"ticketId": sent.json["ticketId"], "payload": "y"}
-    assert house.post("/replies", reply, token=token).status == 204
+    assert house.post("/replies", reply, token=None).status == 204
     assert house.get(f"/replies/{sent.json['ticketId']}", token=None).json["payload"] == "y"
     assert [view["agentId"] for view in house.get("/agents", token=None).json] == ["Jerry"]
     assert pages_answered(house, token=None) == list(PAGES.values())
+
+
+@pytest.mark.req("BRK-12-2", "DEC-BRK-44")
+def test_with_auth_off_a_plain_client_registers_again_beats_and_replies_for_an_agent(house_with):
+    house = house_with({"auth": "off"})
+    jerry = house.register(type="codex")
+    again = house.post("/agents/register", {"agentId": jerry.handle, "type": "claude"}, token=None)
+    assert (again.status, again.json["status"]) == (200, "registered")
+    assert house.agent_view(jerry.handle)["type"] == "claude"
+    assert house.post(f"/agents/{jerry.handle}/heartbeat", token=None).status == 200
+    ticket = house.send(jerry.handle, token=None)
+    assert house.post("/replies", {"ticketId": ticket, "payload": "y"}, token=None).status == 204
+    view = house.get(f"/replies/{ticket}", token=None).json
+    assert (view["payload"], view["from"]) == ("y", jerry.handle)
+
+
+@pytest.mark.req("BRK-12-3", "DEC-BRK-44")
+def test_with_auth_off_an_inbox_still_opens_to_its_agents_token_alone(house_with):
+    house = house_with({"auth": "off"})
+    jerry = house.register()
+    ticket = house.send(jerry.handle, SECRET, token=None)
+    inbox = f"/agents/{jerry.handle}/inbox"
+    for path in (f"{inbox}?waitMs=0", f"{inbox}/stream"):
+        assert house.get(path, token=None).status == 403
+    assert house.post(f"{inbox}/ack", {"ticketIds": [ticket]}, token=None).status == 403
+    # Nor does registering in the agent's name open it.
+    again = house.post("/agents/register", {"agentId": jerry.handle}, token=None)
+    assert "agentToken" not in again.json
+    assert house.take(jerry).json["messages"][0]["payload"] == SECRET
+
+
+@pytest.mark.req("DEC-BRK-44")
+def test_with_auth_off_the_unix_sockets_and_wrong_tokens_are_judged_as_ever(house_with):
+    house = house_with({"auth": "off"})
+    jerry = house.register()
+    ticket = house.send(jerry.handle)
+    assert house.post("/agents/register", {"agentId": jerry.handle}, door="unix").status == 409
+    for path, body in ((f"/agents/{jerry.handle}/heartbeat", {}), ("/replies", {"ticketId": ticket, "payload": "y"})):
+        assert house.post(path, body, door="unix").status == 403
+        assert house.post(path, body, token="not-a-token").status == 401
+    assert house.ticket(ticket)["status"] == "pending"
 
 
 @pytest.mark.req("BRK-12-2")
