@@ -120,7 +120,7 @@ DEC-BRK-43 may later
     "Without tokens": """
 DEC-BRK-44 must done
     With `auth = "off"` whoever comes over TCP without a token may register, beat and reply for any agent.
-    ~ So that section 5 works with plain curl. Reading an inbox still needs the agent's token.
+    ~ So that section 5 works with plain curl. Such a reply is from `local`; an inbox still needs the agent's token.
 """,
 }
 

@@ -235,7 +235,7 @@ BRK-7.2-3 may later
     ~ `bridge-recv` remembers which handle received which ticket.
 BRK-7.3-1 should differs
     A template tells agents to choose a handle and register.
-    ~ `bascule setup` writes it, into CLAUDE.md for one. It says how to take another handle: `bascule mcp` gives a first.
+    ~ `bascule setup` writes it, e.g. into CLAUDE.md. It says how to change the handle: `bascule mcp` gives a first.
 BRK-7.3-2 must done
     `bridge-reply <ticketId> "<message>"` is how an agent replies.
 BRK-7.3-3 should done

@@ -1,7 +1,6 @@
 """Broker specification 7.3 and 10: what `bascule setup` writes, used as an agent's client and shell use it."""
 
 import json
-import os
 
 import pytest
 from spec_peers import SCRIPTS
@@ -130,5 +129,5 @@ def test_the_aliases_register_and_reply_work_in_a_shell_without_our_commands_in_
 def test_every_shell_gets_both_aliases(house, shell):
     done = house.run("bascule", "setup", "shell", shell, "--agent", "Jerry", "--print")
     between = " " if shell == "fish" else "="
-    assert f"alias reply{between}'bridge-reply'{os.linesep}" in done.stdout
-    assert f"alias register{between}'bridge-register --agent Jerry'{os.linesep}" in done.stdout
+    assert f"alias reply{between}'bridge-reply'\n" in done.stdout
+    assert f"alias register{between}'bridge-register --agent Jerry'\n" in done.stdout

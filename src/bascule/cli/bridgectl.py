@@ -107,6 +107,9 @@ def _show(options: argparse.Namespace, state: str) -> int:
         terminal.show_json(view)
         return exits.OK
     bodies = {"payload", "response", "replies", "metadata"}
+    if isinstance(delivery := view.get("delivery"), dict):
+        by = f" by {', '.join(delivery['by'])}" if delivery.get("by") else ""
+        view["delivery"] = f"{delivery.get('state')}{by}, {delivery.get('at')}"
     for name, value in view.items():
         if name not in bodies:
             terminal.show(f"{one_line(name)}: {one_line(str(value))}")

@@ -82,23 +82,25 @@ def run_up(args: argparse.Namespace) -> int:
             os.write(args.ready_fd, b"ready\n")
             os.close(args.ready_fd)
         elif config.log == "human":
-            show(greeting(daemon.doors, state))
+            show(greeting(daemon.doors, state, person=daemon.house.person.is_set))
 
     return run(config, state, tcp_optional=args.tcp_optional, on_ready=ready)
 
 
-def greeting(doors: dict[str, str], state: str) -> str:
+def greeting(doors: dict[str, str], state: str, *, person: bool) -> str:
     tcp = doors.get("tcp", "off")
+    unset = [] if person else ["Only you can do some things: choose a passphrase with  bascule person set", ""]
     return "\n".join(
         [
             f"Bascule {__version__} is ready.",
-            f"  HTTP   {tcp}   (token: {places.local_token_file(state)})",
+            f"  HTTP    {tcp}   (token: {places.local_token_file(state)})",
             f"  sockets {doors['link']}",
             f"          {doors['http']}",
             "",
-            "Let your agents in:",
+            "Let your agents in with  bascule setup claude | codex | gemini  or by hand:",
             paste.lines(),
             "",
+            *unset,
             "Then try, in another terminal:  bascule demo   |   bascule status   |   Ctrl-C here stops it",
         ]
     )
