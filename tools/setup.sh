@@ -10,7 +10,8 @@ set -eu
 
 # Debian packages that tests use, each with its reason:
 #   systemd   systemd-analyze verifies the unit that `bascule service install` writes
-TEST_PACKAGES="systemd"
+#   zsh fish  judge the completions that `bascule setup shell` writes for them
+TEST_PACKAGES="systemd zsh fish"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)

