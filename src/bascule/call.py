@@ -49,7 +49,7 @@ class Call:
         self.params = params
         # "link", "unix", "tcp" or "daemon": where it came in, for the log.
         self.door = door
-        # With `--auth off`: a plain caller is taken for the agent it speaks about.
+        # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
         self.as_owner = False
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection
