@@ -78,7 +78,7 @@ DEC-BRK-30 must done
     Messages are pulled from an inbox: long poll, stream, bridge-recv, wait_for_message.
 DEC-BRK-31 may later
     Hooks, the PTY wrapper or a tmux pane ring for an agent with one short line.
-    ~ Tool results carry the number of unread messages; nothing rings yet.
+    ~ Hooks ring (`bridge-wait`, tests/helpers/test_wait*.py); the PTY wrapper and tmux panes do not yet.
 DEC-BRK-32 must done
     Delivery is at least once, and the ticket id tells a second time from a new message.
 """,
