@@ -87,6 +87,10 @@ def start(settings: Settings) -> Section:
                 to_the_first_answer,
                 [sys.executable, os.path.join(HERE, "bare_mcp.py")],
             ),
+            "fastmcp server, `initialize` answered": (
+                to_the_first_answer,
+                [sys.executable, os.path.join(HERE, "fast_mcp.py")],
+            ),
         }
         for _ in range(QUICK_RUNS if settings.quick else RUNS):
             for label, (measure, command) in runs.items():
