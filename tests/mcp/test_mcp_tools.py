@@ -172,3 +172,20 @@ def test_many_calls_of_one_client_run_side_by_side(agent, mode):
             assert [reply.structured_content["payload"] for reply in replies] == [str(n) for n in range(20)]
 
     run(story())
+
+
+def test_every_method_a_tool_uses_exists():
+    from bascule.daemon.compose import ROWS
+    from bascule.protocols.tools import TOOLS
+
+    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in ROWS}
+
+
+def test_an_agent_does_not_see_a_tool_that_the_policy_denies_it():
+    from living import Living, short_dir
+    from speaking import Agent
+
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on", policy="restrictive") as house:
+        seen = {tool["name"] for tool in Agent(house, "Asker").modern().ask("tools/list")["tools"]}
+    assert "send_message" in seen
+    assert "broadcast_message" not in seen

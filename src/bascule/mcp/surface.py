@@ -25,6 +25,8 @@ from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
 from bascule.mcp.errand import PROGRESS_SECONDS, ClientGone, Errand
 from bascule.mcp.news import AgentBus
 from bascule.mcp.sessions import Session, Sessions
+from bascule.policy.decision import Decision
+from bascule.protocols.tools import TOOLS
 from bascule.shim import calls, resources, tools, words
 from bascule.shim.calls import Me
 from bascule.shim.mcp import LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
@@ -34,6 +36,9 @@ Context = ServerRequestContext[Any, Any]
 
 # JSON-RPC has no number for "the caller left"; LSP's is what the SDK uses as well.
 REQUEST_CANCELLED = -32800
+
+
+USES = {tool.name: tool.uses for tool in TOOLS}
 
 
 def open_door(dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
@@ -83,8 +88,19 @@ class Surface:
 
     # -- what the SDK calls --
 
-    async def _list_tools(self, _context: Context, _params: Any) -> types.ListToolsResult:
-        return types.ListToolsResult.model_validate({"tools": list(self._tools.values())})
+    async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
+        principal = _principal(context)
+        shown = [tool for name, tool in self._tools.items() if self._may_use(principal, name)]
+        return types.ListToolsResult.model_validate({"tools": shown})
+
+    def _may_use(self, principal: Principal, name: str) -> bool:
+        """An agent sees only what the policy lets it use; a rule on params cannot be judged before there are any."""
+        for method in USES[name]:
+            row = self._dispatch.methods[method].row
+            verdict = self._dispatch.policy.decide(principal, method, row.effect)
+            if verdict.decision is Decision.DENY and verdict.cacheable:
+                return False
+        return True
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         if params.name not in self._tools:

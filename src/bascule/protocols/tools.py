@@ -31,6 +31,8 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     result: dict[str, Any]
     always: tuple[str, ...]
     hints: dict[str, bool]
+    # The methods it calls: who may not call one of them does not see the tool.
+    uses: tuple[str, ...]
     # A tool that is one method of the house names it and needs no code in the shim.
     method: str | None = None
 
@@ -70,6 +72,7 @@ _AGENTS = (
     Tool(
         name="send_message",
         toolset="agents",
+        uses=("messages.send", "replies.wait"),
         title="Send message",
         description=(
             "Ask another agent and get its reply. None within 45 s: status `pending` and a ticketId for await_reply. "
@@ -91,6 +94,7 @@ _AGENTS = (
     Tool(
         name="await_reply",
         toolset="agents",
+        uses=("replies.wait",),
         title="Await reply",
         description="Wait for the reply to a ticket you sent. `pending`: call again. `timeout`: a late reply is kept.",
         arguments={"ticketId": _STRING, "timeoutMs": _said(_COUNT, "Your own patience; a call waits 45 s at most")},
@@ -102,6 +106,7 @@ _AGENTS = (
     Tool(
         name="wait_for_message",
         toolset="agents",
+        uses=("inbox.take", "inbox.ack"),
         title="Wait for message",
         description=(
             "Receive the next message sent to you. Call it when a result has `unread`, or when you are done and "
@@ -115,6 +120,7 @@ _AGENTS = (
     Tool(
         name="post_reply",
         toolset="agents",
+        uses=("replies.post",),
         title="Post reply",
         description="Answer a message you received. Needs no shell, unlike bridge-reply.",
         arguments={"ticketId": _STRING, "payload": {"description": "Text or JSON"}, "metadata": _OBJECT},
@@ -126,6 +132,7 @@ _AGENTS = (
     Tool(
         name="co_workers",
         toolset="agents",
+        uses=("agents.list",),
         title="Co-workers",
         description="Whom you can write to: handle, type, status, directory.",
         arguments={},
@@ -136,6 +143,7 @@ _AGENTS = (
     Tool(
         name="list_agents",
         toolset="agents",
+        uses=("agents.list",),
         title="List agents",
         description="All agents with full metadata; co_workers is shorter.",
         arguments={"type": _said(_STRING, "e.g. codex"), "status": {"type": "string", "enum": ["online", "offline"]}},
@@ -146,6 +154,7 @@ _AGENTS = (
     Tool(
         name="broadcast_message",
         toolset="agents",
+        uses=("messages.broadcast",),
         title="Broadcast message",
         description="Send one message to several agents, one ticket each; collect with await_reply.",
         arguments={
@@ -164,6 +173,7 @@ _AGENTS = (
     Tool(
         name="cancel_ticket",
         toolset="agents",
+        uses=("tickets.cancel",),
         title="Cancel ticket",
         description="Withdraw a message whose reply nobody needs any more.",
         arguments={"ticketId": _STRING, "reason": _STRING},
@@ -175,6 +185,7 @@ _AGENTS = (
     Tool(
         name="list_tickets",
         toolset="agents",
+        uses=("tickets.list",),
         title="List tickets",
         description="Your messages, sent and received, newest first: states, no texts.",
         arguments={
@@ -188,6 +199,7 @@ _AGENTS = (
     Tool(
         name="show_conversation",
         toolset="agents",
+        uses=("conversations.show",),
         title="Show conversation",
         description="Read a conversation again, oldest first, with texts and replies.",
         arguments={"conversationId": _STRING, "limit": _COUNT},
@@ -199,6 +211,7 @@ _AGENTS = (
     Tool(
         name="register_agent",
         toolset="agents",
+        uses=("agents.register",),
         title="Register agent",
         description="Change your handle. You have one already; only when asked to.",
         arguments={
