@@ -25,7 +25,11 @@ def home() -> str:
 
 def state_dir(override: str | None = None) -> str:
     chosen = override or os.environ.get("BASCULE_STATE_DIR")
-    return os.path.abspath(chosen) if chosen else os.path.join(home(), ".local", "state", "bascule")
+    return os.path.abspath(chosen) if chosen else default_state_dir()
+
+
+def default_state_dir() -> str:
+    return os.path.join(home(), ".local", "state", "bascule")
 
 
 def config_dir(override: str | None = None) -> str:

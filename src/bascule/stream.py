@@ -15,13 +15,15 @@ DEFAULT_STREAM_ITEMS = 1_024
 class Stream:
     """One open stream. The service pushes; the edge sets `on_ready` and drains."""
 
-    __slots__ = ("_items", "_limit", "_on_close", "closed", "dropped", "ended", "on_ready")
+    __slots__ = ("_items", "_limit", "_on_close", "closed", "dropped", "ended", "on_drained", "on_ready")
 
     def __init__(self, *, limit: int = DEFAULT_STREAM_ITEMS, on_close: Callable[[], None] | None = None) -> None:
         self._items: deque[Any] = deque()
         self._limit = limit
         self._on_close = on_close
         self.on_ready: Callable[[], None] | None = None
+        # For a service that pushes no more than the reader takes.
+        self.on_drained: Callable[[], None] | None = None
         self.dropped = 0
         # The service will push no more; the edge closes after draining.
         self.ended = False
@@ -45,6 +47,8 @@ class Stream:
         items = list(self._items)
         self._items.clear()
         dropped, self.dropped = self.dropped, 0
+        if items and self.on_drained is not None:
+            self.on_drained()
         return items, dropped
 
     def close(self) -> None:

@@ -32,6 +32,8 @@ SAMPLES = {
     "max_inbox_messages": 1_005,
     "max_inbox_bytes": 1_006,
     "max_open_tickets": 1_007,
+    "max_kept_messages": 1_010,
+    "max_kept_bytes": 1_011,
     "max_waits": 1_008,
     "max_agents": 1_009,
     "calls_per_second": 10.5,

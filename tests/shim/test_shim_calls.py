@@ -4,8 +4,9 @@ import pytest
 
 from bascule.doors.exits import NotRunning, Refusal, WrongUsage
 from bascule.shim import tools, words
-from bascule.shim.calls import TOOLS, Ask, Become, Me, answer
+from bascule.shim.calls import TOOLS, Ask, Become, Me, answer, resolved
 from bascule.shim.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
+from bascule.shim.tools import fault_in
 
 ME = Me(lambda: "Jerry", None)
 
@@ -20,6 +21,8 @@ class Script:
         try:
             asked = generator.send(None)
             while True:
+                if isinstance(asked, Ask):
+                    asked.params = resolved(asked.params)
                 self.asked.append(asked)
                 value = answers.pop(0)
                 asked = generator.throw(value) if isinstance(value, Exception) else generator.send(value)
@@ -412,3 +415,8 @@ def test_a_refused_change_of_name_leaves_us_who_we_were(state):
 
 def test_an_ask_is_not_repeated_unless_it_says_so():
     assert Ask("x", {}).repeat is False
+
+
+def test_half_a_surrogate_pair_is_refused_before_anything_is_sent():
+    assert "surrogate" in fault_in("send_message", {"agentId": "Spock", "payload": "a\ud800b"})
+    assert "surrogate" in fault_in("post_reply", {"ticketId": "t", "payload": {"deep": ["\udc80"]}})

@@ -11,6 +11,9 @@ from bascule.doors.exits import NOT_FOUND, UNEXPECTED
 from bascule.errors import NotFound
 from bascule.helpers.terminal import one_line, say, show, show_json
 
+# A SHA-256 in hex.
+_HASH_CHARS = 64
+
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     ledger = commands.add_parser(
@@ -94,12 +97,18 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     return plain
 
 
+def _short(value: Any) -> str:
+    """A hash by its beginning, as everywhere; `ledger show --json` has all of it."""
+    text = str(value)
+    return text[:16] if len(text) == _HASH_CHARS else text
+
+
 def _print(args: argparse.Namespace, records: list[dict[str, Any]]) -> int:
     if args.json:
         show_json(records)
         return 0
     for record in records:
-        details = " ".join(f"{name}={value}" for name, value in record.get("details", {}).items())
+        details = " ".join(f"{name}={_short(value)}" for name, value in record.get("details", {}).items())
         subject = record.get("subject") or ""
         show(
             one_line(

@@ -98,7 +98,7 @@ def greeting(doors: dict[str, str], state: str, *, person: bool) -> str:
             f"          {doors['http']}",
             "",
             "Let your agents in with  bascule setup claude | codex | gemini  or by hand:",
-            paste.lines(),
+            paste.lines(state),
             "",
             *unset,
             "Then try, in another terminal:  bascule demo   |   bascule status   |   Ctrl-C here stops it",

@@ -4,6 +4,8 @@ import os
 import shutil
 import sys
 
+from bascule import places
+
 
 def command() -> str:
     """The `bascule` of this installation, absolute: agents' clients have a PATH of their own."""
@@ -11,17 +13,19 @@ def command() -> str:
     return beside if os.path.exists(beside) else shutil.which("bascule") or "bascule"
 
 
-def lines() -> str:
+def lines(state: str) -> str:
     bascule = command()
+    words = ["mcp"] if state == places.default_state_dir() else ["mcp", "--state-dir", state]
+    arguments = ", ".join(f'"{word}"' for word in words)
     return "\n".join(
         [
             "Claude Code:  run this once (or put the same into .mcp.json)",
-            f"  claude mcp add --scope user agent-bridge -- {bascule} mcp",
+            f"  claude mcp add --scope user agent-bridge -- {bascule} {' '.join(words)}",
             "Codex:        ~/.codex/config.toml",
             "  [mcp_servers.agent-bridge]",
             f'  command = "{bascule}"',
-            '  args = ["mcp"]',
+            f"  args = [{arguments}]",
             "Gemini CLI:   ~/.gemini/settings.json",
-            f'  {{"mcpServers": {{"agent-bridge": {{"command": "{bascule}", "args": ["mcp"]}}}}}}',
+            f'  {{"mcpServers": {{"agent-bridge": {{"command": "{bascule}", "args": [{arguments}]}}}}}}',
         ]
     )

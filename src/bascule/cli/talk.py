@@ -9,7 +9,9 @@ from bascule.client.sync import SyncClient
 
 def add_state_dir(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--state-dir", metavar="DIR", help="where the daemon keeps its things (default: ~/.local/state/bascule)"
+        "--state-dir",
+        metavar="DIR",
+        help="where the daemon keeps its things (default: BASCULE_STATE_DIR, else ~/.local/state/bascule)",
     )
 
 

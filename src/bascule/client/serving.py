@@ -45,6 +45,8 @@ MAX_CONCURRENCY = CREDIT_WINDOW
 # The part of a lease after which a message that is still being worked on is acknowledged.
 EARLY_ACK = 0.5
 
+# What a handler's return value may turn out to be when it is to become JSON and a message.
+_UNSENDABLE = (InvalidRequest, TooLarge, TypeError, ValueError, RecursionError, OverflowError)
 FAILED = {"status": "failed"}
 
 T = TypeVar("T")
@@ -179,13 +181,13 @@ class ServedAgent:
             answer = await self._handled(message, pool)
         except Exception as error:  # noqa: BLE001 - the boundary to somebody else's code
             _log.warning("%s: ticket %s failed", self.agent_id, message.ticket_id, exc_info=error)
-            await self._finish(message, f"{type(error).__name__}: {error}", FAILED)
+            await self._finish(message, _failure(error), FAILED)
             return
         try:
             await self._finish(message, answer, None)
-        except (TooLarge, TypeError) as error:
-            # The function answered, but with what cannot be sent.
-            await self._finish(message, f"{type(error).__name__}: {error}", FAILED)
+        except _UNSENDABLE as error:
+            # The function answered, but with what cannot be sent: half a surrogate pair, a list within itself.
+            await self._finish(message, _failure(error), FAILED)
 
     async def _finish(self, message: Message, answer: Any, metadata: dict[str, Any] | None) -> None:
         if answer is None or not message.expect_reply:
@@ -204,10 +206,19 @@ class ServedAgent:
         try:
             done, _ = await asyncio.wait((running,), timeout=message.lease_seconds * EARLY_ACK)
             if not done:
-                await message.ack()
+                try:
+                    await message.ack()
+                except BasculeError as error:
+                    # The work goes on; at worst the message is offered once more.
+                    _log.warning("%s: ticket %s: %s", self.agent_id, message.ticket_id, error.message)
             return await running
         finally:
             running.cancel()
+
+
+def _failure(error: BaseException) -> str:
+    """What the sender is told: no traceback, and nothing that could not be sent."""
+    return f"{type(error).__name__}: {error}".encode(errors="backslashreplace").decode()
 
 
 def _in_thread(message: Message, loop: asyncio.AbstractEventLoop) -> SyncMessage:

@@ -73,6 +73,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_inbox_bytes: _Count = _defaults.max_inbox_bytes
     # Unsettled tickets of one sender.
     max_open_tickets: _Count = _defaults.max_open_tickets
+    # Messages and replies of one principal that are kept, settled tickets included.
+    max_kept_messages: _Count = _defaults.max_kept_messages
+    # Bytes of them.
+    max_kept_bytes: _Count = _defaults.max_kept_bytes
     # Long polls one principal may hold open.
     max_waits: _Count = _defaults.max_waits
     # Registered agents, online or not.
@@ -110,6 +114,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_inbox_messages=self.max_inbox_messages,
             max_inbox_bytes=self.max_inbox_bytes,
             max_open_tickets=self.max_open_tickets,
+            max_kept_messages=self.max_kept_messages,
+            max_kept_bytes=self.max_kept_bytes,
             max_waits=self.max_waits,
             max_agents=self.max_agents,
             reject_offline=self.offline == "reject",

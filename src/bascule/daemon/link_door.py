@@ -10,7 +10,7 @@ from bascule.audit.ports import Log
 from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.clock import Clock
 from bascule.dispatch import Dispatch
-from bascule.errors import BasculeError, Internal, InvalidRequest, Unauthenticated, VersionMismatch
+from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
 from bascule.protocols.link import (
     HOUSE_ERROR,
     MAX_LINK_FRAME_BYTES,
@@ -196,7 +196,18 @@ class LinkConnection(FramedConnection):
         elif isinstance(answer, Stream):
             self._open_stream(message, answer)
         else:
-            self.send(jsonrpc.response(message.id, codec.encode(answer)))
+            self._answer(message.id, answer)
+
+    def _answer(self, id_: int | str, answer: Any) -> None:
+        body = codec.encode(answer)
+        if len(body) > MAX_LINK_FRAME_BYTES:
+            refusal = TooLarge(
+                f"the answer is {len(body)} bytes; a link frame holds {MAX_LINK_FRAME_BYTES}",
+                hint="ask for less at a time, or over HTTP",
+            )
+            self._refuse(id_, refusal)
+            return
+        self.send(jsonrpc.response(id_, body))
 
     def _answer_later(self, id_: int | str, call: Call, future: "asyncio.Future[Any]") -> None:
         known = self._open_calls.pop(id_, None) is not None
@@ -208,7 +219,7 @@ class LinkConnection(FramedConnection):
         if error is not None:
             self._refuse(id_, error if isinstance(error, BasculeError) else Internal("internal error"))
         elif known and self.open:
-            self.send(jsonrpc.response(id_, codec.encode(future.result())))
+            self._answer(id_, future.result())
         else:
             self._dispatch.abandoned(call, future.result())
 

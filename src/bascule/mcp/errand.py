@@ -10,7 +10,7 @@ from bascule.dispatch import Dispatch
 from bascule.doors.exits import DoorError, Refusal, WrongUsage
 from bascule.errors import BasculeError, InvalidRequest
 from bascule.mcp.delivery import Delivery, Handover
-from bascule.shim.calls import Ask, Become
+from bascule.shim.calls import Ask, Become, resolved
 from bascule.wire import codec
 
 T = TypeVar("T")
@@ -74,7 +74,9 @@ class Errand:
         return result
 
     async def _ask(self, ask: Ask) -> Any:
-        params = ask.params if ask.wait_ms is None else {**ask.params, "waitMs": ask.wait_ms}
+        params = resolved(ask.params)
+        if ask.wait_ms is not None:
+            params["waitMs"] = ask.wait_ms
         call = self._call(ask.method, params)
         answer = self._dispatch.call(call)
         if isinstance(answer, asyncio.Future):
@@ -122,7 +124,7 @@ class Errand:
     def _tell(self, ask: Ask) -> None:
         """What needs no answer: if it fails, the daemon makes it good and the message comes again."""
         try:
-            answer = self._dispatch.call(self._call(ask.method, ask.params))
+            answer = self._dispatch.call(self._call(ask.method, resolved(ask.params)))
         except BasculeError:
             return
         if isinstance(answer, asyncio.Future):

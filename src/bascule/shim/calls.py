@@ -44,6 +44,11 @@ class Ask:
         self.repeat = repeat
 
 
+def resolved(params: dict[str, Any]) -> dict[str, Any]:
+    """The params with our handle in them, as it is when the question is sent: a first call may come before the name."""
+    return {name: value() if callable(value) else value for name, value in params.items()}
+
+
 class Become:
     """Change who this process is."""
 
@@ -134,9 +139,9 @@ def _status_of(ticket: str) -> Generator[Ask, Any, str]:
 
 
 def wait_for_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
-    handle = me.handle()
     wait_ms = min(arguments.get("waitMs", me.slice_ms), me.slice_ms)
-    taken = yield Ask("inbox.take", {"agentId": handle, "max": 1}, wait_ms=wait_ms, repeat=True)
+    taken = yield Ask("inbox.take", {"agentId": me.handle, "max": 1}, wait_ms=wait_ms, repeat=True)
+    handle = me.handle()
     if not taken or not taken.get("messages"):
         return {"status": "empty", "next": "wait_for_message"}
     message = taken["messages"][0]
@@ -186,8 +191,7 @@ def cancel_ticket(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dic
 
 
 def list_tickets(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
-    handle = me.handle()
-    params: dict[str, Any] = {"limit": _MAX_LISTED, "party": handle}
+    params: dict[str, Any] = {"limit": _MAX_LISTED, "party": me.handle}
     if "status" in arguments:
         params["status"] = arguments["status"]
     views = yield Ask("tickets.list", params, repeat=True)
@@ -222,8 +226,8 @@ def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
 
 
 def co_workers(me: Me, _arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
-    handle = me.handle()
     agents = yield Ask("agents.list", {}, repeat=True)
+    handle = me.handle()
     others = []
     for agent in agents:
         if agent["agentId"] != handle:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from bascule.doors.exits import STATUS_OF_CODE, ConnectionLost, DoorError, NotRunning, Refusal
 from bascule.doors.retry import Pauses
 from bascule.places import UnsafePlace
-from bascule.shim.calls import Ask, Become
+from bascule.shim.calls import Ask, Become, resolved
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -332,7 +332,7 @@ class Link:
         question.number = self._numbers
         question.was_sent = True
         question.give_up = max(now, question.until or now) + ANSWER_SECONDS
-        params = question.ask.params
+        params = resolved(question.ask.params)
         if question.until is not None:
             params = {**params, "waitMs": max(0, round((question.until - now) * 1000))}
         self._asked[question.number] = question
@@ -351,6 +351,12 @@ class Link:
             self._on_event(message)
             return
         number = message.get("id")
+        if number is None and isinstance(message.get("error"), dict):
+            # The daemon could not even read whose frame it was: nobody who asked would ever hear of it.
+            asked, self._asked = self._asked, {}
+            for each in asked.values():
+                each.done(None, _refusal(message["error"]))
+            return
         question = self._asked.pop(number, None) if isinstance(number, int) else None
         if question is None:
             return

@@ -38,7 +38,7 @@ NEWS_SECONDS = 0.1
 
 def read(me: Me) -> Generator[Ask, Any, list[dict[str, Any]]]:
     """The contents of RECENT_URI."""
-    events = yield Ask("events.recent", {"agentId": me.handle(), "limit": RECENT_EVENTS}, repeat=True)
+    events = yield Ask("events.recent", {"agentId": me.handle, "limit": RECENT_EVENTS}, repeat=True)
     return [{"uri": RECENT_URI, "mimeType": "application/json", "text": json.dumps(events, ensure_ascii=False)}]
 
 

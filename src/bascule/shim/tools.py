@@ -11,6 +11,7 @@ only when somebody lists or calls: `initialize` does not wait for it.
 
 from __future__ import annotations
 
+import json
 import os
 
 from bascule.doors.exits import WrongUsage
@@ -88,6 +89,8 @@ def fault_in(name: str, arguments: Any) -> str | None:
     properties: dict[str, Any] = schema["properties"]
     if not isinstance(arguments, dict):
         return f"{name}: arguments must be an object"
+    if not _is_text(arguments):
+        return f"{name}: a text holds half a surrogate pair; send proper Unicode"
     for key in schema.get("required", ()):
         if key not in arguments:
             return f"{name}: the argument {key} is missing"
@@ -98,6 +101,15 @@ def fault_in(name: str, arguments: Any) -> str | None:
         if problem := _fault_in_value(properties[key], value):
             return f"{name}: {key} {problem}"
     return None
+
+
+def _is_text(value: Any) -> bool:
+    """No string in it that UTF-8 cannot carry: the daemon would refuse the whole frame."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _fault_in_value(schema: dict[str, Any], value: Any) -> str | None:

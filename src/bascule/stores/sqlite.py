@@ -115,6 +115,9 @@ class SqliteStore:
         future: Future[T] = Future()
 
         def run() -> None:
+            # Whoever asked may have left meanwhile; a cancelled future takes no result.
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(job(_SqliteLedger(self._connection)))
             except BaseException as error:  # noqa: BLE001 - handed to whoever asked

@@ -15,6 +15,10 @@ from bascule.wire.content_length import FrameError, FrameReader, frame
 MAX_UNSENT_BYTES = 32 * 1024 * 1024
 
 
+# Answers to one read go out in one write, up to this much.
+MAX_BATCH_BYTES = 1024 * 1024
+
+
 class FramedConnection(asyncio.Protocol):
     """One connection. Subclasses implement `on_frame`, `on_open`, `on_lost`, `on_bad_frame`."""
 
@@ -23,6 +27,7 @@ class FramedConnection(asyncio.Protocol):
         self._max_unsent = max_unsent_bytes
         self._transport: asyncio.Transport | None = None
         self._batch: list[bytes] | None = None
+        self._batch_bytes = 0
         # The peer reads slower than we write: who can wait, waits.
         self.congested = False
 
@@ -51,6 +56,11 @@ class FramedConnection(asyncio.Protocol):
             return
         if self._batch is not None:
             self._batch.append(frame(body))
+            self._batch_bytes += len(body)
+            if self._batch_bytes > MAX_BATCH_BYTES:
+                # A thousand answers to one read must not be held until the last.
+                self._flush()
+                self._batch = []
             return
         transport.write(frame(body))
         if transport.get_write_buffer_size() > self._max_unsent:
@@ -108,6 +118,7 @@ class FramedConnection(asyncio.Protocol):
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, None
+        self._batch_bytes = 0
         if batch and self._transport is not None and not self._transport.is_closing():
             self._transport.write(b"".join(batch))
             if self._transport.get_write_buffer_size() > self._max_unsent:

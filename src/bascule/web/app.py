@@ -155,18 +155,20 @@ class App:
             raise _Gone
         finally:
             watcher.cancel()
+            if not answer.done():
+                answer.cancel()
 
     async def _stream(self, receive: Receive, send: Send, route: Route, stream: Stream) -> None:
         headers = [*_COMMON, (b"content-type", b"text/event-stream")]
         self._on_status(200)
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        # Something at once, so that a client's "connected" fires before the first event.
-        await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
         wake = asyncio.Event()
         stream.on_ready = wake.set
         watcher = asyncio.ensure_future(_disconnected(receive))
         watcher.add_done_callback(lambda _: wake.set())
         try:
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            # Something at once, so that a client's "connected" fires before the first event.
+            await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
             while not watcher.done():
                 wake.clear()
                 items, dropped = stream.drain()

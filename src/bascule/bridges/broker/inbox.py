@@ -11,6 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection
 from typing import Protocol
 
+# Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
+MAX_HANDOVER_BYTES = 4 * 1024 * 1024
+
 
 class Receiver(Protocol):
     """Somebody who takes messages: a long poll (room for its `max`, once) or a stream (room for its credit)."""
@@ -35,7 +38,7 @@ class Lease:
 
 class Inbox:
     __slots__ = (
-        *("_numbers", "_returned", "agent_id", "attempts", "bytes"),
+        *("_numbers", "_returned", "_sizes", "agent_id", "attempts", "bytes"),
         *("leases", "ready", "receivers", "rung", "sealed"),
     )
 
@@ -46,6 +49,7 @@ class Inbox:
         # Back after a lease or an undone change: a heap by order of sending, older than all of `ready`.
         self._returned: list[tuple[int, str]] = []
         self._numbers: dict[str, int] = {}
+        self._sizes: dict[str, int] = {}
         self.leases: dict[str, Lease] = {}
         self.attempts: dict[str, int] = {}
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
@@ -70,6 +74,7 @@ class Inbox:
 
     def add(self, ticket_id: str, number: int, size: int) -> None:
         self._numbers[ticket_id] = number
+        self._sizes[ticket_id] = size
         self.bytes += size
         newest = next(reversed(self.ready), None)
         if newest is None or self._numbers[newest] < number:
@@ -79,6 +84,7 @@ class Inbox:
 
     def discard(self, ticket_id: str, size: int) -> None:
         self._numbers.pop(ticket_id, None)
+        self._sizes.pop(ticket_id, None)
         self._end_lease(ticket_id)
         self.ready.pop(ticket_id, None)
         self.attempts.pop(ticket_id, None)
@@ -106,6 +112,7 @@ class Inbox:
         # As many as can be needed, copied because taking changes what is iterated.
         fresh = iter(list(itertools.islice((each for each in self.ready if each not in self.sealed), room)))
         following = next(fresh, None)
+        size = 0
         while len(taken) < room:
             back = self._first_returned()
             if back is None and following is None:
@@ -116,6 +123,11 @@ class Inbox:
                 ticket_id = back
             else:
                 ticket_id = following
+            size += self._sizes[ticket_id]
+            if taken and size > MAX_HANDOVER_BYTES:
+                if ticket_id == back:
+                    heapq.heappush(self._returned, (self._numbers[back], back))
+                break
             if ticket_id == following:
                 following = next(fresh, None)
             self.ready.pop(ticket_id, None)
@@ -135,6 +147,9 @@ class Inbox:
                 return
             leased(taken)
             receiver.hand_over(taken)
+
+    def size_of(self, ticket_id: str) -> int:
+        return self._sizes.get(ticket_id, 0)
 
     def someone_waits(self) -> bool:
         return any(each.room > 0 for each in self.receivers)

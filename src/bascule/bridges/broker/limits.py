@@ -34,6 +34,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_inbox_bytes: int = 64 * 1024 * 1024
     # Open tickets one sender may have: enough for a fleet, not for a runaway loop.
     max_open_tickets: int = 1_000
+    # Messages and replies of one principal that are kept, settled ones included, and their bytes: a loop that sends
+    # and cancels must not fill the memory that everybody shares.
+    max_kept_messages: int = 100_000
+    max_kept_bytes: int = 256 * 1024 * 1024
+    # Ids of expired tickets; past this the oldest are forgotten early, and answer "unknown" instead of "expired".
+    max_remembered: int = 200_000
     # Replies kept behind one ticket; the first answers, these are for the record.
     max_replies: int = 100
     # Registered agents, online or not.

@@ -61,14 +61,18 @@ class State:
         self.deadlines = Deadlines(clock)
         self.agents: Table[AgentRecord] = Table("agents", AgentRecord)
         self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)
-        self.messages: Table[Message] = Table("messages", Message)
+        self.messages: Table[Message] = Table("messages", Message, self._message_changed)
+        # By sender: how many messages and replies are kept, and their bytes.
+        self.kept: dict[str, tuple[int, int]] = {}
         self.remembered: Table[Remembered] = Table("remembered", Remembered)
         self.inboxes: dict[str, Inbox] = {}
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
         self.conversations: dict[str, dict[str, None]] = {}
-        for table in (self.agents, self.messages, self.remembered):
+        for table in (self.agents, self.remembered):
             self._load(store, table)
+        for key, message in store.load("messages", Message):
+            self.messages.apply(key, message)
         # Told when a message is back in an inbox because what took it out could not be stored.
         self.on_return: Callable[[str], None] | None = None
         # Oldest first, so that inboxes come back in the order of sending.
@@ -78,7 +82,7 @@ class State:
         self._number = loaded[-1][1].number if loaded else 0
 
     @staticmethod
-    def _load(store: JournalStore, table: Table[AgentRecord] | Table[Message] | Table[Remembered]) -> None:
+    def _load(store: JournalStore, table: Table[AgentRecord] | Table[Remembered]) -> None:
         rows = table.rows
         for key, value in store.load(table.name, table.type):
             rows[key] = value  # type: ignore[assignment] # the table names the type of its own rows
@@ -118,6 +122,16 @@ class State:
             tx.put(self.messages, message_key(ticket.ticket_id, number), None)
         tx.put(self.tickets, ticket.ticket_id, None)
         tx.put(self.remembered, ticket.ticket_id, Remembered(now_ms + self.limits.remember_ms))
+
+    def _message_changed(self, _key: str, old: Message | None, new: Message | None) -> None:
+        for message, step in ((old, -1), (new, 1)):
+            if message is None:
+                continue
+            count, size = self.kept.get(message.sender, (0, 0))
+            if count + step:
+                self.kept[message.sender] = (count + step, size + step * len(message.payload))
+            else:
+                self.kept.pop(message.sender, None)
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         was_open = old is not None and old.is_open

@@ -69,7 +69,7 @@ class Tickets:
         self._on_settled = on_settled
         self._on_acked = on_acked
         # When the next thing happens to a ticket by itself: its reply deadline, later its end of life.
-        self._due: dict[str, float] = {}
+        self._due: dict[str, tuple[float, bool]] = {}
         # In this life's clock, because a jump of the wall clock must not throw anything away: when each was
         # sent, and when the memory of each expired id ends (the oldest first).
         self._sent_at: dict[str, float] = {}
@@ -199,6 +199,7 @@ class Tickets:
                 f"ticket {ticket.ticket_id} has {ticket.replies} replies already",
                 hint="send a new message instead",
             )
+        self._check_kept(call, len(payload))
         now = state.clock.wall_ms()
         late = ticket.status is TicketStatus.TIMEOUT or ticket.late
         answered = _replace(
@@ -278,11 +279,17 @@ class Tickets:
     def forgettable_ids(self) -> list[str]:
         """Ids of expired tickets that were remembered long enough."""
         now = self._state.clock.monotonic()
-        return list(itertools.takewhile(lambda ticket_id: self._forget_at[ticket_id] <= now, self._forget_at))
+        over = max(0, len(self._forget_at) - self._state.limits.max_remembered)
+        due = itertools.takewhile(lambda item: item[0] < over or item[1][1] <= now, enumerate(self._forget_at.items()))
+        return [ticket_id for _, (ticket_id, _) in due]
 
     def forget_id(self, tx: Transaction, ticket_id: str) -> None:
         tx.put(self._state.remembered, ticket_id, None)
-        tx.after.append(partial(self._forget_at.__delitem__, ticket_id))
+        tx.after.append(partial(self._forgotten, ticket_id))
+
+    def _forgotten(self, ticket_id: str) -> None:
+        # Two sweeps may have met.
+        self._forget_at.pop(ticket_id, None)
 
     def drop(self, tx: Transaction, ticket: Ticket) -> None:
         self._state.forget(tx, ticket, self._state.clock.wall_ms())
@@ -302,25 +309,31 @@ class Tickets:
                 self._schedule(ticket.ticket_id, now + left / 1000)
             elif not ticket.undelivered:
                 since = max(ticket.settled_at or 0, ticket.acked_at or 0)
-                self._schedule(ticket.ticket_id, now + min(max(0, since + ttl - wall), ttl) / 1000)
+                left = min(max(0, since + ttl - wall), ttl)
+                self._schedule(ticket.ticket_id, now + left / 1000, end_of_life=True)
 
-    def _schedule(self, ticket_id: str, when: float) -> None:
-        self._due[ticket_id] = when
+    def _schedule(self, ticket_id: str, when: float, *, end_of_life: bool = False) -> None:
+        self._due[ticket_id] = (when, end_of_life)
         self._state.deadlines.at(when, partial(self._happens, ticket_id))
 
     def _end_of_life(self, ticket: Ticket) -> None:
         ttl = self._state.limits.ticket_ttl_ms
-        self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000)
+        self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000, end_of_life=True)
 
     def _happens(self, ticket_id: str, now: float) -> None:
-        due = self._due.get(ticket_id)
-        if due is None or due > now:
+        due, end_of_life = self._due.get(ticket_id, (now + 1, False))
+        if due > now:
             return
         ticket = self._state.tickets.rows.get(ticket_id)
         if ticket is None:
             self._due.pop(ticket_id, None)
             return
         if is_settled(ticket):
+            if not end_of_life:
+                # The reply deadline of a ticket whose end is on its way to the disk. Once there, its end of life is
+                # set; should it be undone, this deadline counts again.
+                self._schedule(ticket_id, now + RETRY_SECONDS)
+                return
             if ticket.undelivered:
                 # The wait is over, the delivery is not: it stays until fetched, or a week.
                 self._due.pop(ticket_id, None)
@@ -337,21 +350,22 @@ class Tickets:
         tx.put(self._state.tickets, ticket.ticket_id, over)
         tx.subject = ticket.ticket_id
         tx.after.append(partial(self._settled, over, "ticket.timeout"))
-        self._commit(tx, ticket.ticket_id, "tickets.timeout")
+        self._commit(tx, ticket.ticket_id, "tickets.timeout", end_of_life=False)
 
     def _expire(self, ticket: Ticket) -> None:
         tx = Transaction()
         tx.subject = ticket.ticket_id
         self.drop(tx, ticket)
-        self._commit(tx, ticket.ticket_id, "tickets.expire")
+        self._commit(tx, ticket.ticket_id, "tickets.expire", end_of_life=True)
 
-    def _commit(self, tx: Transaction, ticket_id: str, method: str) -> None:
+    def _commit(self, tx: Transaction, ticket_id: str, method: str, *, end_of_life: bool) -> None:
         """What happens by itself has no caller to try again: if it cannot be stored, it happens later."""
         durable = self._journal.settled(self._journal.commit(tx, DAEMON, method))
 
         def look(future: "asyncio.Future[None]") -> None:
             if future.exception() is not None:
-                self._schedule(ticket_id, self._state.clock.monotonic() + RETRY_SECONDS)
+                again = self._state.clock.monotonic() + RETRY_SECONDS
+                self._schedule(ticket_id, again, end_of_life=end_of_life)
 
         if durable is not None:
             durable.add_done_callback(look)
@@ -432,7 +446,19 @@ class Tickets:
             hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
         )
 
+    def _check_kept(self, call: Call, size: int) -> None:
+        """What one principal has said and is still kept, settled tickets included: memory is everybody's."""
+        limits = self._state.limits
+        count, kept = self._state.kept.get(call.principal, (0, 0))
+        if count >= limits.max_kept_messages or kept + size > limits.max_kept_bytes:
+            raise Overloaded(
+                f"{sender_name(call.principal)} has {count} messages kept ({kept} bytes)",
+                hint="settled tickets are kept until their time to live is over; say less, or wait",
+                retry_after=60.0,
+            )
+
     def _check_room(self, call: Call, target: str, size: int) -> None:
+        self._check_kept(call, size)
         state = self._state
         limits = state.limits
         if state.open_by_sender.get(call.principal, 0) >= limits.max_open_tickets:

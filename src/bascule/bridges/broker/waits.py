@@ -14,7 +14,7 @@ from bascule.audit.journal import Journal
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.bells import Bells
 from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.inbox import Inbox
+from bascule.bridges.broker.inbox import MAX_HANDOVER_BYTES, Inbox
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
@@ -75,23 +75,39 @@ class _Poll:
 class _InboxStream:
     """A stream on an inbox: as many messages as it has credit for, more with every acknowledgement."""
 
-    __slots__ = ("_let_go", "_waits", "inbox", "room", "stream")
+    __slots__ = ("_credit", "_let_go", "_unread_bytes", "_waits", "inbox", "stream")
 
     def __init__(self, waits: "Waits", inbox: Inbox, let_go: Callable[[], None]) -> None:
         self._waits = waits
         self._let_go = let_go
         self.inbox = inbox
-        self.room = CREDIT_WINDOW
+        self._credit = CREDIT_WINDOW
         self.stream = Stream(limit=CREDIT_WINDOW, on_close=self._closed)
+        # Pushed and not taken by the edge yet.
+        self._unread_bytes = 0
+        self.stream.on_drained = self._drained
         waits.agents.connected(inbox.agent_id)
 
+    @property
+    def room(self) -> int:
+        # A reader that is slow to take large messages gets no more of them meanwhile.
+        return 0 if self._unread_bytes >= MAX_HANDOVER_BYTES else self._credit
+
     def give_credit(self) -> None:
-        self.room += 1
+        self._credit += 1
 
     def hand_over(self, ticket_ids: list[str]) -> None:
-        self.room -= len(ticket_ids)
+        self._credit -= len(ticket_ids)
+        self._unread_bytes += sum(self.inbox.size_of(ticket_id) for ticket_id in ticket_ids)
         for item in self._waits.items(self.inbox, ticket_ids):
             self.stream.push(item)
+
+    def _drained(self) -> None:
+        was_full = self._unread_bytes >= MAX_HANDOVER_BYTES
+        self._unread_bytes = 0
+        if was_full:
+            # In its own turn of the loop: draining happens in the middle of handing over.
+            self._waits.pump_soon(self.inbox.agent_id)
 
     def _closed(self) -> None:
         """The reader is gone: what it did not acknowledge is for the next one, now and not after the lease."""
@@ -106,7 +122,7 @@ class _InboxStream:
 class Waits:
     def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
         self._journal = journal
-        state.on_return = self._pump_soon
+        state.on_return = self.pump_soon
         agents.on_revoked = self.evict
         # What each principal holds open, so that all of it ends with its token.
         self._open: dict[Principal, dict[Stream | asyncio.Future[Any], None]] = {}
@@ -311,7 +327,7 @@ class Waits:
         if ticket_ids:
             self.pump(inbox.agent_id)
 
-    def _pump_soon(self, agent_id: str) -> None:
+    def pump_soon(self, agent_id: str) -> None:
         # Not at once: this is told in the middle of undoing.
         self._state.deadlines.after_ms(0, lambda _now: self.pump(agent_id))
 

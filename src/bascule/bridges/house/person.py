@@ -23,6 +23,8 @@ class Person:
         self._journal = journal
         self._clock = clock
         self._throttle = PassphraseThrottle()
+        # Hashing is slow on purpose: one at a time, or anybody could queue hours of it.
+        self._setting = False
 
     @property
     def is_set(self) -> bool:
@@ -34,6 +36,9 @@ class Person:
 
     def set(self, call: Call, params: PassphraseParams, tx: Transaction) -> "asyncio.Future[PersonResult]":
         self._must_be_unset()
+        if self._setting:
+            raise Overloaded("a passphrase is being set", hint="wait a moment", retry_after=1.0)
+        self._setting = True
 
         def store(hashed: str) -> PersonResult:
             # Two may have asked at once: the first one set it.
@@ -86,6 +91,7 @@ class Person:
         answer: asyncio.Future[PersonResult] = loop.create_future()
 
         def finish(done: "asyncio.Future[T]") -> None:
+            self._setting = False
             tx.subject = "person"
             try:
                 result = then(done.result())

@@ -129,36 +129,63 @@ class House:
         return asyncio.wrap_future(self._store.read_ledger(job))
 
     def verify(self, call: Call, params: Nothing) -> "asyncio.Future[VerifyResult]":
-        segments = list(self._journal.segments.rows.values())
-        return asyncio.wrap_future(self._store.read_ledger(lambda ledger: verify(ledger, segments, self._anchors)))
+        return asyncio.ensure_future(self._verify())
+
+    async def _verify(self) -> VerifyResult:
+        """Page by page, so that the writer thread takes commits in between."""
+        walk = Walk(list(self._journal.segments.rows.values()), self._anchors)
+        while not await asyncio.wrap_future(self._store.read_ledger(walk.step)):
+            continue
+        return walk.result()
+
+
+class Walk:
+    """A walk over the whole chain in steps; each runs beside the writer."""
+
+    def __init__(self, segments: list[Segment], anchors: Anchors) -> None:
+        self._start = perf_counter()
+        self._segments = segments
+        self._known, self._faults = anchors.read()
+        self._verifier: Verifier | None = None
+        self._at = self._last = 0
+
+    def step(self, ledger: LedgerReader) -> bool:
+        """True when the end is reached."""
+        if self._verifier is None:
+            self._verifier = Verifier(self._segments, self._known, base=ledger.base())
+            # Up to the record that was the newest when we began: the chain goes on growing meanwhile.
+            self._at, self._last = ledger.bounds()
+        rows = [row for row in ledger.span(self._at, _VERIFY_PAGE) if row.seq <= self._last] if self._at else []
+        self._verifier.feed(rows)
+        if rows:
+            self._at = rows[-1].seq + 1
+        if rows and self._at <= self._last:
+            return False
+        self._verifier.finish()
+        return True
+
+    def result(self) -> VerifyResult:
+        verifier = self._verifier
+        assert verifier is not None
+        faults = [*self._faults, *verifier.faults]
+        return VerifyResult(
+            ok=not faults,
+            records=verifier.count,
+            first=verifier.first,
+            last=verifier.last,
+            head=verifier.head.hex(),
+            anchors=len(self._known),
+            faults=faults,
+            seconds=round(perf_counter() - self._start, 3),
+        )
 
 
 def verify(ledger: LedgerReader, segments: list[Segment], anchors: Anchors) -> VerifyResult:
-    """Walk the whole chain. Pure but for the reading; also used by `bascule ledger verify` on a stopped daemon."""
-    start = perf_counter()
-    known, faults = anchors.read()
-    verifier = Verifier(segments, known, base=ledger.base())
-    first, last = ledger.bounds()
-    # Up to the record that was the newest when we began: the chain goes on growing meanwhile.
-    at = first
-    while at and at <= last:
-        rows = [row for row in ledger.span(at, _VERIFY_PAGE) if row.seq <= last]
-        if not rows:
-            break
-        verifier.feed(rows)
-        at = rows[-1].seq + 1
-    verifier.finish()
-    faults = [*faults, *verifier.faults]
-    return VerifyResult(
-        ok=not faults,
-        records=verifier.count,
-        first=verifier.first,
-        last=verifier.last,
-        head=verifier.head.hex(),
-        anchors=len(known),
-        faults=faults,
-        seconds=round(perf_counter() - start, 3),
-    )
+    """The whole walk at once, for a stopped daemon."""
+    walk = Walk(segments, anchors)
+    while not walk.step(ledger):
+        continue
+    return walk.result()
 
 
 def _view(row: LedgerRow) -> LedgerRecord:

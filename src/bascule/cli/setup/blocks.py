@@ -1,7 +1,13 @@
 """A block of ours between two marker lines, in a text that is somebody else's."""
 
+import re
+
 BEGIN = "bascule:begin"
 END = "bascule:end"
+
+
+# `<!-- bascule:begin ... -->` in Markdown, `# bascule:begin ...` in a shell's file.
+_MARKER = re.compile(r"(<!--|#) bascule:(begin|end)\b")
 
 
 class BadBlock(Exception):
@@ -32,10 +38,15 @@ def remove_block(text: str) -> str:
     return before + after
 
 
+def _is_marker(line: str, word: str) -> bool:
+    """A line that is nothing but our comment: somebody's sentence about the markers is theirs."""
+    return _MARKER.match(line.strip()) is not None and word in line.split()[1]
+
+
 def _find(text: str) -> tuple[int, int] | None:
     lines = text.splitlines(keepends=True)
-    begins = [number for number, line in enumerate(lines) if BEGIN in line]
-    ends = [number for number, line in enumerate(lines) if END in line]
+    begins = [number for number, line in enumerate(lines) if _is_marker(line, BEGIN)]
+    ends = [number for number, line in enumerate(lines) if _is_marker(line, END)]
     if not begins and not ends:
         return None
     if len(begins) != 1 or len(ends) != 1 or ends[0] < begins[0]:
