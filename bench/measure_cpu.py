@@ -42,6 +42,8 @@ def house(directory: str, *, logging: bool) -> Iterator[tuple[Daemon, DaemonLog]
         calls_per_second=_UNLIMITED,
         burst_calls=_UNLIMITED,
         max_open_tickets=_UNLIMITED,
+        max_kept_messages=_UNLIMITED,
+        max_kept_bytes=_UNLIMITED,
         max_inbox_messages=_UNLIMITED,
         max_inbox_bytes=_UNLIMITED,
     )

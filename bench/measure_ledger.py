@@ -39,6 +39,8 @@ def fill(state: str, tickets: int) -> None:
         calls_per_second=_UNLIMITED,
         burst_calls=_UNLIMITED,
         max_open_tickets=_UNLIMITED,
+        max_kept_messages=_UNLIMITED,
+        max_kept_bytes=_UNLIMITED,
         max_inbox_messages=_UNLIMITED,
         log_level="error",
     )

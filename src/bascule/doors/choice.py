@@ -1,7 +1,8 @@
 """Which door a command goes through, and whose token it carries.
 
 A token is sent only to our own socket or to a loopback address, whatever `BRIDGE_BROKER_URL` says: a project
-file that sets the variable must not be able to collect tokens.
+file that sets the variable must not be able to send tokens off the machine. Who listens on a loopback port is not
+proved; SECURITY.md says so.
 """
 
 from __future__ import annotations
