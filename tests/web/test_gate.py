@@ -26,7 +26,7 @@ NAMES = {"agentId": "Jerry", "ticketId": "t-1", "conversationId": "c-1"}
 
 def path_of(route: Route) -> str:
     path = re.sub(r"\{(\w+)\}", lambda found: NAMES[found[1]], route.path)
-    return path + "?waitMs=0" if route.method in ("inbox.take", "replies.wait") else path
+    return path + "?waitMs=0" if route.method in ("inbox.take", "inbox.watch", "replies.wait") else path
 
 
 def name_of(route: Route) -> str:

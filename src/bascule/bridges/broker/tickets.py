@@ -12,10 +12,11 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents, check_metadata
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.records import Message, Ticket
+from bascule.bridges.broker.room import check_kept, check_room
 from bascule.bridges.broker.state import State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
 from bascule.call import DAEMON, PERSON, Call, agent_of, sender_name
-from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.ids import MAX_TICKET_ID_CHARS, new_ticket_id
 from bascule.protocols.broker import (
     MAX_BROADCAST,
@@ -105,7 +106,7 @@ class Tickets:
                 hint=f"{target} is known but offline; send without requireOnline to queue the message",
                 details={"agentId": target, "agentStatus": "offline"},
             )
-        self._check_room(call, target, len(payload))
+        check_room(state, self._agents, call, target, len(payload))
         now = state.clock.wall_ms()
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
         ticket = Ticket(
@@ -199,7 +200,7 @@ class Tickets:
                 f"ticket {ticket.ticket_id} has {ticket.replies} replies already",
                 hint="send a new message instead",
             )
-        self._check_kept(call, len(payload))
+        check_kept(state, call, len(payload))
         now = state.clock.wall_ms()
         late = ticket.status is TicketStatus.TIMEOUT or ticket.late
         answered = _replace(
@@ -445,38 +446,6 @@ class Tickets:
             f"ticket id {ticket_id} stands for another message",
             hint="a retry repeats sender and body exactly; for a new message use a new id, or leave it out",
         )
-
-    def _check_kept(self, call: Call, size: int) -> None:
-        """What one principal has said and is still kept, settled tickets included: memory is everybody's."""
-        limits = self._state.limits
-        count, kept = self._state.kept.get(call.principal, (0, 0))
-        if count >= limits.max_kept_messages or kept + size > limits.max_kept_bytes:
-            raise Overloaded(
-                f"{sender_name(call.principal)} has {count} messages kept ({kept} bytes)",
-                hint="settled tickets are kept until their time to live is over; say less, or wait",
-                retry_after=60.0,
-            )
-
-    def _check_room(self, call: Call, target: str, size: int) -> None:
-        self._check_kept(call, size)
-        state = self._state
-        limits = state.limits
-        if state.open_by_sender.get(call.principal, 0) >= limits.max_open_tickets:
-            raise Overloaded(
-                f"{sender_name(call.principal)} has {limits.max_open_tickets} open tickets",
-                hint="wait for replies, or cancel some: bridgectl list tickets --status pending",
-                retry_after=1.0,
-            )
-        inbox = state.inboxes.get(target)
-        if inbox is not None and (
-            len(inbox) >= limits.max_inbox_messages or inbox.bytes + size > limits.max_inbox_bytes
-        ):
-            raise Overloaded(
-                f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",
-                hint=f"{target} does not fetch its messages; try later or ask somebody else",
-                details={"agentId": target, "agentStatus": self._agents.status(target).value},
-                retry_after=5.0,
-            )
 
     def _targets(self, call: Call, params: BroadcastParams) -> list[str]:
         if params.agent_ids is not None:

@@ -1,0 +1,38 @@
+"""Is there room for one more message? Each refusal is the sender's alone: nobody else's messages suffer."""
+
+from bascule.bridges.broker.agents import Agents
+from bascule.bridges.broker.state import State
+from bascule.call import Call, sender_name
+from bascule.errors import Overloaded
+
+
+def check_kept(state: State, call: Call, size: int) -> None:
+    """What one principal has said and is still kept, settled tickets included: memory is everybody's."""
+    limits = state.limits
+    count, kept = state.kept.get(call.principal, (0, 0))
+    if count >= limits.max_kept_messages or kept + size > limits.max_kept_bytes:
+        raise Overloaded(
+            f"{sender_name(call.principal)} has {count} messages kept ({kept} bytes)",
+            hint="settled tickets are kept until their time to live is over; say less, or wait",
+            retry_after=60.0,
+        )
+
+
+def check_room(state: State, agents: Agents, call: Call, target: str, size: int) -> None:
+    """The sender's open tickets, what it has kept, and the receiver's inbox."""
+    check_kept(state, call, size)
+    limits = state.limits
+    if state.open_by_sender.get(call.principal, 0) >= limits.max_open_tickets:
+        raise Overloaded(
+            f"{sender_name(call.principal)} has {limits.max_open_tickets} open tickets",
+            hint="wait for replies, or cancel some: bridgectl list tickets --status pending",
+            retry_after=1.0,
+        )
+    inbox = state.inboxes.get(target)
+    if inbox is not None and (len(inbox) >= limits.max_inbox_messages or inbox.bytes + size > limits.max_inbox_bytes):
+        raise Overloaded(
+            f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",
+            hint=f"{target} does not fetch its messages; try later or ask somebody else",
+            details={"agentId": target, "agentStatus": agents.status(target).value},
+            retry_after=5.0,
+        )
