@@ -291,3 +291,20 @@ def test_a_crash_has_the_message_offered_again_at_once(shared, name):
         with program(shared, name("worker")) as running:
             os.write(running.stdin.fileno(), b"go on\n")
             assert client.wait(ticket_id, timeout=10).payload == "crash by 2"
+
+
+@pytest.mark.parametrize("kind", ["half a surrogate pair", "a list within itself", "too deep"])
+def test_an_answer_that_cannot_be_sent_is_a_failure_told_and_the_agent_lives_on(shared, name, kind):
+    endless: list[object] = []
+    endless.append(endless)
+    deep: list[object] = []
+    for _ in range(300):
+        deep = [deep]
+    answers = {"half a surrogate pair": "\udc80x", "a list within itself": endless, "too deep": deep}
+
+    @serve(name("odd"))
+    def odd(message):
+        return answers.get(message.payload, "fine")
+
+    bad, good = asked(odd, shared, kind, "anything else")
+    assert (bad.metadata, good.payload) == ({"status": "failed"}, "fine")

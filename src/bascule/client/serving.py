@@ -37,6 +37,7 @@ from bascule.client.streams import InboxReader
 from bascule.errors import BasculeError, InvalidRequest, TooLarge
 from bascule.protocols.broker import ReplyResult
 from bascule.protocols.link import CREDIT_WINDOW
+from bascule.wire import codec
 
 # Like a person: one thing at a time, so that a handler needs no locks until somebody asks for more.
 DEFAULT_CONCURRENCY = 1
@@ -46,7 +47,7 @@ MAX_CONCURRENCY = CREDIT_WINDOW
 EARLY_ACK = 0.5
 
 # What a handler's return value may turn out to be when it is to become JSON and a message.
-_UNSENDABLE = (InvalidRequest, TooLarge, TypeError, ValueError, RecursionError, OverflowError)
+_UNSENDABLE = (codec.BadJson, InvalidRequest, TooLarge, TypeError, ValueError, RecursionError, OverflowError)
 FAILED = {"status": "failed"}
 
 T = TypeVar("T")
@@ -184,6 +185,8 @@ class ServedAgent:
             await self._finish(message, _failure(error), FAILED)
             return
         try:
+            # As the daemon will read it: what it cannot read at all, it cannot refuse by name.
+            codec.decode(codec.encode(answer), Any)
             await self._finish(message, answer, None)
         except _UNSENDABLE as error:
             # The function answered, but with what cannot be sent: half a surrogate pair, a list within itself.
