@@ -11,7 +11,8 @@ set -eu
 # Debian packages that tests use, each with its reason:
 #   systemd   systemd-analyze verifies the unit that `bascule service install` writes
 #   zsh fish  judge the completions that `bascule setup shell` writes for them
-TEST_PACKAGES="systemd zsh fish"
+#   procps    ps names the processes around a hook where there is no /proc
+TEST_PACKAGES="systemd zsh fish procps"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)

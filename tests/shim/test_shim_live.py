@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 from living import Living, eventually, short_dir
+from mcp.client.client import Client
+from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
 from bascule.shim import calls
@@ -20,10 +22,6 @@ from bascule.shim.resources import RECENT_URI
 BASCULE = str(Path(sys.executable).parent / "bascule")
 # What the daemon may take to start, or a call through two processes, on a busy machine.
 PATIENCE = 30.0
-
-mcp = pytest.importorskip("mcp")
-from mcp.client.client import Client  # noqa: E402 - behind the check that it is installed
-from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402 - behind the same check
 
 MODES = ["auto", "legacy"]
 

@@ -6,6 +6,7 @@ and what is answered during one read goes out in one write.
 
 import asyncio
 import socket
+from abc import ABC, abstractmethod
 from typing import cast
 
 from bascule.transports.peercred import Peer, peer_of
@@ -19,7 +20,7 @@ MAX_UNSENT_BYTES = 32 * 1024 * 1024
 MAX_BATCH_BYTES = 1024 * 1024
 
 
-class FramedConnection(asyncio.Protocol):
+class FramedConnection(asyncio.Protocol, ABC):
     """One connection. Subclasses implement `on_frame`, `on_open`, `on_lost`, `on_bad_frame`."""
 
     def __init__(self, *, max_body_bytes: int, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
@@ -36,8 +37,9 @@ class FramedConnection(asyncio.Protocol):
     def on_open(self, peer: Peer | None) -> None:
         """The connection is up."""
 
+    @abstractmethod
     def on_frame(self, body: bytes) -> None:
-        raise NotImplementedError
+        """A whole frame has come."""
 
     def on_bad_frame(self, error: FrameError) -> None:
         """The peer broke the framing; the connection is closed after this returns."""
