@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, Self
 
 from spec_peers import PATIENCE_SECONDS, SCRIPTS, Answer, Events, Held, Link, Mcp, Unix
 
+from ports import free_port
+
 # The machine that runs the tests may itself run agents.
 OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
 
@@ -24,12 +26,6 @@ def clean_environment(**more: str) -> dict[str, str]:
     # Compiled once, as on a user's machine, and not in each of the hundred processes again.
     kept.pop("PYTHONDONTWRITEBYTECODE", None)
     return {**kept, **more}
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(look: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:

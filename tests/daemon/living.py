@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -13,6 +12,8 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Self
+
+from ports import free_port
 
 # A start takes a third of a second here; a loaded machine gets thirty times that.
 START_SECONDS = 10.0
@@ -35,12 +36,6 @@ if said["uid"] is not None:
     os.setuid(said["uid"])
 sys.exit(run(Config(**said["config"]), said["state"], on_ready=lambda daemon: print("ready", flush=True)))
 """
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 @contextlib.contextmanager
