@@ -7,6 +7,7 @@ import msgspec
 
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
+from bascule.audit.ports import LogLine
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
@@ -81,11 +82,17 @@ class Scene:
             quota=self,
             parties=self._parties,
             seen=lambda principal: self.asked.append(f"seen {principal}"),
-            log=lambda event, *, level="info", **fields: self.log.append((event, level, fields)),
+            log=self._log,
             observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
         )
         handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
         self.dispatch.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+
+    def _log(self, event, *, level="info", **fields):
+        if isinstance(event, LogLine):
+            fields = msgspec.to_builtins(event)
+            event = fields.pop("event")
+        self.log.append((event, level, fields))
 
     def take(self, principal):
         self.asked.append("quota")

@@ -1,21 +1,24 @@
 """The one way in: look up, decode once, quota, who, decide, record, act, record.
 
 The order is fixed: it is security, not middleware. A call is answered with a value when nothing has to
-be waited for, else with a future; no task is made here, so an allowed message costs microseconds and a
-client that goes away just cancels its future. Consent has its place between decide and record; until
+be waited for, else with a `Later`; no task is made here, so an allowed message costs microseconds and a
+client that goes away just cancels what it waits for. Consent has its place between decide and record; until
 the first bridge that needs it, no rule can say `ask` (see `policy.rules`).
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
 from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import Log
-from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
+from bascule.audit.ports import Log, LogLine
+from bascule.call import LOCAL, PERSON, Call, Principal, agent_principal
 from bascule.errors import BasculeError, Forbidden, Internal, InvalidRequest, NotFound, PolicyDenied
 from bascule.ids import new_fault_id
+from bascule.later import Later, from_future
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
 from bascule.protocols.methods import Record, Row, Shape, WhoKind
@@ -26,7 +29,7 @@ _ALLOW = Decision.ALLOW
 
 class Reader(Protocol):
     def __call__(self, call: Call, params: Any, /) -> Any:
-        """A value, a future, or (streams) a `Stream`."""
+        """A value, a `Later`, a future of the loop's, or (streams) a `Stream`."""
 
 
 class Writer(Protocol):
@@ -54,6 +57,22 @@ class Observe(Protocol):
         """Count a call for the metrics."""
 
 
+class _CallLine(LogLine, frozen=True, gc=False, tag_field="event", tag="call"):
+    """What the log says about every call."""
+
+    method: str
+    principal: str
+    door: str
+    outcome: str
+    subject: str | None = None
+    agent: str | None = None
+    ms: float | None = None
+
+
+# Raises `Forbidden` when the call is not this principal's to make.
+_Ownership = Callable[[Principal, Any], None]
+
+
 class Mounted(NamedTuple):
     row: Row
     handler: Any
@@ -61,21 +80,12 @@ class Mounted(NamedTuple):
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
     # Told once at mounting, because these are asked on every call.
-    for_anyone: bool
+    name: str
+    params: type
+    ownership: _Ownership | None
+    plain: bool
     changes: bool
     streams: bool
-
-
-class _Guarded(asyncio.Future[Any]):
-    """What a waiting caller holds. Its cancelling reaches the waiter at once, not with the next round of the loop."""
-
-    def __init__(self, inner: "asyncio.Future[Any]") -> None:
-        super().__init__(loop=inner.get_loop())
-        self._inner = inner
-
-    def cancel(self, msg: Any | None = None) -> bool:
-        self._inner.cancel()
-        return super().cancel(msg)
 
 
 class Dispatch:
@@ -117,13 +127,15 @@ class Dispatch:
         if taken := names & set(self.methods):
             raise ValueError(f"mounted already: {sorted(taken)}")
         for row in rows:
-            give_back = (abandon or {}).get(row.name)
             self.methods[row.name] = Mounted(
                 row,
                 handlers[row.name],
                 codec.decoder(row.params),
-                give_back,
-                for_anyone=row.who.kind is WhoKind.ANYONE,
+                (abandon or {}).get(row.name),
+                name=row.name,
+                params=row.params,
+                ownership=self._ownership(row),
+                plain=row.name in self._plain,
                 changes=row.record is not Record.NONE,
                 streams=row.shape is Shape.STREAM,
             )
@@ -140,8 +152,8 @@ class Dispatch:
             internal = self._internal(call, error)
             self._finish(call, internal.code, start)
             raise internal from error
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda future: self._finish_future(call, future, start))
+        if isinstance(answer, Later):
+            answer.add_done_callback(partial(self._finish_later, call, start))
         else:
             self._finish(call, "ok", start)
         return answer
@@ -150,32 +162,45 @@ class Dispatch:
         mounted = self.methods.get(call.method)
         if mounted is None:
             raise NotFound(f"no method {call.method!r}", hint="docs/reference lists the methods")
-        row = mounted.row
         params = call.params
-        if not isinstance(params, row.params):
+        if type(params) is not mounted.params:
             try:
                 params = call.params = mounted.decoder.decode(params)
             except codec.BadJson as error:
-                raise InvalidRequest(error.message, details={"method": row.name}) from error
+                raise InvalidRequest(error.message, details={"method": mounted.name}) from error
         self._quota.take(call.principal)
-        try:
-            if call.method in self._plain and call.door == "tcp" and call.principal == LOCAL:
-                call.as_owner = True
-            elif not mounted.for_anyone:
-                self._check_who(row, call.principal, params)
-            rule = self._decide(row, call.principal, params)
-        except (Forbidden, PolicyDenied) as error:
-            self._record_refusal(call, row, error)
-            raise
+        rule = self._judge(call, mounted, params)
         self._seen(call.principal)
         if mounted.changes:
             return self._change(call, mounted, params, rule)
         answer = mounted.handler(call, params)
-        if mounted.streams:
+        if mounted.streams or isinstance(answer, Later):
             return answer
         if isinstance(answer, asyncio.Future):
-            return self._guarded(call, answer)
+            return self._from_elsewhere(call, answer)
+        if self._journal.idle:
+            return answer
         return self._when_settled(call, self._journal.newest(), answer, lambda: mounted.handler(call, params))
+
+    def _judge(self, call: Call, mounted: Mounted, params: Any) -> str:
+        """Whose call it may be, then what the policy says: the name of the rule that allows it."""
+        principal = call.principal
+        try:
+            if mounted.plain and call.door == "tcp" and principal == LOCAL:
+                call.as_owner = True
+            elif mounted.ownership is not None:
+                mounted.ownership(principal, params)
+            verdict = self.policy.known(principal, mounted.name) or self.policy.decide(
+                principal, mounted.name, mounted.row.effect, lambda: params
+            )
+            if verdict.decision is not _ALLOW:
+                raise PolicyDenied(
+                    verdict.reason, hint=verdict.suggestion, details={"rule": verdict.rule, "method": mounted.name}
+                )
+        except (Forbidden, PolicyDenied) as error:
+            self._record_refusal(call, mounted.row, error)
+            raise
+        return verdict.rule
 
     def _change(self, call: Call, mounted: Mounted, params: Any, rule: str) -> Any:
         """Act and record in one transaction; a refusal undoes what the handler had begun."""
@@ -192,67 +217,72 @@ class Dispatch:
             raise
         if isinstance(answer, asyncio.Future):
             # Slow work (scrypt) finishes elsewhere and commits by itself.
-            return self._guarded(call, answer)
+            return self._from_elsewhere(call, answer)
         if not tx.changes and tx.subject is None:
             # A retry of what is stored already: nothing new to record.
-            return self._when_settled(call, self._journal.newest(), answer)
-        return self._when_settled(call, self._journal.commit(tx, call.principal, call.method, rule=rule), answer)
+            seq = self._journal.newest()
+        else:
+            seq = self._journal.commit(tx, call.principal, call.method, "ok", rule)
+        return answer if self._journal.idle else self._when_settled(call, seq, answer)
 
-    def _decide(self, row: Row, principal: Principal, params: Any) -> str:
-        """The name of the rule that allows it."""
-        verdict = self.policy.decide(principal, row.name, row.effect, lambda: params)
-        if verdict.decision is not _ALLOW:
-            raise PolicyDenied(
-                verdict.reason, hint=verdict.suggestion, details={"rule": verdict.rule, "method": row.name}
-            )
-        return verdict.rule
-
-    def _check_who(self, row: Row, principal: Principal, params: Any) -> None:
+    def _ownership(self, row: Row) -> _Ownership | None:
+        """Whose call it may be, made once from the row."""
         who = row.who
-        match who.kind:
-            case WhoKind.ANYONE:
-                return
-            case WhoKind.SELF:
-                agent_id = getattr(params, who.field)
-                if agent_of(principal) == agent_id:
-                    return
+        of = attrgetter(who.field) if who.field else None
+
+        def self_only(principal: Principal, params: Any) -> None:
+            assert of is not None
+            agent_id = of(params)
+            if principal != agent_principal(agent_id):
                 raise Forbidden(
                     f"{principal} may not act as {agent_id}",
                     hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
                 )
-            case WhoKind.PARTY:
-                if principal == PERSON or principal in self._parties(getattr(params, who.field)):
-                    return
+
+        def party_only(principal: Principal, params: Any) -> None:
+            assert of is not None
+            if principal != PERSON and principal not in self._parties(of(params)):
                 raise Forbidden(
-                    f"{principal} is not a side of ticket {getattr(params, who.field)}",
+                    f"{principal} is not a side of ticket {of(params)}",
                     hint="only the sender and the addressee may; act with that agent's token",
                 )
-            case WhoKind.LOCAL:
-                if principal in (LOCAL, PERSON):
-                    return
+
+        def local_only(principal: Principal, _params: Any) -> None:
+            if principal not in (LOCAL, PERSON):
                 raise Forbidden(
-                    f"{principal} may not call {row.name}",
-                    hint="run the bascule command in your own terminal",
+                    f"{principal} may not call {row.name}", hint="run the bascule command in your own terminal"
                 )
-            case WhoKind.PERSON:
-                if principal == PERSON:
-                    return
+
+        def person_only(principal: Principal, _params: Any) -> None:
+            if principal != PERSON:
                 raise Forbidden(
                     f"only the person may call {row.name}",
                     hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
                 )
+
+        match who.kind:
+            case WhoKind.ANYONE:
+                return None
+            case WhoKind.SELF:
+                return self_only
+            case WhoKind.PARTY:
+                return party_only
+            case WhoKind.LOCAL:
+                return local_only
+            case WhoKind.PERSON:
+                return person_only
 
     def _when_settled(self, call: Call, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
         """Nothing is told before it is durable, whoever wrote it. A read looks `again` if that was undone."""
         durable = self._journal.settled(seq)
         if durable is None:
             return answer
-        told: asyncio.Future[Any] = durable.get_loop().create_future()
+        told: Later[Any] = Later()
 
-        def tell(future: asyncio.Future[None]) -> None:
+        def tell(settled: "Later[None]") -> None:
             if told.done():
                 return
-            error = future.exception()
+            error = settled.exception()
             if error is None:
                 told.set_result(answer)
             elif again is None:
@@ -263,7 +293,7 @@ class Dispatch:
         durable.add_done_callback(tell)
         return told
 
-    def _tell_again(self, call: Call, told: "asyncio.Future[Any]", again: Callable[[], Any]) -> None:
+    def _tell_again(self, call: Call, told: Later[Any], again: Callable[[], Any]) -> None:
         """What a read saw was undone: it looks once more, at what is durable now; a wait goes on waiting."""
         try:
             answer = again()
@@ -274,50 +304,46 @@ class Dispatch:
             told.set_exception(self._internal(call, error))
             return
         if isinstance(answer, asyncio.Future):
-            waiting = self._guarded(call, answer)
-        else:
+            answer = self._from_elsewhere(call, answer)
+        elif not isinstance(answer, Later):
             # Newer writes may be under way by now.
-            waiting = self._when_settled(call, self._journal.newest(), answer, again)
-        if not isinstance(waiting, asyncio.Future):
-            told.set_result(waiting)
+            answer = self._when_settled(call, self._journal.newest(), answer, again)
+        if not isinstance(answer, Later):
+            told.set_result(answer)
             return
+        waiting = answer
 
-        def copy(done: "asyncio.Future[Any]") -> None:
+        def copy(_: "Later[Any]") -> None:
             if told.done():
                 return
-            if done.cancelled():
+            if waiting.cancelled():
                 told.cancel()
-            elif (error := done.exception()) is not None:
+            elif (error := waiting.exception()) is not None:
                 told.set_exception(error)
             else:
-                told.set_result(done.result())
-
-        def let_go(_: "asyncio.Future[Any]") -> None:
-            waiting.cancel()
+                told.set_result(waiting.result())
 
         waiting.add_done_callback(copy)
-        told.add_done_callback(let_go)
+        told.add_done_callback(lambda _: waiting.cancel())
 
-    def _guarded(self, call: Call, inner: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
-        """A handler's own future as the caller may have it: faults become ids, a lost answer is given back."""
-        outer = _Guarded(inner)
+    def _from_elsewhere(self, call: Call, future: "asyncio.Future[Any]") -> Later[Any]:
+        """Work of another thread or task, as the caller may have it: faults become ids."""
+        answer = from_future(future)
+        told: Later[Any] = Later()
 
-        def inner_done(_: "asyncio.Future[Any]") -> None:
-            if inner.cancelled():
-                outer.cancel()
+        def tell(_: "Later[Any]") -> None:
+            if told.done():
                 return
-            error = inner.exception()
-            if outer.done():
-                # Cancelled in the very moment the answer came.
-                if error is None:
-                    self.abandoned(call, inner.result())
-            elif error is None:
-                outer.set_result(inner.result())
+            if answer.cancelled():
+                told.cancel()
+            elif (error := answer.exception()) is None:
+                told.set_result(answer.result())
             else:
-                outer.set_exception(error if isinstance(error, BasculeError) else self._internal(call, error))
+                told.set_exception(error if isinstance(error, BasculeError) else self._internal(call, error))
 
-        inner.add_done_callback(inner_done)
-        return outer
+        answer.add_done_callback(tell)
+        told.add_done_callback(lambda _: answer.cancel())
+        return told
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, failed: Transaction | None = None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
@@ -335,15 +361,8 @@ class Dispatch:
         Not the reason: it quotes what was sent.
         """
         self._observe(call.method, error.code, 0.0)
-        self._log(
-            "call",
-            method=call.method,
-            principal=call.principal,
-            door=call.door,
-            outcome=error.code,
-            subject=ticket or agent,
-            agent=agent if ticket else None,
-        )
+        about = (ticket or agent, agent if ticket else None)
+        self._log(_CallLine(call.method, call.principal, call.door, error.code, *about))
 
     def abandoned(self, call: Call, answer: Any) -> None:
         """The client was gone before its answer could be written: give back what the wait took."""
@@ -351,29 +370,25 @@ class Dispatch:
         if mounted.abandon is not None and answer is not None:
             mounted.abandon(call.params, answer)
 
-    def _finish_future(self, call: Call, future: "asyncio.Future[Any]", start: float) -> None:
-        if future.cancelled():
+    def _finish_later(self, call: Call, start: float, answer: Later[Any]) -> None:
+        if answer.cancelled():
             self._finish(call, "cancelled", start)
             return
-        error = future.exception()
+        error = answer.exception()
         self._finish(call, error.code if isinstance(error, BasculeError) else "ok", start)
 
     def _finish(self, call: Call, outcome: str, start: float) -> None:
         seconds = perf_counter() - start
-        subject = _subject(call.params)
-        agent = getattr(call.params, "agent_id", None)
+        params = call.params
+        method = call.method
+        agent = getattr(params, "agent_id", None)
+        subject = getattr(params, "ticket_id", None)
+        if subject is None:
+            subject, agent = agent, None
         # A name a peer invented must not become a series of its own.
-        self._observe(call.method if call.method in self.methods else "unknown", outcome, seconds)
-        self._log(
-            "call",
-            method=call.method,
-            principal=call.principal,
-            door=call.door,
-            outcome=outcome,
-            subject=subject,
-            agent=agent if agent != subject else None,
-            ms=seconds * 1000,
-        )
+        self._observe(method if method in self.methods else "unknown", outcome, seconds)
+        ms = int(seconds * 1_000_000) / 1000
+        self._log(_CallLine(method, call.principal, call.door, outcome, subject, agent, ms))
 
     def _internal(self, call: Call, error: BaseException) -> Internal:
         """Invariant I4: the peer hears an id, the log has the rest."""

@@ -85,14 +85,14 @@ def test_a_killed_poll_makes_room_for_the_next(house):
 
 def test_a_poll_killed_in_the_very_moment_a_message_comes_eats_nothing(house):
     killed = poll(house)
-    house.at_once(killed.future.cancel, send_now(house, "t"))
+    house.at_once(killed.later.cancel, send_now(house, "t"))
     (message,) = take(house)
     assert (message["ticketId"], message["attempts"]) == ("t", 1)
 
 
 def test_a_poll_killed_in_the_very_moment_a_message_comes_leaves_it_to_the_next_poll(house):
     killed, alive = poll(house), poll(house)
-    house.at_once(killed.future.cancel, send_now(house, "t"))
+    house.at_once(killed.later.cancel, send_now(house, "t"))
     assert ids_of(alive.result()) == ["t"]
 
 

@@ -7,7 +7,6 @@ answered, handed over or shown before the transaction it rests on is durable (`s
 next one, which is the group commit.
 """
 
-import asyncio
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +17,7 @@ from bascule.audit.ports import Batch, JournalStore, LedgerRow
 from bascule.call import Principal
 from bascule.clock import Clock
 from bascule.errors import StorageFull
+from bascule.later import Later
 
 V = TypeVar("V", bound=msgspec.Struct)
 
@@ -98,8 +98,8 @@ class Journal:
         self._durable = 0
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
-        self._pending_done: asyncio.Future[None] | None = None
-        self._flight_done: asyncio.Future[None] | None = None
+        self._pending_done: Later[None] | None = None
+        self._flight_done: Later[None] | None = None
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
@@ -150,20 +150,25 @@ class Journal:
             self._launch()
         return tx.seq
 
-    def settled(self, seq: int) -> "asyncio.Future[None] | None":
-        """None when `seq` is durable, else a future that ends with it (or fails with it)."""
+    def settled(self, seq: int) -> Later[None] | None:
+        """None when `seq` is durable, else what ends with it (or fails with it)."""
         if seq <= self._durable:
             return None
         if self._flight and seq <= self._flight[-1].seq:
             if self._flight_done is None:
-                self._flight_done = asyncio.get_running_loop().create_future()
+                self._flight_done = Later()
             return self._flight_done
         if self._pending and seq <= self._pending[-1].seq:
             if self._pending_done is None:
-                self._pending_done = asyncio.get_running_loop().create_future()
+                self._pending_done = Later()
             return self._pending_done
         # Undone: what this number stood for never happened.
         return None
+
+    @property
+    def idle(self) -> bool:
+        """Everything is durable that was ever committed."""
+        return not self._flight and not self._pending
 
     def newest(self) -> int:
         """The number of the newest transaction, durable or not: what a reader of everything waits for."""
@@ -238,7 +243,7 @@ class Journal:
     def _fail(self, error: BaseException) -> None:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""
         lost = self._flight + self._pending
-        futures = [self._flight_done, self._pending_done]
+        flight_done, pending_done = self._flight_done, self._pending_done
         self._flight, self._pending = [], []
         self._flight_done = self._pending_done = None
         for tx in reversed(lost):
@@ -251,11 +256,9 @@ class Journal:
             hint="free space on the disk that holds the state directory, then try again; reads go on meanwhile",
             retry_after=1.0,
         )
-        for future in futures:
-            if future is not None and not future.done():
-                future.set_exception(answer)
-                # Marked as seen: a caller that went away must not turn this into a warning at exit.
-                future.exception()
+        for waiting in (flight_done, pending_done):
+            if waiting is not None and not waiting.done():
+                waiting.set_exception(answer)
 
     def _set_fault(self, fault: str | None) -> None:
         self.fault = fault

@@ -68,7 +68,14 @@ class LedgerReader(Protocol):
         """The hash before the first row, where the store itself keeps only a window; else None."""
 
 
+class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Base of the lines that are written for every call: as a Struct they cost a tenth of a dict.
+
+    A subclass names its event by a field or by `tag_field="event"`.
+    """
+
+
 class Log(Protocol):
     """Structured log lines; never payloads."""
 
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None: ...
+    def __call__(self, event: str | LogLine, /, *, level: str = "info", **fields: Any) -> None: ...

@@ -42,6 +42,7 @@ from bascule.web.app import App
 from bascule.web.gate import Gate, loopback_hosts
 from bascule.web.openapi import document
 from bascule.web.routes import RouteTable
+from bascule.wire import jsonrpc
 
 # Keys the digests in store and ledger, so that they say nothing without it.
 _KEY_FILE = "digest.key"
@@ -120,6 +121,7 @@ class Daemon:
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
+        self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
             self.dispatch,
             log,
@@ -135,7 +137,9 @@ class Daemon:
     # -- doors --
 
     def link_connection(self) -> LinkConnection:
-        return LinkConnection(self.dispatch, self._identify_link, self.connections, self.clock, self.log)
+        return LinkConnection(
+            self.dispatch, self._identify_link, self.connections, self.clock, log=self.log, requests=self._link_requests
+        )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
         gate = Gate(

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Protocol
 
 from bascule import __version__
@@ -11,6 +12,7 @@ from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.clock import Clock
 from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.later import Later
 from bascule.protocols.link import (
     HOUSE_ERROR,
     MAX_LINK_FRAME_BYTES,
@@ -97,7 +99,9 @@ class LinkConnection(FramedConnection):
         identify: Callable[[str | None], Principal],
         connections: LinkConnections,
         clock: Clock,
+        *,
         log: Log,
+        requests: jsonrpc.Requests,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
         self._dispatch = dispatch
@@ -105,9 +109,10 @@ class LinkConnection(FramedConnection):
         self._connections = connections
         self._clock = clock
         self._log = log
+        self._requests = requests
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
-        self._open_calls: dict[int | str, asyncio.Future[Any] | Stream] = {}
+        self._open_calls: dict[int | str, Later[Any] | Stream] = {}
         self._deadline: asyncio.TimerHandle | None = None
         # What the ledger says about whoever set or used the passphrase.
         self.peer: str | None = None
@@ -161,42 +166,46 @@ class LinkConnection(FramedConnection):
         self.send(jsonrpc.error_response(None, jsonrpc.PARSE_ERROR, str(error)))
 
     def on_frame(self, body: bytes) -> None:
+        request = self._requests.read(body)
+        if request is not None:
+            self._request(*request)
+            return
         try:
             message = jsonrpc.parse(body)
         except jsonrpc.BadEnvelope as error:
             self.send(jsonrpc.error_response(error.id, error.code, error.message))
             return
         if type(message) is jsonrpc.Request:
-            self._request(message)
+            if message.method == "hello":
+                self._say_hello(message)
+            else:
+                self._request(message.id, message.method, message.params)
         elif type(message) is jsonrpc.Notification and message.method == "$/cancel":
             self._cancel(message)
 
-    def _request(self, message: jsonrpc.Request) -> None:
-        if message.method == "hello":
-            self._say_hello(message)
-            return
+    def _request(self, id_: int | str, method: str, params: Any) -> None:
         try:
-            if self._principal is None:
+            principal = self._principal
+            if principal is None:
                 raise Unauthenticated("say hello first", hint="the first frame is the request `hello`")
-            if message.id in self._open_calls:
-                raise InvalidRequest(f"request id {message.id!r} is in use on this connection")
+            if id_ in self._open_calls:
+                raise InvalidRequest(f"request id {id_!r} is in use on this connection")
             if len(self._open_calls) >= MAX_IN_FLIGHT:
                 raise InvalidRequest(f"{MAX_IN_FLIGHT} requests are open on this connection")
-            principal = self._principal
             if self._unlocked_until and principal == LOCAL and self.unlocked_for() is not None:
                 principal = PERSON
-            call = Call(principal, message.method, message.params, door="link", connection=self)
+            call = Call(principal, method, params, door="link", connection=self)
             answer = self._dispatch.call(call)
         except BasculeError as error:
-            self._refuse(message.id, error)
+            self._refuse(id_, error)
             return
-        if isinstance(answer, asyncio.Future):
-            self._open_calls[message.id] = answer
-            answer.add_done_callback(lambda future: self._answer_later(message.id, call, future))
+        if isinstance(answer, Later):
+            self._open_calls[id_] = answer
+            answer.add_done_callback(partial(self._answer_later, id_, call))
         elif isinstance(answer, Stream):
-            self._open_stream(message, answer)
+            self._open_stream(id_, method, answer)
         else:
-            self._answer(message.id, answer)
+            self._answer(id_, answer)
 
     def _answer(self, id_: int | str, answer: Any) -> None:
         body = codec.encode(answer)
@@ -209,25 +218,25 @@ class LinkConnection(FramedConnection):
             return
         self.send(jsonrpc.response(id_, body))
 
-    def _answer_later(self, id_: int | str, call: Call, future: "asyncio.Future[Any]") -> None:
+    def _answer_later(self, id_: int | str, call: Call, later: Later[Any]) -> None:
         known = self._open_calls.pop(id_, None) is not None
-        if future.cancelled():
+        if later.cancelled():
             if known:
                 self._refuse(id_, InvalidRequest("cancelled", hint="the request was withdrawn with $/cancel"))
             return
-        error = future.exception()
+        error = later.exception()
         if error is not None:
             self._refuse(id_, error if isinstance(error, BasculeError) else Internal("internal error"))
         elif known and self.open:
-            self._answer(id_, future.result())
+            self._answer(id_, later.result())
         else:
-            self._dispatch.abandoned(call, future.result())
+            self._dispatch.abandoned(call, later.result())
 
-    def _open_stream(self, message: jsonrpc.Request, stream: Stream) -> None:
+    def _open_stream(self, id_: int | str, method: str, stream: Stream) -> None:
         """Answer at once, then send each item as a notification named after the stream."""
-        self._open_calls[message.id] = stream
-        self.send(jsonrpc.response(message.id, b"{}"))
-        name = message.method.partition(".")[0]
+        self._open_calls[id_] = stream
+        self.send(jsonrpc.response(id_, b"{}"))
+        name = method.partition(".")[0]
 
         def ready() -> None:
             if self.congested and not stream.ended:
@@ -235,13 +244,13 @@ class LinkConnection(FramedConnection):
                 return
             items, dropped = stream.drain()
             for item in items:
-                body = codec.encode(StreamItem(stream=message.id, item=item))
+                body = codec.encode(StreamItem(stream=id_, item=item))
                 self.send(jsonrpc.notification(f"{name}.item", body))
             if dropped:
-                lost = codec.encode({"stream": message.id, "dropped": dropped})
+                lost = codec.encode({"stream": id_, "dropped": dropped})
                 self.send(jsonrpc.notification(f"{name}.overflow", lost))
-            if stream.ended and self._open_calls.pop(message.id, None) is not None:
-                self.send(jsonrpc.notification(f"{name}.end", codec.encode({"stream": message.id})))
+            if stream.ended and self._open_calls.pop(id_, None) is not None:
+                self.send(jsonrpc.notification(f"{name}.end", codec.encode({"stream": id_})))
                 stream.close()
 
         stream.on_ready = ready

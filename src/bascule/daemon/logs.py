@@ -13,6 +13,9 @@ import traceback
 from collections import deque
 from typing import Any, Literal, TextIO
 
+import msgspec
+
+from bascule.audit.ports import LogLine
 from bascule.clock import Clock, rfc3339
 from bascule.places import make_private_dir
 from bascule.wire import codec
@@ -47,7 +50,7 @@ class DaemonLog:
         self._colour = terminal is not None and not terminal.closed and terminal.isatty()
         self._level = LEVELS[level]
         self._max_file_bytes = max_file_bytes
-        self._queue: deque[tuple[int, str, str, dict[str, Any]]] = deque()
+        self._queue: deque[tuple[int, str, str | LogLine, dict[str, Any]]] = deque()
         self._lost = 0
         self._file: TextIO | None = None
         self._size = 0
@@ -59,7 +62,7 @@ class DaemonLog:
         self._thread = threading.Thread(target=self._work, name="bascule-log", daemon=True)
         self._thread.start()
 
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
+    def __call__(self, event: str | LogLine, /, *, level: str = "info", **fields: Any) -> None:
         if LEVELS[level] < self._level:
             return
         if len(self._queue) >= MAX_QUEUED:
@@ -95,9 +98,15 @@ class DaemonLog:
             at, level, event, fields = self._queue.popleft()
             line = _line(at, level, event, fields)
             lines.append(line)
-            if to_terminal and self._form == "json":
+            if not to_terminal:
+                continue
+            if self._form == "json":
                 shown.append(line)
-            elif to_terminal and _worth_showing(level, event):
+                continue
+            if isinstance(event, LogLine):
+                fields = msgspec.to_builtins(event)
+                event = fields.pop("event")
+            if _worth_showing(level, event):
                 known = {name: _plain(value) for name, value in fields.items() if value is not None}
                 shown.append(human(rfc3339(at), level, event, known, colour=self._colour))
         if lines:
@@ -144,7 +153,14 @@ class DaemonLog:
         old.close()
 
 
-def _line(at: int, level: str, event: str, fields: dict[str, Any]) -> str:
+def _line(at: int, level: str, event: str | LogLine, fields: dict[str, Any]) -> str:
+    if isinstance(event, LogLine):
+        with contextlib.suppress(UnicodeEncodeError):
+            rest = codec.encode(event)
+            if rest.isascii():
+                return f'{{"at":"{rfc3339(at)}","level":"{level}",{rest[1:].decode()}'
+        fields = msgspec.to_builtins(event)
+        event = fields.pop("event")
     out: dict[str, Any] = {"at": rfc3339(at), "level": level, "event": event}
     for name, value in fields.items():
         if value is not None:

@@ -9,6 +9,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from bascule.later import Later
+
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -34,7 +36,7 @@ class Delivery:
         self._send = send
         self._gone = asyncio.Event()
         self._over = False
-        self._held: asyncio.Future[Any] | None = None
+        self._held: Later[Any] | None = None
         self._handover: Handover | None = None
 
     async def carry(self, app: App, scope: Scope) -> None:
@@ -48,11 +50,11 @@ class Delivery:
 
     # -- for the call that this request is --
 
-    def hold(self, future: "asyncio.Future[Any]") -> None:
+    def hold(self, later: Later[Any]) -> None:
         """What the call waits for; cancelled when the client leaves, so that no dead waiter eats a message."""
-        self._held = future
+        self._held = later
         if self._over:
-            future.cancel()
+            later.cancel()
 
     def let_go(self) -> None:
         self._held = None

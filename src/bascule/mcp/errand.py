@@ -1,6 +1,5 @@
 """One tool call: its generator asks, dispatch answers as the agent whose token the request had."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Generator
 from time import monotonic
 from typing import Any, TypeVar
@@ -9,6 +8,7 @@ from bascule.call import Call, Principal, agent_of
 from bascule.dispatch import Dispatch
 from bascule.doors.exits import DoorError, Refusal, WrongUsage
 from bascule.errors import BasculeError, InvalidRequest
+from bascule.later import Later, within
 from bascule.mcp.delivery import Delivery, Handover
 from bascule.shim.calls import Ask, Become, resolved
 from bascule.wire import codec
@@ -79,7 +79,7 @@ class Errand:
             params["waitMs"] = ask.wait_ms
         call = self._call(ask.method, params)
         answer = self._dispatch.call(call)
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, Later):
             answer = await self._wait(call, answer)
         if self._dispatch.methods[call.method].abandon is not None:
             self._taken.append((call, answer))
@@ -103,32 +103,29 @@ class Errand:
             params["heartbeatIntervalMs"] = wish.heartbeat_ms
         await self._ask(Ask("agents.register", params))
 
-    async def _wait(self, call: Call, future: "asyncio.Future[Any]") -> Any:
-        self._delivery.hold(future)
+    async def _wait(self, call: Call, later: Later[Any]) -> Any:
+        self._delivery.hold(later)
         try:
-            while not future.done():
-                await asyncio.wait({future}, timeout=self._progress_seconds if self._progress else None)
-                if self._progress is not None and not future.done():
+            while not await within(self._progress_seconds if self._progress else None, later):
+                if self._progress is not None:
                     await self._progress(round(monotonic() - self._started, 3))
         except BaseException:
             # Cancelled. If the answer came in the same moment, it is for the next one who asks.
-            if not future.cancel() and not future.cancelled() and future.exception() is None:
-                self._dispatch.abandoned(call, future.result())
+            if not later.cancel() and not later.cancelled() and later.exception() is None:
+                self._dispatch.abandoned(call, later.result())
             raise
         finally:
             self._delivery.let_go()
-        if future.cancelled():
+        if later.cancelled():
             raise ClientGone
-        return future.result()
+        return later.result()
 
     def _tell(self, ask: Ask) -> None:
         """What needs no answer: if it fails, the daemon makes it good and the message comes again."""
         try:
-            answer = self._dispatch.call(self._call(ask.method, resolved(ask.params)))
+            self._dispatch.call(self._call(ask.method, resolved(ask.params)))
         except BasculeError:
             return
-        if isinstance(answer, asyncio.Future):
-            answer.add_done_callback(lambda future: future.cancelled() or future.exception())
 
     def _give_back(self) -> None:
         taken, self._taken = self._taken, []

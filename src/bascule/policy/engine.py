@@ -57,10 +57,11 @@ class Policy:
         could apply reads params. Without it such a rule counts as matching if it restricts and as not
         matching if it allows: what is not known is never a permission.
         """
-        verdict = self._verdicts.get((principal, method_name))
-        if verdict is not None:
-            return verdict
-        return self._decide_anew(principal, method_name, effect, params_getter)
+        return self.known(principal, method_name) or self._decide_anew(principal, method_name, effect, params_getter)
+
+    def known(self, principal: Principal, method_name: str) -> Verdict | None:
+        """The word on every call of this method by this principal, if it was asked for before and has one."""
+        return self._verdicts.get((principal, method_name))
 
     def explain(self, principal: Principal, method: str, effect: Effect, params: Any) -> str:
         """What would happen, by which rule, and why: the same path as a real call, in sentences."""

@@ -15,10 +15,12 @@ import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Self, TypeVar
 
+import msgspec
+
 from bascule import __version__
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import SEGMENT_RECORDS
-from bascule.audit.ports import JournalStore
+from bascule.audit.ports import JournalStore, LogLine
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.house.records import HouseFact
@@ -27,6 +29,7 @@ from bascule.call import Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.dispatch import Dispatch
 from bascule.identity.tokens import TokenBook
+from bascule.later import Later, within
 from bascule.policy.engine import Policy, preset
 from bascule.protocols import broker_methods
 from bascule.protocols import house as house_protocol
@@ -84,14 +87,14 @@ class Pending:
         self._answer = answer
 
     @property
-    def future(self) -> "asyncio.Future[Any] | None":
+    def later(self) -> Later[Any] | None:
         """What an edge would hold, for tests that need to cancel without letting the loop turn."""
-        return self._answer if isinstance(self._answer, asyncio.Future) else None
+        return self._answer if isinstance(self._answer, Later) else None
 
     @property
     def done(self) -> bool:
-        future = self.future
-        return future is None or future.done()
+        later = self.later
+        return later is None or later.done()
 
     def result(self) -> Any:
         """The answer as the client reads it; raises the refusal, or `StillWaiting`."""
@@ -99,8 +102,8 @@ class Pending:
 
     def cancel(self) -> None:
         """The client goes away before there is an answer: a killed long poll."""
-        if self.future is not None:
-            self._house.run(self.future.cancel)
+        if self.later is not None:
+            self._house.run(self.later.cancel)
 
     def abandon(self) -> None:
         """The client is gone when the answer is there and could be written: what edges then call."""
@@ -117,7 +120,7 @@ class Pending:
     def _raw(self) -> Any:
         if not self.done:
             raise StillWaiting(f"{self._call.method} has no answer yet")
-        return self.future.result() if self.future is not None else self._answer
+        return self.later.result() if self.later is not None else self._answer
 
 
 class House:
@@ -159,7 +162,7 @@ class House:
         """Carry out a call and answer as its client would read it."""
         pending = self.begin(principal, method, params, connection=connection)
         if not pending.done and self.dispatch.methods[method].row.shape is not Shape.WAIT:
-            self._within(self._patiently(pending.future))
+            self._within(self._patiently(pending.later))
         return pending.result()
 
     def begin(
@@ -338,12 +341,15 @@ class House:
             await asyncio.sleep(0)
 
     @staticmethod
-    async def _patiently(future: "asyncio.Future[Any] | None") -> None:
-        if future is not None:
-            await asyncio.wait([future], timeout=PATIENCE_SECONDS)
+    async def _patiently(later: Later[Any] | None) -> None:
+        if later is not None:
+            await within(PATIENCE_SECONDS, later)
 
-    def _log(self, event: str, /, *, level: str = "info", **fields: Any) -> None:
-        self.log.append((event, {"level": level, **fields}))
+    def _log(self, event: str | LogLine, /, *, level: str = "info", **fields: Any) -> None:
+        if isinstance(event, LogLine):
+            fields = msgspec.to_builtins(event)
+        name = fields.pop("event") if isinstance(event, LogLine) else event
+        self.log.append((name, {"level": level, **fields}))
 
     def _status(self, principal: Principal) -> StatusResult:
         state = self.broker.state

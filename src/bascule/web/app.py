@@ -9,6 +9,7 @@ from bascule.call import Call, Principal
 from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
 from bascule.ids import is_agent_id, is_ticket_id
+from bascule.later import Later
 from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
 from bascule.stream import Stream
@@ -106,7 +107,7 @@ class App:
         if isinstance(answer, Stream):
             await self._stream(receive, send, found.route, answer)
             return
-        if isinstance(answer, asyncio.Future):
+        if isinstance(answer, Later):
             if self._dispatch.methods[call.method].row.shape is Shape.WAIT:
                 answer = await self._until_gone(receive, call, answer)
             else:
@@ -141,11 +142,14 @@ class App:
             raise refusal from error
         return Call(principal, route.method, params, door=self._door)
 
-    async def _until_gone(self, receive: Receive, call: Call, answer: "asyncio.Future[Any]") -> Any:
+    async def _until_gone(self, receive: Receive, call: Call, answer: Later[Any]) -> Any:
         """Hold a wait, and let go of it the moment its client leaves: a dead waiter eats messages."""
         watcher = asyncio.ensure_future(_disconnected(receive))
+        turn = asyncio.Event()
+        answer.add_done_callback(lambda _: turn.set())
+        watcher.add_done_callback(lambda _: turn.set())
         try:
-            await asyncio.wait({answer, watcher}, return_when=asyncio.FIRST_COMPLETED)
+            await turn.wait()
             if not watcher.done():
                 return answer.result()
             if not answer.done():

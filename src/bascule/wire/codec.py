@@ -78,6 +78,19 @@ class Decoder(Generic[T]):
         return result
 
 
+def is_plain(data: bytes) -> bool:
+    """UTF-8, and with too few brackets to be nested too deeply: nothing is left to check beside the parser."""
+    return (data.isascii() or _is_utf8(data)) and data.count(b"[") + data.count(b"{") <= MAX_DEPTH
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
 @overload
 def decoder(type_: type[T], *, max_depth: int = ...) -> Decoder[T]: ...
 @overload

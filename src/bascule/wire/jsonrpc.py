@@ -3,11 +3,12 @@
 Batches are not taken: frames are cheap, and a batch would need one answer for many deadlines.
 """
 
-from typing import Any, Final, Literal, NoReturn
+from collections.abc import Mapping
+from typing import Any, Final, Literal, NoReturn, Union
 
 import msgspec
 
-from bascule.wire.codec import MAX_ANSWER_DEPTH, BadJson, Raw, decoder, encode
+from bascule.wire.codec import MAX_ANSWER_DEPTH, BadJson, Raw, decoder, encode, is_plain
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -75,6 +76,42 @@ class _OnlyId(msgspec.Struct, frozen=True):
 
 _ENVELOPE: Final = decoder(_Envelope, max_depth=MAX_ANSWER_DEPTH)
 _ONLY_ID: Final = decoder(_OnlyId, max_depth=MAX_ANSWER_DEPTH)
+
+
+class Requests:
+    """Requests of known methods, decoded in one pass straight into their params.
+
+    What is not exactly that (another method, a notification, an error of any kind) is None: `parse` and the
+    method's own decoder then say what it is, or what is wrong with it.
+    """
+
+    __slots__ = ("_decode", "_methods")
+
+    def __init__(self, params: Mapping[str, type]) -> None:
+        kinds = {
+            msgspec.defstruct(
+                f"Request{number}",
+                [("jsonrpc", Literal["2.0"]), ("id", int | str), ("params", type_)],
+                tag_field="method",
+                tag=method,
+                forbid_unknown_fields=True,
+                frozen=True,
+                gc=False,
+            ): method
+            for number, (method, type_) in enumerate(params.items())
+        }
+        self._methods: dict[type, str] = dict(kinds)
+        self._decode = msgspec.json.Decoder(Union[tuple(kinds)]).decode
+
+    def read(self, body: bytes) -> tuple[int | str, str, Any] | None:
+        """Id, method and params."""
+        if not is_plain(body):
+            return None
+        try:
+            request = self._decode(body)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            return None
+        return request.id, self._methods[type(request)], request.params
 
 
 def parse(body: bytes) -> Request | Notification | Response:

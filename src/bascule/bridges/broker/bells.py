@@ -5,7 +5,6 @@ by which and when: in memory, for the sender to see. A bell that rings for a mes
 make an agent that leaves its messages alone go round in circles.
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -14,6 +13,7 @@ from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.state import State
 from bascule.call import Call, Principal, sender_name
+from bascule.later import Later
 from bascule.protocols.broker import MAX_WAIT_MS, InboxWatchParams, InboxWatchResult, SkipRung
 
 # Senders named in one answer: it becomes one line for a model to read.
@@ -25,11 +25,11 @@ MAX_BELLS = 8
 class _Watcher:
     """Somebody who waits for a message to be there."""
 
-    __slots__ = ("future", "params")
+    __slots__ = ("later", "params")
 
-    def __init__(self, params: InboxWatchParams, future: "asyncio.Future[InboxWatchResult | None]") -> None:
+    def __init__(self, params: InboxWatchParams, later: Later[InboxWatchResult | None]) -> None:
         self.params = params
-        self.future = future
+        self.later = later
 
     @property
     def is_bell(self) -> bool:
@@ -38,49 +38,55 @@ class _Watcher:
 
 class Bells:
     def __init__(
-        self, state: State, events: EventHub, hold: Callable[[Principal, "asyncio.Future[Any]"], None]
+        self,
+        state: State,
+        events: EventHub,
+        hold: Callable[[Principal, Later[Any]], None],
+        let_go: Callable[[Principal, Later[Any]], None],
     ) -> None:
         self._state = state
         self._events = events
-        # Counts a wait of this principal until it is done, and ends it with its token.
+        # Counts a wait of this principal from one to the other, and ends it with its token.
         self._hold = hold
+        self._let_go = let_go
         # By agent; an agent nobody watches is not in it.
         self.watchers: dict[str, dict[_Watcher, None]] = {}
         self._stopping = False
 
-    def watch(
-        self, call: Call, params: InboxWatchParams
-    ) -> "InboxWatchResult | asyncio.Future[InboxWatchResult | None] | None":
+    def watch(self, call: Call, params: InboxWatchParams) -> InboxWatchResult | Later[InboxWatchResult | None] | None:
         inbox = self._state.inbox(params.agent_id)
         seen = self._look(inbox, params)
         if seen is None and (not params.wait_ms or self._stopping):
             return None
-        future: asyncio.Future[InboxWatchResult | None] = asyncio.get_running_loop().create_future()
+        later: Later[InboxWatchResult | None] = Later()
         if seen is not None:
-            # A future, though it is done: a ring nobody heard is taken back.
-            future.set_result(seen)
-            return future
-        watcher = _Watcher(params, future)
-        self._hold(call.principal, future)
+            # A `Later`, though it is settled: a ring nobody heard is taken back.
+            later.set_result(seen)
+            return later
+        watcher = _Watcher(params, later)
+        self._hold(call.principal, later)
         if watcher.is_bell:
             self._supersede(params.agent_id, params.by)
         self.watchers.setdefault(params.agent_id, {})[watcher] = None
+        deadlines = self._state.deadlines
+        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, later, None))
 
-        def left(_: object) -> None:
+        def over(_: object) -> None:
+            self._let_go(call.principal, later)
+            deadlines.call_off(deadline)
             members = self.watchers.get(params.agent_id, {})
             members.pop(watcher, None)
             if not members:
                 self.watchers.pop(params.agent_id, None)
 
-        future.add_done_callback(left)
-        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, future, None))
-        return future
+        later.add_done_callback(over)
+        return later
 
     def wake(self, inbox: Inbox) -> None:
         """Messages wait that nobody took."""
         for watcher in list(self.watchers.get(inbox.agent_id, ())):
-            if not watcher.future.done() and (seen := self._look(inbox, watcher.params)) is not None:
-                watcher.future.set_result(seen)
+            if not watcher.later.done() and (seen := self._look(inbox, watcher.params)) is not None:
+                watcher.later.set_result(seen)
 
     def unring(self, params: InboxWatchParams, result: InboxWatchResult) -> None:
         """Whoever would have rung was gone before it heard: the next one may."""
@@ -95,7 +101,7 @@ class Bells:
         self._stopping = True
         for members in list(self.watchers.values()):
             for watcher in list(members):
-                _answer(watcher.future, None)
+                _answer(watcher.later, None)
 
     def count(self) -> int:
         return sum(map(len, self.watchers.values()))
@@ -144,11 +150,9 @@ class Bells:
     def _supersede(self, agent_id: str, by: str | None) -> None:
         for watcher in list(self.watchers.get(agent_id, ())):
             if watcher.is_bell and watcher.params.by == by:
-                _answer(watcher.future, InboxWatchResult(superseded=True))
+                _answer(watcher.later, InboxWatchResult(superseded=True))
 
 
-def _answer(
-    future: "asyncio.Future[InboxWatchResult | None]", result: InboxWatchResult | None, _now: float = 0.0
-) -> None:
-    if not future.done():
-        future.set_result(result)
+def _answer(later: Later[InboxWatchResult | None], result: InboxWatchResult | None, _now: float = 0.0) -> None:
+    if not later.done():
+        later.set_result(result)

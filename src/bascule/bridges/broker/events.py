@@ -2,9 +2,8 @@
 
 from collections import deque
 from collections.abc import Callable
-from typing import NamedTuple
 
-from bascule.audit.ports import Log
+from bascule.audit.ports import Log, LogLine
 from bascule.call import Call
 from bascule.clock import Clock, rfc3339
 from bascule.protocols.broker import Event, EventsParams, RecentEventsParams
@@ -14,28 +13,26 @@ from bascule.stream import Stream
 RING_EVENTS = 1_000
 
 
-class _Happened(NamedTuple):
-    """An event as it is kept: most are never read, so the wire form is made for those who do."""
+class Happened(LogLine, frozen=True, gc=False):
+    """An event as it is logged and kept: most are never read, so the wire form is made for those who do."""
 
-    id: int
-    at: int
     event: str
-    ticket_id: str | None
-    agent_id: str | None
-    sender: str | None
-    status: str | None
-    detail: str | None
+    ticket: str | None = None
+    agent: str | None = None
+    sender: str | None = None
+    status: str | None = None
+    detail: str | None = None
 
     def concerns(self, agent_id: str | None) -> bool:
-        return agent_id is None or agent_id in (self.agent_id, self.sender)
+        return agent_id is None or agent_id in (self.agent, self.sender)
 
-    def view(self) -> Event:
+    def view(self, id_: int, at: int) -> Event:
         return Event(
-            id=self.id,
+            id=id_,
             event=self.event,
-            at=rfc3339(self.at),
-            ticket_id=self.ticket_id,
-            agent_id=self.agent_id,
+            at=rfc3339(at),
+            ticket_id=self.ticket,
+            agent_id=self.agent,
             from_=self.sender,
             status=self.status,
             detail=self.detail,
@@ -46,7 +43,8 @@ class EventHub:
     def __init__(self, clock: Clock, log: Log, *, ring: int = RING_EVENTS) -> None:
         self._clock = clock
         self._log = log
-        self._ring: deque[_Happened] = deque(maxlen=ring)
+        # Number, wall time, event.
+        self._ring: deque[tuple[int, int, Happened]] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
         # Counted on from the clock, so that ids go on rising over a restart and `after` keeps its meaning.
         self._last = clock.wall_ms()
@@ -61,13 +59,17 @@ class EventHub:
         status: str | None = None,
         detail: str | None = None,
     ) -> None:
+        self.tell(Happened(event, ticket_id, agent_id, sender, status, detail))
+
+    def tell(self, happened: Happened) -> None:
         self._last += 1
-        item = _Happened(self._last, self._clock.wall_ms(), event, ticket_id, agent_id, sender, status, detail)
-        self._ring.append(item)
-        self._log(event, ticket=ticket_id, agent=agent_id, sender=sender, status=status, detail=detail)
-        for stream, wanted in self._streams.items():
-            if item.concerns(wanted):
-                stream.push(item.view())
+        at = self._clock.wall_ms()
+        self._ring.append((self._last, at, happened))
+        self._log(happened)
+        if self._streams:
+            for stream, wanted in self._streams.items():
+                if happened.concerns(wanted):
+                    stream.push(happened.view(self._last, at))
 
     def open(self, params: EventsParams, let_go: Callable[[], None] | None = None) -> Stream:
         def closed() -> None:
@@ -77,15 +79,15 @@ class EventHub:
 
         stream = Stream(on_close=closed)
         if params.after is not None:
-            for item in self._ring:
-                if item.id > params.after and item.concerns(params.agent_id):
-                    stream.push(item.view())
+            for id_, at, happened in self._ring:
+                if id_ > params.after and happened.concerns(params.agent_id):
+                    stream.push(happened.view(id_, at))
         self._streams[stream] = params.agent_id
         return stream
 
     def recent(self, call: Call, params: RecentEventsParams) -> list[Event]:
-        found = [item for item in self._ring if item.concerns(params.agent_id)]
-        return [item.view() for item in found[-params.limit :]]
+        found = [item for item in self._ring if item[2].concerns(params.agent_id)]
+        return [happened.view(id_, at) for id_, at, happened in found[-params.limit :]]
 
     def end(self) -> None:
         for stream in list(self._streams):

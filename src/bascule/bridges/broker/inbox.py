@@ -39,7 +39,7 @@ class Lease:
 class Inbox:
     __slots__ = (
         *("_numbers", "_returned", "_sizes", "agent_id", "attempts", "bytes"),
-        *("leases", "ready", "receivers", "rung", "sealed"),
+        *("leases", "ready", "receivers", "rung", "sealed", "watched"),
     )
 
     def __init__(self, agent_id: str) -> None:
@@ -50,7 +50,10 @@ class Inbox:
         self._returned: list[tuple[int, str]] = []
         self._numbers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
+        # In the order they were given, which is the order they end in.
         self.leases: dict[str, Lease] = {}
+        # A deadline looks after the first lease.
+        self.watched = False
         self.attempts: dict[str, int] = {}
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
         # Bells rung for what waits, and when (wall time): the agent was told that it is there, not what it says.
@@ -136,7 +139,7 @@ class Inbox:
             taken.append(ticket_id)
         return taken
 
-    def pump(self, expires: Callable[[], float], leased: Callable[[list[str]], None]) -> None:
+    def pump(self, expires: Callable[[], float], leased: Callable[[], None]) -> None:
         """Give what is ready to whoever waits, longest waiting first."""
         while self.waiting and self.receivers:
             receiver = next((each for each in self.receivers if each.room > 0), None)
@@ -145,7 +148,7 @@ class Inbox:
             taken = self.take(receiver.room, expires(), receiver)
             if not taken:
                 return
-            leased(taken)
+            leased()
             receiver.hand_over(taken)
 
     def size_of(self, ticket_id: str) -> int:

@@ -1,6 +1,5 @@
 """The life of a ticket: send, broadcast, reply, acknowledge, cancel, time out, expire."""
 
-import asyncio
 import hashlib
 import itertools
 from collections.abc import Callable
@@ -10,14 +9,15 @@ import msgspec
 
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents, check_metadata
-from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.events import EventHub, Happened
 from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.room import check_kept, check_room
-from bascule.bridges.broker.state import State, message_key
+from bascule.bridges.broker.state import Deadline, State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
 from bascule.call import DAEMON, PERSON, Call, agent_of, sender_name
 from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.ids import MAX_TICKET_ID_CHARS, new_ticket_id
+from bascule.later import Later
 from bascule.protocols.broker import (
     MAX_BROADCAST,
     TRANSITIONS,
@@ -45,6 +45,8 @@ _DOTS = frozenset({".", ".."})
 _DIGEST_CHARS = 32
 # A full disk is not emptied within milliseconds.
 RETRY_SECONDS = 1.0
+# Expired in one turn, so that a busy half hour's tickets do not hold up the loop when their time is over.
+MAX_ENDS_AT_ONCE = 200
 
 
 class Tickets:
@@ -69,8 +71,10 @@ class Tickets:
         self._on_sent = on_sent
         self._on_settled = on_settled
         self._on_acked = on_acked
-        # When the next thing happens to a ticket by itself: its reply deadline, later its end of life.
-        self._due: dict[str, tuple[float, bool]] = {}
+        # The reply deadline of each that waits for a reply; then, in order, when each that is settled is forgotten.
+        self._due: dict[str, Deadline] = {}
+        self._ends: dict[str, float] = {}
+        self._ends_watched = False
         # In this life's clock, because a jump of the wall clock must not throw anything away: when each was
         # sent, and when the memory of each expired id ends (the oldest first).
         self._sent_at: dict[str, float] = {}
@@ -303,45 +307,52 @@ class Tickets:
         ttl, remember = state.limits.ticket_ttl_ms, state.limits.remember_ms
         for ticket_id, entry in sorted(state.remembered.rows.items(), key=lambda item: item[1].until):
             self._forget_at[ticket_id] = now + min(max(0, entry.until - wall), remember) / 1000
+        ends: list[tuple[float, str]] = []
         for ticket in state.tickets.rows.values():
             self._sent_at[ticket.ticket_id] = now - max(0, wall - ticket.created_at) / 1000
             if not is_settled(ticket):
                 left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
-                self._schedule(ticket.ticket_id, now + left / 1000)
+                self._expect_reply_by(ticket.ticket_id, now + left / 1000)
             elif not ticket.undelivered:
                 since = max(ticket.settled_at or 0, ticket.acked_at or 0)
                 left = min(max(0, since + ttl - wall), ttl)
-                self._schedule(ticket.ticket_id, now + left / 1000, end_of_life=True)
+                ends.append((now + left / 1000, ticket.ticket_id))
+        self._ends.update((ticket_id, when) for when, ticket_id in sorted(ends))
+        self._watch_ends()
 
-    def _schedule(self, ticket_id: str, when: float, *, end_of_life: bool = False) -> None:
-        self._due[ticket_id] = (when, end_of_life)
-        self._state.deadlines.at(when, partial(self._happens, ticket_id))
+    def _expect_reply_by(self, ticket_id: str, when: float) -> None:
+        self._due[ticket_id] = self._state.deadlines.at(when, partial(self._reply_due, ticket_id))
 
-    def _end_of_life(self, ticket: Ticket) -> None:
-        ttl = self._state.limits.ticket_ttl_ms
-        self._schedule(ticket.ticket_id, self._state.clock.monotonic() + ttl / 1000, end_of_life=True)
-
-    def _happens(self, ticket_id: str, now: float) -> None:
-        due, end_of_life = self._due.get(ticket_id, (now + 1, False))
-        if due > now:
-            return
+    def _reply_due(self, ticket_id: str, now: float) -> None:
         ticket = self._state.tickets.rows.get(ticket_id)
         if ticket is None:
             self._due.pop(ticket_id, None)
-            return
-        if is_settled(ticket):
-            if not end_of_life:
-                # The reply deadline of a ticket whose end is on its way to the disk. Once there, its end of life is
-                # set; should it be undone, this deadline counts again.
-                self._schedule(ticket_id, now + RETRY_SECONDS)
-                return
-            if ticket.undelivered:
-                # The wait is over, the delivery is not: it stays until fetched, or a week.
-                self._due.pop(ticket_id, None)
-                return
+        elif is_settled(ticket):
+            # Its end is on its way to the disk. Once there, this deadline is called off; should it be undone, this
+            # deadline counts again.
+            self._expect_reply_by(ticket_id, now + RETRY_SECONDS)
+        else:
+            self._time_out(ticket)
+
+    def _watch_ends(self) -> None:
+        # All live equally long once settled, so the first to be settled is the first to go: one deadline for all.
+        if self._ends and not self._ends_watched:
+            self._ends_watched = True
+            self._state.deadlines.at(next(iter(self._ends.values())), self._ends_due)
+
+    def _ends_due(self, now: float) -> None:
+        self._ends_watched = False
+        over = itertools.takewhile(lambda item: item[1] <= now, self._ends.items())
+        for ticket_id, _ in list(itertools.islice(over, MAX_ENDS_AT_ONCE)):
+            del self._ends[ticket_id]
+            self._end(ticket_id, now)
+        self._watch_ends()
+
+    def _end(self, ticket_id: str, _now: float) -> None:
+        ticket = self._state.tickets.rows.get(ticket_id)
+        # The wait may be over when the delivery is not: then it stays until fetched, or a week.
+        if ticket is not None and not ticket.undelivered:
             self._expire(ticket)
-            return
-        self._time_out(ticket)
 
     def _time_out(self, ticket: Ticket) -> None:
         now = self._state.clock.wall_ms()
@@ -351,22 +362,24 @@ class Tickets:
         tx.put(self._state.tickets, ticket.ticket_id, over)
         tx.subject = ticket.ticket_id
         tx.after.append(partial(self._settled, over, "ticket.timeout"))
-        self._commit(tx, ticket.ticket_id, "tickets.timeout", end_of_life=False)
+        self._commit(tx, "tickets.timeout", partial(self._expect_reply_by, ticket.ticket_id))
 
     def _expire(self, ticket: Ticket) -> None:
         tx = Transaction()
         tx.subject = ticket.ticket_id
         self.drop(tx, ticket)
-        self._commit(tx, ticket.ticket_id, "tickets.expire", end_of_life=True)
+        self._commit(tx, "tickets.expire", partial(self._end_later, ticket.ticket_id))
 
-    def _commit(self, tx: Transaction, ticket_id: str, method: str, *, end_of_life: bool) -> None:
+    def _end_later(self, ticket_id: str, when: float) -> None:
+        self._state.deadlines.at(when, partial(self._end, ticket_id))
+
+    def _commit(self, tx: Transaction, method: str, again: Callable[[float], None]) -> None:
         """What happens by itself has no caller to try again: if it cannot be stored, it happens later."""
         durable = self._journal.settled(self._journal.commit(tx, DAEMON, method))
 
-        def look(future: "asyncio.Future[None]") -> None:
-            if future.exception() is not None:
-                again = self._state.clock.monotonic() + RETRY_SECONDS
-                self._schedule(ticket_id, again, end_of_life=end_of_life)
+        def look(settled: "Later[None]") -> None:
+            if settled.exception() is not None:
+                again(self._state.clock.monotonic() + RETRY_SECONDS)
 
         if durable is not None:
             durable.add_done_callback(look)
@@ -389,7 +402,7 @@ class Tickets:
 
     def _sent(self, ticket: Ticket, reply_by: float) -> None:
         self._sent_at[ticket.ticket_id] = self._state.clock.monotonic()
-        self._schedule(ticket.ticket_id, reply_by)
+        self._expect_reply_by(ticket.ticket_id, reply_by)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
         self._on_sent(ticket.target)
@@ -410,24 +423,29 @@ class Tickets:
         self._on_acked(agent_id)
 
     def _settled(self, ticket: Ticket, event: str) -> None:
-        self._end_of_life(ticket)
+        self._no_reply_due(ticket.ticket_id)
+        # Moved to the end if it was there: a message that was fetched after its timeout lives on from now.
+        self._ends.pop(ticket.ticket_id, None)
+        self._ends[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.ticket_ttl_ms / 1000
+        self._watch_ends()
         self._note(event, ticket)
         self._on_settled(ticket)
 
+    def _no_reply_due(self, ticket_id: str) -> None:
+        deadline = self._due.pop(ticket_id, None)
+        if deadline is not None:
+            self._state.deadlines.call_off(deadline)
+
     def _gone(self, ticket: Ticket) -> None:
-        self._due.pop(ticket.ticket_id, None)
+        self._no_reply_due(ticket.ticket_id)
+        self._ends.pop(ticket.ticket_id, None)
         self._sent_at.pop(ticket.ticket_id, None)
         self._forget_at[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.remember_ms / 1000
         self._note("ticket.expired", ticket)
 
     def _note(self, event: str, ticket: Ticket) -> None:
-        self._events.emit(
-            event,
-            ticket_id=ticket.ticket_id,
-            agent_id=ticket.target,
-            sender=sender_name(ticket.sender),  # type: ignore[arg-type] # stored as plain text
-            status=ticket.status,
-        )
+        sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
+        self._events.tell(Happened(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --
 

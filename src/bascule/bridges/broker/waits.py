@@ -1,11 +1,10 @@
 """Waiting: long polls and streams on tickets and inboxes.
 
-A waiter is a future. Whoever holds it may cancel it, and then it is gone from every list at once: that
-is what keeps a killed long-poller from eating a message. Between wake-up and answer only a lease can
-have changed.
+A waiter is a `Later`. Whoever holds it may cancel it, and then it is gone from every list at once: that
+is what keeps a killed long-poller from eating a message.
 """
 
-import asyncio
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
 from bascule.call import Call, Principal, agent_principal
 from bascule.errors import Overloaded, Unavailable
+from bascule.later import Later
 from bascule.protocols.broker import (
     MAX_WAIT_MS,
     AgentParams,
@@ -47,20 +47,17 @@ STREAM_EVENTS = {
 class _Poll:
     """A long poll on an inbox: takes up to `max` messages, once."""
 
-    __slots__ = ("_max", "_waits", "future", "inbox")
+    __slots__ = ("_max", "_waits", "inbox", "later")
 
-    def __init__(
-        self, waits: "Waits", inbox: Inbox, max_: int, future: "asyncio.Future[InboxTakeResult | None]"
-    ) -> None:
+    def __init__(self, waits: "Waits", inbox: Inbox, max_: int, later: Later[InboxTakeResult | None]) -> None:
         self._waits = waits
         self.inbox = inbox
         self._max = max_
-        self.future = future
+        self.later = later
 
     @property
     def room(self) -> int:
-        # A poll that was cancelled or ran out this very moment may still be listed.
-        return 0 if self.future.done() else self._max
+        return 0 if self.later.done() else self._max
 
     def give_credit(self) -> None:
         """A poll takes once; what comes back is for the next one."""
@@ -69,7 +66,7 @@ class _Poll:
         self.inbox.receivers.pop(self, None)
         for ticket_id in ticket_ids:
             self.inbox.leases[ticket_id].receiver = None
-        self.future.set_result(self._waits.taken(self.inbox, ticket_ids))
+        self.later.set_result(self._waits.taken(self.inbox, ticket_ids))
 
 
 class _InboxStream:
@@ -125,44 +122,55 @@ class Waits:
         state.on_return = self.pump_soon
         agents.on_revoked = self.evict
         # What each principal holds open, so that all of it ends with its token.
-        self._open: dict[Principal, dict[Stream | asyncio.Future[Any], None]] = {}
+        self._open: dict[Principal, dict[Stream | Later[Any], None]] = {}
         # An open inbox stream is a sign of life as long as it is open.
         self.agents = agents
         self._state = state
         self._events = events
-        self._on_ticket: dict[str, dict[asyncio.Future[ReplyView | None] | Stream, None]] = {}
-        self._held: dict[Principal, int] = {}
+        self._on_ticket: dict[str, dict[Later[ReplyView | None] | Stream, None]] = {}
         self.streams: set[Stream] = set()
-        self._polls: set[asyncio.Future[InboxTakeResult | None]] = set()
+        self._polls: set[Later[InboxTakeResult | None]] = set()
         self._stopping = False
-        self.bells = Bells(state, events, self._hold_until_done)
+        self.bells = Bells(state, events, self._hold, self._let_go)
 
     # -- methods --
 
-    def wait_reply(self, call: Call, params: ReplyWaitParams) -> "ReplyView | asyncio.Future[ReplyView | None] | None":
+    def wait_reply(self, call: Call, params: ReplyWaitParams) -> ReplyView | Later[ReplyView | None] | None:
         ticket = self._state.ticket(params.ticket_id)
         if is_settled(ticket):
             return reply_view(self._state, ticket)
         if not params.wait_ms or self._stopping:
             return None
-        future: asyncio.Future[ReplyView | None] = asyncio.get_running_loop().create_future()
-        self._hold_until_done(call.principal, future)
-        self._on_ticket.setdefault(ticket.ticket_id, {})[future] = None
-        future.add_done_callback(partial(self._leave, ticket.ticket_id))
-        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, future))
-        return future
+        return self._wait_for(call.principal, ticket.ticket_id, params.wait_ms)
+
+    def _wait_for(self, principal: Principal, ticket_id: str, wait_ms: int) -> Later[ReplyView | None]:
+        later: Later[ReplyView | None] = Later()
+        self._hold(principal, later)
+        waiting = self._on_ticket.get(ticket_id)
+        if waiting is None:
+            self._on_ticket[ticket_id] = {later: None}
+        else:
+            waiting[later] = None
+        deadlines = self._state.deadlines
+        deadline = deadlines.after_ms(min(wait_ms, MAX_WAIT_MS), partial(_give_up, later))
+
+        def over(_: "Later[ReplyView | None]") -> None:
+            self._let_go(principal, later)
+            self._leave(ticket_id, later)
+            deadlines.call_off(deadline)
+
+        later.add_done_callback(over)
+        return later
 
     def stream_reply(self, call: Call, params: TicketParams) -> Stream:
         ticket = self._state.ticket(params.ticket_id)
-        let_go = self._hold(call.principal)
 
         def closed() -> None:
-            let_go()
-            self._forget(call.principal, stream)
+            self._let_go(call.principal, stream)
             self._leave(ticket.ticket_id, stream)
 
         stream = Stream(on_close=closed)
-        self._remember(call.principal, stream)
+        self._hold(call.principal, stream)
         self._follow(stream, ticket.ticket_id)
         return stream
 
@@ -180,63 +188,53 @@ class Waits:
         else:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
-    def take(
-        self, call: Call, params: InboxTakeParams
-    ) -> "InboxTakeResult | asyncio.Future[InboxTakeResult | None] | None":
+    def take(self, call: Call, params: InboxTakeParams) -> Later[InboxTakeResult | None] | None:
         inbox = self._state.inbox(params.agent_id)
+        later: Later[InboxTakeResult | None] = Later()
         # First come, first served: a poll that just arrived does not overtake one that waits.
         if not inbox.someone_waits():
             taken = inbox.take(params.max, self._expires(), None)
             if taken:
-                self._leased(inbox, taken)
-                # A future, though it is done: what is handed over is durable already, and must be given back
-                # at once should the client be gone before the answer is written.
-                done: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()
-                done.set_result(self.taken(inbox, taken))
-                return done
+                self._leased(inbox)
+                # A `Later`, though it is settled: what is handed over is durable already, and must be given
+                # back at once should the client be gone before the answer is written.
+                later.set_result(self.taken(inbox, taken))
+                return later
         if not params.wait_ms or self._stopping:
             return None
-        future: asyncio.Future[InboxTakeResult | None] = asyncio.get_running_loop().create_future()
-        self._hold_until_done(call.principal, future)
-        poll = _Poll(self, inbox, params.max, future)
+        self._hold(call.principal, later)
+        poll = _Poll(self, inbox, params.max, later)
         inbox.receivers[poll] = None
-        self._polls.add(future)
+        self._polls.add(later)
+        deadlines = self._state.deadlines
+        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, later))
 
-        def left(done: "asyncio.Future[InboxTakeResult | None]") -> None:
+        def over(_: "Later[InboxTakeResult | None]") -> None:
+            self._let_go(call.principal, later)
             inbox.receivers.pop(poll, None)
-            self._polls.discard(done)
+            self._polls.discard(later)
+            deadlines.call_off(deadline)
 
-        future.add_done_callback(left)
-        self._state.deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, future))
+        later.add_done_callback(over)
         inbox.pump(self._expires, partial(self._leased, inbox))
-        return future
+        return later
 
     def stream_inbox(self, call: Call, params: AgentParams) -> Stream:
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
+        self._check_room(call.principal)
         inbox = self._state.inbox(params.agent_id)
-        let_go = self._hold(call.principal)
-
-        def closed() -> None:
-            let_go()
-            self._forget(call.principal, receiver.stream)
-
-        receiver = _InboxStream(self, inbox, closed)
-        self._remember(call.principal, receiver.stream)
+        receiver = _InboxStream(self, inbox, lambda: self._let_go(call.principal, receiver.stream))
+        self._hold(call.principal, receiver.stream)
         inbox.receivers[receiver] = None
         self.streams.add(receiver.stream)
         inbox.pump(self._expires, partial(self._leased, inbox))
         return receiver.stream
 
     def stream_events(self, call: Call, params: EventsParams) -> Stream:
-        let_go = self._hold(call.principal)
-
-        def closed() -> None:
-            let_go()
-            self._forget(call.principal, stream)
-
-        stream = self._events.open(params, closed)
-        self._remember(call.principal, stream)
+        self._check_room(call.principal)
+        stream = self._events.open(params, lambda: self._let_go(call.principal, stream))
+        self._hold(call.principal, stream)
         return stream
 
     def give_back(self, params: InboxTakeParams, result: InboxTakeResult) -> None:
@@ -306,13 +304,20 @@ class Waits:
     def _expires(self) -> float:
         return self._state.clock.monotonic() + self._state.limits.lease_ms / 1000
 
-    def _leased(self, inbox: Inbox, ticket_ids: list[str]) -> None:
-        self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._lease_over, inbox, ticket_ids))
+    def _leased(self, inbox: Inbox) -> None:
+        # All leases are equally long, so the first to be given is the first to end: one deadline per inbox.
+        if not inbox.watched:
+            inbox.watched = True
+            self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._leases_over, inbox))
 
-    def _lease_over(self, inbox: Inbox, ticket_ids: list[str], now: float) -> None:
-        self.put_back(
-            inbox, [each for each in ticket_ids if each in inbox.leases and inbox.leases[each].expires <= now]
-        )
+    def _leases_over(self, inbox: Inbox, now: float) -> None:
+        inbox.watched = False
+        over = list(itertools.takewhile(lambda each: inbox.leases[each].expires <= now, inbox.leases))
+        self.put_back(inbox, over)
+        if not inbox.watched and inbox.leases:
+            inbox.watched = True
+            first = next(iter(inbox.leases.values()))
+            self._state.deadlines.at(first.expires, partial(self._leases_over, inbox))
 
     def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
         """Leases that ended without acknowledgement; a message that always comes back is said to."""
@@ -331,49 +336,30 @@ class Waits:
         # Not at once: this is told in the middle of undoing.
         self._state.deadlines.after_ms(0, lambda _now: self.pump(agent_id))
 
-    def _hold_until_done(
-        self,
-        principal: Principal,
-        future: "asyncio.Future[Any]",
-    ) -> None:
-        let_go = self._hold(principal)
-        self._remember(principal, future)
+    def _hold(self, principal: Principal, held: Stream | Later[Any]) -> None:
+        """Count a wait or stream of this principal, until `_let_go`."""
+        self._check_room(principal)
+        mine = self._open.get(principal)
+        if mine is None:
+            self._open[principal] = {held: None}
+        else:
+            mine[held] = None
 
-        def over(_: "asyncio.Future[Any]") -> None:
-            let_go()
-            self._forget(principal, future)
-
-        future.add_done_callback(over)
-
-    def _hold(self, principal: Principal) -> Callable[[], None]:
-        """Count a wait or stream of this principal; what to call when it is over."""
-        held = self._held.get(principal, 0)
+    def _check_room(self, principal: Principal) -> None:
         limit = self._state.limits.max_waits
-        if held >= limit:
+        if len(self._open.get(principal, ())) >= limit:
             raise Overloaded(
                 f"{principal} holds {limit} waits already", hint="end some before opening more", retry_after=1.0
             )
-        self._held[principal] = held + 1
-        return partial(self._let_go, principal)
 
-    def _let_go(self, principal: Principal) -> None:
-        left = self._held[principal] - 1
-        if left:
-            self._held[principal] = left
-        else:
-            del self._held[principal]
-
-    def _remember(self, principal: Principal, held: "Stream | asyncio.Future[Any]") -> None:
-        self._open.setdefault(principal, {})[held] = None
-
-    def _forget(self, principal: Principal, held: "Stream | asyncio.Future[Any]") -> None:
+    def _let_go(self, principal: Principal, held: Stream | Later[Any]) -> None:
         mine = self._open.get(principal)
         if mine is not None:
             mine.pop(held, None)
             if not mine:
                 del self._open[principal]
 
-    def _leave(self, ticket_id: str, waiter: "asyncio.Future[ReplyView | None] | Stream") -> None:
+    def _leave(self, ticket_id: str, waiter: Later[ReplyView | None] | Stream) -> None:
         waiting = self._on_ticket.get(ticket_id)
         if waiting is not None:
             waiting.pop(waiter, None)
@@ -385,6 +371,6 @@ class Waits:
         stream.end()
 
 
-def _give_up(future: "asyncio.Future[ReplyView | None] | asyncio.Future[InboxTakeResult | None]", _now: float) -> None:
-    if not future.done():
-        future.set_result(None)
+def _give_up(later: Later[Any], _now: float) -> None:
+    if not later.done():
+        later.set_result(None)

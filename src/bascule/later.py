@@ -1,0 +1,147 @@
+"""An answer that is not there yet.
+
+Like a future, but without the event loop: whoever is told is told at once, in the very call that settles
+it. A waiting request costs no turn of the loop when it is answered, and one that is withdrawn is gone from
+every list before `cancel` returns.
+"""
+
+import asyncio
+from collections.abc import Callable, Generator
+from enum import Enum
+from typing import Any, Generic, TypeVar, cast
+
+T = TypeVar("T")
+
+
+class _State(Enum):
+    PENDING = 0
+    DONE = 1
+    CANCELLED = 2
+
+
+# Members of an Enum class are slow to read, and these are read for every answer.
+_PENDING, _DONE, _CANCELLED = _State.PENDING, _State.DONE, _State.CANCELLED
+
+
+class Later(Generic[T]):
+    """Settled once: with a result, an exception, or by being cancelled."""
+
+    __slots__ = ("_callbacks", "_error", "_result", "_state")
+
+    def __init__(self) -> None:
+        self._state = _PENDING
+        self._result: T | None = None
+        self._error: BaseException | None = None
+        self._callbacks: list[Callable[[Any], object]] = []
+
+    def done(self) -> bool:
+        return self._state is not _PENDING
+
+    def cancelled(self) -> bool:
+        return self._state is _CANCELLED
+
+    def exception(self) -> BaseException | None:
+        if self._state is not _DONE:
+            raise self._not_done()
+        return self._error
+
+    def result(self) -> T:
+        if self._state is not _DONE:
+            raise self._not_done()
+        if self._error is not None:
+            raise self._error
+        return cast("T", self._result)
+
+    def set_result(self, result: T) -> None:
+        if self._state is not _PENDING:
+            raise asyncio.InvalidStateError("settled already")
+        self._state = _DONE
+        self._result = result
+        self._tell()
+
+    def set_exception(self, error: BaseException) -> None:
+        if self._state is not _PENDING:
+            raise asyncio.InvalidStateError("settled already")
+        self._state = _DONE
+        self._error = error
+        self._tell()
+
+    def cancel(self) -> bool:
+        """False when it was settled before."""
+        if self._state is not _PENDING:
+            return False
+        self._state = _CANCELLED
+        self._tell()
+        return True
+
+    def add_done_callback(self, callback: "Callable[[Later[T]], object]") -> None:
+        """Called with this object when it is settled; now, if it is."""
+        if self._state is _PENDING:
+            self._callbacks.append(callback)
+        else:
+            callback(self)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if self._state is _PENDING:
+            turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def wake(_: "Later[T]") -> None:
+                if not turn.done():
+                    turn.set_result(None)
+
+            self._callbacks.append(wake)
+            try:
+                yield from turn
+            except asyncio.CancelledError:
+                # As with a future: cancelling whoever waits withdraws what is waited for.
+                self.cancel()
+                raise
+        return self.result()
+
+    def _tell(self) -> None:
+        callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            try:
+                callback(self)
+            except Exception as error:  # noqa: BLE001 - one listener's fault must not keep the rest waiting
+                asyncio.get_running_loop().call_exception_handler(
+                    {"message": "a listener of a settled answer failed", "exception": error}
+                )
+
+    def _not_done(self) -> BaseException:
+        if self._state is _CANCELLED:
+            return asyncio.CancelledError()
+        return asyncio.InvalidStateError("not settled yet")
+
+
+def from_future(future: "asyncio.Future[T]") -> "Later[T]":
+    """The same answer: what settles or withdraws one settles or withdraws the other."""
+    later: Later[T] = Later()
+
+    def copy(_: "asyncio.Future[T]") -> None:
+        if later.done():
+            return
+        if future.cancelled():
+            later.cancel()
+        elif (error := future.exception()) is not None:
+            later.set_exception(error)
+        else:
+            later.set_result(future.result())
+
+    future.add_done_callback(copy)
+    later.add_done_callback(lambda each: future.cancel() if each.cancelled() else None)
+    return later
+
+
+async def within(seconds: float | None, later: "Later[Any]") -> bool:
+    """Whether it was settled in that time. It is not withdrawn if not."""
+    if later.done():
+        return True
+    turn = asyncio.Event()
+    later.add_done_callback(lambda _: turn.set())
+    try:
+        async with asyncio.timeout(seconds):
+            await turn.wait()
+    except TimeoutError:
+        return later.done()
+    return True
