@@ -194,7 +194,7 @@ class Dispatch:
                 principal, mounted.name, mounted.row.effect, lambda: params
             )
             if verdict.decision is not _ALLOW:
-                raise PolicyDenied(
+                raise PolicyDenied(  # noqa: TRY301 - recorded below like a refusal by ownership
                     verdict.reason, hint=verdict.suggestion, details={"rule": verdict.rule, "method": mounted.name}
                 )
         except (Forbidden, PolicyDenied) as error:
@@ -223,54 +223,46 @@ class Dispatch:
             seq = self._journal.newest()
         else:
             seq = self._journal.commit(tx, call.principal, call.method, "ok", rule)
+        if tx.then is not None:
+            return self._and_then(call, seq, tx.then, answer)
         return answer if self._journal.idle else self._when_settled(call, seq, answer)
+
+    def _and_then(self, call: Call, seq: int, then: Callable[[Any], Any], answer: Any) -> Any:
+        """What was done has something to wait for; like every answer, that is told only once it is durable."""
+        waiting = then(answer)
+        durable = self._journal.settled(seq)
+        if durable is None:
+            return waiting
+        if not isinstance(waiting, Later):
+            return self._when_settled(call, seq, waiting)
+        told: Later[Any] = Later()
+
+        def look(_: object) -> None:
+            if told.done() or not durable.done():
+                return
+            if (error := durable.exception()) is not None:
+                told.set_exception(error)
+            elif waiting.done():
+                told.take_over(waiting)
+
+        durable.add_done_callback(look)
+        waiting.add_done_callback(look)
+        told.add_done_callback(lambda _: waiting.cancel())
+        return told
 
     def _ownership(self, row: Row) -> _Ownership | None:
         """Whose call it may be, made once from the row."""
-        who = row.who
-        of = attrgetter(who.field) if who.field else None
-
-        def self_only(principal: Principal, params: Any) -> None:
-            assert of is not None
-            agent_id = of(params)
-            if principal != agent_principal(agent_id):
-                raise Forbidden(
-                    f"{principal} may not act as {agent_id}",
-                    hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
-                )
-
-        def party_only(principal: Principal, params: Any) -> None:
-            assert of is not None
-            if principal != PERSON and principal not in self._parties(of(params)):
-                raise Forbidden(
-                    f"{principal} is not a side of ticket {of(params)}",
-                    hint="only the sender and the addressee may; act with that agent's token",
-                )
-
-        def local_only(principal: Principal, _params: Any) -> None:
-            if principal not in (LOCAL, PERSON):
-                raise Forbidden(
-                    f"{principal} may not call {row.name}", hint="run the bascule command in your own terminal"
-                )
-
-        def person_only(principal: Principal, _params: Any) -> None:
-            if principal != PERSON:
-                raise Forbidden(
-                    f"only the person may call {row.name}",
-                    hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
-                )
-
-        match who.kind:
+        match row.who.kind:
             case WhoKind.ANYONE:
                 return None
             case WhoKind.SELF:
-                return self_only
+                return partial(_check_self, attrgetter(row.who.field))
             case WhoKind.PARTY:
-                return party_only
+                return partial(_check_party, attrgetter(row.who.field), self._parties)
             case WhoKind.LOCAL:
-                return local_only
+                return partial(_check_local, row.name)
             case WhoKind.PERSON:
-                return person_only
+                return partial(_check_person, row.name)
 
     def _when_settled(self, call: Call, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
         """Nothing is told before it is durable, whoever wrote it. A read looks `again` if that was undone."""
@@ -313,17 +305,7 @@ class Dispatch:
             return
         waiting = answer
 
-        def copy(_: "Later[Any]") -> None:
-            if told.done():
-                return
-            if waiting.cancelled():
-                told.cancel()
-            elif (error := waiting.exception()) is not None:
-                told.set_exception(error)
-            else:
-                told.set_result(waiting.result())
-
-        waiting.add_done_callback(copy)
+        waiting.add_done_callback(told.take_over)
         told.add_done_callback(lambda _: waiting.cancel())
 
     def _from_elsewhere(self, call: Call, future: "asyncio.Future[Any]") -> Later[Any]:
@@ -395,6 +377,36 @@ class Dispatch:
         fault = new_fault_id()
         self._log("fault", level="error", id=fault, method=call.method, principal=call.principal, error=error)
         return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
+
+
+def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
+    agent_id = named(params)
+    if principal != agent_principal(agent_id):
+        raise Forbidden(
+            f"{principal} may not act as {agent_id}",
+            hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
+        )
+
+
+def _check_party(named: Callable[[Any], str], parties: Parties, principal: Principal, params: Any) -> None:
+    if principal != PERSON and principal not in parties(named(params)):
+        raise Forbidden(
+            f"{principal} is not a side of ticket {named(params)}",
+            hint="only the sender and the addressee may; act with that agent's token",
+        )
+
+
+def _check_local(method: str, principal: Principal, _params: Any) -> None:
+    if principal not in (LOCAL, PERSON):
+        raise Forbidden(f"{principal} may not call {method}", hint="run the bascule command in your own terminal")
+
+
+def _check_person(method: str, principal: Principal, _params: Any) -> None:
+    if principal != PERSON:
+        raise Forbidden(
+            f"only the person may call {method}",
+            hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
+        )
 
 
 def _subject(params: Any) -> str | None:

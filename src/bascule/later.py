@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Generic, TypeVar, cast
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class _State(Enum):
@@ -80,6 +81,35 @@ class Later(Generic[T]):
             self._callbacks.append(callback)
         else:
             callback(self)
+
+    def take_over(self, other: "Later[T]") -> None:
+        """Settle as `other`, which is settled, did; unless this one is settled already."""
+        if self._state is not _PENDING:
+            return
+        if other.cancelled():
+            self.cancel()
+        elif (error := other.exception()) is not None:
+            self.set_exception(error)
+        else:
+            self.set_result(other.result())
+
+    def mapped(self, change: Callable[[T], U]) -> "Later[U]":
+        """What comes of this one's result. Withdrawing it withdraws this one."""
+        out: Later[U] = Later()
+
+        def copy(_: "Later[T]") -> None:
+            if out.done():
+                return
+            if self.cancelled():
+                out.cancel()
+            elif self._error is not None:
+                out.set_exception(self._error)
+            else:
+                out.set_result(change(cast("T", self._result)))
+
+        self.add_done_callback(copy)
+        out.add_done_callback(lambda _: self.cancel())
+        return out
 
     def __await__(self) -> Generator[Any, None, T]:
         if self._state is _PENDING:

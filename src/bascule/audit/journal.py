@@ -49,12 +49,17 @@ class Table(Generic[V]):
 class Transaction:
     """Changes of one call. Applied as they are made; `Journal.commit` makes them last."""
 
-    __slots__ = ("_undo", "after", "changes", "details", "forget_before", "head", "record", "seq", "subject")
+    __slots__ = (
+        *("_undo", "after", "changes", "details", "forget_before"),
+        *("head", "record", "seq", "subject", "then"),
+    )
 
     def __init__(self) -> None:
         self.changes: list[tuple[str, str, msgspec.Struct | None]] = []
         self._undo: list[tuple[Table[Any], str, Any]] = []
         self.after: list[Callable[[], None]] = []
+        # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
+        self.then: Callable[[Any], Any] | None = None
         # What the handler adds to the record that dispatch writes.
         self.subject: str | None = None
         self.details: dict[str, Any] | None = None

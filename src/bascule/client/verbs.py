@@ -8,6 +8,8 @@ else is done at most once, and a connection lost under it is `OutcomeUnknown`.
 from collections.abc import Iterable
 from typing import Any, TypeAlias, TypedDict, Unpack
 
+import msgspec
+
 from bascule.client.durations import Duration, milliseconds, seconds
 from bascule.client.faults import (
     ClientClosed,
@@ -103,22 +105,36 @@ class Verbs:
     # -- messages --
 
     def send(self, agent_id: str, payload: Any, **options: Unpack[SendOptions]) -> Program[SendResult]:
+        expect_reply = options.get("expect_reply", True)
+        return self._repeated(self._sending(agent_id, payload, options, expect_reply=expect_reply), bounded=True)
+
+    def _sending(self, agent_id: str, payload: Any, options: AskOptions, *, expect_reply: bool = True) -> Request:
         params = SendParams(
             agent_id=agent_id,
             payload=payload,
             ticket_id=options.get("ticket_id") or new_ticket_id(),
             metadata=options.get("metadata") or {},
-            expect_reply=options.get("expect_reply", True),
+            expect_reply=expect_reply,
             timeout_ms=milliseconds(options.get("timeout")),
             conversation_id=options.get("conversation_id"),
             require_online=options.get("require_online", False),
         )
-        return self._repeated(Request("messages.send", params, SendResult), bounded=True)
+        return Request("messages.send", params, SendResult)
 
     def ask(self, agent_id: str, payload: Any, **options: Unpack[AskOptions]) -> Program[Reply]:
         timeout = options.get("timeout")
         until = None if timeout is None else self._now() + seconds(timeout) + GRACE_SECONDS
-        sent: SendResult = yield from self.send(agent_id, payload, **options)
+        request = self._sending(agent_id, payload, options)
+        sent: SendResult
+        try:
+            sent = yield self._held(request, until)
+        except ConnectionLost as lost:
+            # The same message again is recognised by its id, and then waited for.
+            sent = yield from self._repeated(request, bounded=True, unanswered=lost.sent)
+        except (Overloaded, Unavailable):
+            sent = yield from self._repeated(request, bounded=True)
+        if sent.reply is not None:
+            return _judged(sent.reply)
         _, reply = yield from self._settled((sent.ticket_id,), until)
         return reply
 
@@ -200,7 +216,15 @@ class Verbs:
 
     # -- how they are carried through --
 
-    def _repeated(self, request: Request, *, bounded: bool = False) -> Program[Any]:
+    def _held(self, request: Request, until: float | None) -> Request:
+        """The same send, answered when its ticket is settled or the first slice of the wait is over."""
+        left = self._slice_seconds if until is None else until - self._now()
+        slice_ = min(max(left, 0.0), self._slice_seconds)
+        assert isinstance(request.params, SendParams)
+        params = msgspec.structs.replace(request.params, wait_ms=int(slice_ * 1000))
+        return request._replace(params=params, within=slice_ + ANSWER_SECONDS)
+
+    def _repeated(self, request: Request, *, bounded: bool = False, unanswered: bool = False) -> Program[Any]:
         """For what may be repeated: through restarts and busy spells, for `retry_seconds` at most.
 
         `bounded`: also give up on a daemon that is connected but does not answer. Reads are not, for some of
@@ -210,7 +234,6 @@ class Verbs:
         pauses = delays()
         # A read that got no answer has changed nothing.
         effect = ROWS[request.method].effect is not Effect.READ
-        unanswered = False
         while True:
             try:
                 left = deadline - self._now()

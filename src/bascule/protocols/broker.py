@@ -168,6 +168,8 @@ class SendParams(Params, frozen=True, kw_only=True):
     # Ours.
     conversation_id: TicketIdText | None = None
     require_online: bool = False
+    # Ours: an ask in one call, answered when the ticket is settled or this time is over.
+    wait_ms: WaitMs = 0
 
 
 class SendResult(Result, frozen=True, kw_only=True):
@@ -177,6 +179,8 @@ class SendResult(Result, frozen=True, kw_only=True):
     # Ours: an offline agent's message is queued, and the sender is told.
     agent_status: AgentStatus
     conversation_id: str | None = None
+    # Ours: how the ticket ended, when `waitMs` was given and it did within that time.
+    reply: "ReplyView | None" = None
 
 
 class BroadcastParams(Params, frozen=True, kw_only=True):

@@ -4,7 +4,9 @@ Batches are not taken: frames are cheap, and a batch would need one answer for m
 """
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal, NoReturn, Union
+from functools import reduce
+from operator import or_
+from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
@@ -101,14 +103,14 @@ class Requests:
             for number, (method, type_) in enumerate(params.items())
         }
         self._methods: dict[type, str] = dict(kinds)
-        self._decode = msgspec.json.Decoder(Union[tuple(kinds)]).decode
+        self._decode = msgspec.json.Decoder(reduce(or_, kinds)).decode
 
     def read(self, body: bytes) -> tuple[int | str, str, Any] | None:
         """Id, method and params."""
         if not is_plain(body):
             return None
         try:
-            request = self._decode(body)
+            request: Any = self._decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
         return request.id, self._methods[type(request)], request.params

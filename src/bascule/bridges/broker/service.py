@@ -63,9 +63,7 @@ class Broker:
             self.events,
             journal,
             key=key,
-            on_sent=self.waits.pump,
-            on_settled=self.waits.settled,
-            on_acked=self.waits.pump,
+            waits=self.waits,
         )
         self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
 

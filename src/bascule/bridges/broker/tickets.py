@@ -4,6 +4,7 @@ import hashlib
 import itertools
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import msgspec
 
@@ -14,7 +15,7 @@ from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.room import check_kept, check_room
 from bascule.bridges.broker.state import Deadline, State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
-from bascule.call import DAEMON, PERSON, Call, agent_of, sender_name
+from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.ids import MAX_TICKET_ID_CHARS, new_ticket_id
 from bascule.later import Later
@@ -31,6 +32,7 @@ from bascule.protocols.broker import (
     InboxAckResult,
     ReplyParams,
     ReplyResult,
+    ReplyView,
     SendParams,
     SendResult,
     TicketEvent,
@@ -49,6 +51,21 @@ RETRY_SECONDS = 1.0
 MAX_ENDS_AT_ONCE = 200
 
 
+class Waiting(Protocol):
+    """What the life of a ticket means to those who wait."""
+
+    def pump(self, agent_id: str) -> None:
+        """Something may be there for this agent."""
+
+    def settled(self, ticket: Ticket) -> None: ...
+
+    def check_room(self, principal: Principal) -> None:
+        """Raise `Overloaded` when this principal waits too much already."""
+
+    def ended(self, principal: Principal, ticket_id: str, wait_ms: int) -> ReplyView | Later[ReplyView | None] | None:
+        """How the ticket ended, or will within this time."""
+
+
 class Tickets:
     def __init__(
         self,
@@ -58,9 +75,7 @@ class Tickets:
         journal: Journal,
         *,
         key: bytes,
-        on_sent: Callable[[str], None],
-        on_settled: Callable[[Ticket], None],
-        on_acked: Callable[[str], None],
+        waits: Waiting,
     ) -> None:
         self._state = state
         self._agents = agents
@@ -68,9 +83,7 @@ class Tickets:
         self._journal = journal
         # Keys the digests in store and ledger, so that a short secret cannot be guessed back from them.
         self._key = key
-        self._on_sent = on_sent
-        self._on_settled = on_settled
-        self._on_acked = on_acked
+        self._waits = waits
         # The reply deadline of each that waits for a reply; then, in order, when each that is settled is forgotten.
         self._due: dict[str, Deadline] = {}
         self._ends: dict[str, float] = {}
@@ -101,6 +114,8 @@ class Tickets:
         if ticket_id is not None:
             known = self._retry_of(ticket_id, call.principal, digest)
             if known is not None:
+                if params.wait_ms:
+                    tx.then = partial(self._wait, call.principal, params.wait_ms)
                 return self._sent_result(known, status)
         else:
             ticket_id = new_ticket_id()
@@ -111,6 +126,9 @@ class Tickets:
                 details={"agentId": target, "agentStatus": "offline"},
             )
         check_room(state, self._agents, call, target, len(payload))
+        if params.wait_ms:
+            self._waits.check_room(call.principal)
+            tx.then = partial(self._wait, call.principal, params.wait_ms)
         now = state.clock.wall_ms()
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
         ticket = Ticket(
@@ -405,14 +423,14 @@ class Tickets:
         self._expect_reply_by(ticket.ticket_id, reply_by)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
-        self._on_sent(ticket.target)
+        self._waits.pump(ticket.target)
 
     def _replied(self, ticket: Ticket, *, first: bool) -> None:
         if first:
             self._settled(ticket, "ticket.responded")
         else:
             self._note("ticket.extra_reply", ticket)
-        self._on_acked(ticket.target)
+        self._waits.pump(ticket.target)
 
     def _after_ack(self, agent_id: str, tickets: list[Ticket]) -> None:
         for ticket in tickets:
@@ -420,7 +438,7 @@ class Tickets:
                 self._settled(ticket, "ticket.delivered")
             else:
                 self._note("ticket.delivered", ticket)
-        self._on_acked(agent_id)
+        self._waits.pump(agent_id)
 
     def _settled(self, ticket: Ticket, event: str) -> None:
         self._no_reply_due(ticket.ticket_id)
@@ -429,7 +447,7 @@ class Tickets:
         self._ends[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.ticket_ttl_ms / 1000
         self._watch_ends()
         self._note(event, ticket)
-        self._on_settled(ticket)
+        self._waits.settled(ticket)
 
     def _no_reply_due(self, ticket_id: str) -> None:
         deadline = self._due.pop(ticket_id, None)
@@ -486,6 +504,15 @@ class Tickets:
                 hint="name them in `agentIds`",
             )
         return targets
+
+    def _wait(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Later[SendResult]:
+        """The rest of an ask: the sent message's answer, once there is one."""
+        ended = self._waits.ended(principal, sent.ticket_id, wait_ms)
+
+        def dressed(reply: ReplyView | None) -> SendResult:
+            return sent if reply is None else _replace(sent, status=reply.status, reply=reply)
+
+        return ended.mapped(dressed) if isinstance(ended, Later) else dressed(ended)
 
     def _sent_result(self, ticket: Ticket, status: AgentStatus) -> SendResult:
         # A retry gets the answer of the first time, whatever happened since.

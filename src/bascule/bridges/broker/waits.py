@@ -136,14 +136,15 @@ class Waits:
     # -- methods --
 
     def wait_reply(self, call: Call, params: ReplyWaitParams) -> ReplyView | Later[ReplyView | None] | None:
-        ticket = self._state.ticket(params.ticket_id)
+        return self.ended(call.principal, params.ticket_id, params.wait_ms)
+
+    def ended(self, principal: Principal, ticket_id: str, wait_ms: int) -> ReplyView | Later[ReplyView | None] | None:
+        """How the ticket ended; what will tell, within this time; None when there is nothing to wait for."""
+        ticket = self._state.ticket(ticket_id)
         if is_settled(ticket):
             return reply_view(self._state, ticket)
-        if not params.wait_ms or self._stopping:
+        if not wait_ms or self._stopping:
             return None
-        return self._wait_for(call.principal, ticket.ticket_id, params.wait_ms)
-
-    def _wait_for(self, principal: Principal, ticket_id: str, wait_ms: int) -> Later[ReplyView | None]:
         later: Later[ReplyView | None] = Later()
         self._hold(principal, later)
         waiting = self._on_ticket.get(ticket_id)
@@ -222,7 +223,7 @@ class Waits:
     def stream_inbox(self, call: Call, params: AgentParams) -> Stream:
         if self._stopping:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
-        self._check_room(call.principal)
+        self.check_room(call.principal)
         inbox = self._state.inbox(params.agent_id)
         receiver = _InboxStream(self, inbox, lambda: self._let_go(call.principal, receiver.stream))
         self._hold(call.principal, receiver.stream)
@@ -232,7 +233,7 @@ class Waits:
         return receiver.stream
 
     def stream_events(self, call: Call, params: EventsParams) -> Stream:
-        self._check_room(call.principal)
+        self.check_room(call.principal)
         stream = self._events.open(params, lambda: self._let_go(call.principal, stream))
         self._hold(call.principal, stream)
         return stream
@@ -338,14 +339,14 @@ class Waits:
 
     def _hold(self, principal: Principal, held: Stream | Later[Any]) -> None:
         """Count a wait or stream of this principal, until `_let_go`."""
-        self._check_room(principal)
+        self.check_room(principal)
         mine = self._open.get(principal)
         if mine is None:
             self._open[principal] = {held: None}
         else:
             mine[held] = None
 
-    def _check_room(self, principal: Principal) -> None:
+    def check_room(self, principal: Principal) -> None:
         limit = self._state.limits.max_waits
         if len(self._open.get(principal, ())) >= limit:
             raise Overloaded(
