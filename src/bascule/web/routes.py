@@ -42,7 +42,8 @@ class RouteTable:
         # Split before decoding: an encoded slash is part of a name, never a step.
         for part in raw_path.decode("ascii", "replace").strip("/").split("/"):
             assert node is not None
-            step = node.get(part) if part else None
+            # The two keys that no step of a path may be: where a name goes, and where the verbs are.
+            step = node.get(part) if part not in ("", _PARAM) else None
             if step is None:
                 step = node.get(_PARAM)
                 values.append(_unquoted(part))

@@ -11,6 +11,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bascule.transports.peercred import peer_of
+from bascule.web.heads import why_refused
 
 # (reliability) A head takes microseconds on loopback; who needs longer holds a descriptor for nothing.
 HEAD_SECONDS = 10.0
@@ -31,6 +32,7 @@ class _Protocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _refused = False
+    _in_head = True
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's own type
         super().connection_made(transport)
@@ -53,14 +55,34 @@ class _Protocol(HttpToolsProtocol):
         if in_head and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
 
+    def on_message_begin(self) -> None:
+        self._in_head = True
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers would join the headers behind the gate's back, and without end.
+        if self._in_head:
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         self._disarm()
         self._head_bytes = 0
+        self._in_head = False
+        if self._refused:
+            # What was sent behind a refused head is not for us any more.
+            return
         size = sum(len(name) + len(value) for name, value in self.headers)
         if len(self.headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
             self._refuse_head()
             return
+        if said := why_refused(self.url, self.parser.get_http_version(), self.headers):
+            self._refused = True
+            self.send_400_response(said)
+            return
         super().on_headers_complete()
+        if self.parser.should_upgrade():
+            # Answered as if nothing else had been asked for; the parser reads nothing behind it.
+            self.cycle.keep_alive = False
 
     def on_body(self, body: bytes) -> None:
         if not self._refused:
@@ -130,6 +152,8 @@ class HttpDoor:
             loop="none",
             interface="asgi3",
             log_config=None,
+            # Each broken request of anybody would be a warning on our terminal.
+            log_level="error",
             access_log=False,
             server_header=False,
             date_header=False,
