@@ -5,6 +5,7 @@ only its cheap parts (no asyncio, http.client, typing, uuid, logging). May impor
 
     exits   exit codes, and the errors that lead to them
     values  ids and JSON, as strict as the daemon's
+    peers   whose program listens there
     http    one blocking request; server-sent events
     choice  which door, which token
     retry   how often to knock again

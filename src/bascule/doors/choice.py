@@ -1,8 +1,8 @@
 """Which door a command goes through, and whose token it carries.
 
 A token is sent only to our own socket or to a loopback address, whatever `BRIDGE_BROKER_URL` says: a project
-file that sets the variable must not be able to send tokens off the machine. Who listens on a loopback port is not
-proved; SECURITY.md says so.
+file that sets the variable must not be able to send tokens off the machine. `peers` asks who listens there before
+anything is sent.
 """
 
 from __future__ import annotations

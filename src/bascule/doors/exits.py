@@ -98,6 +98,12 @@ class NoIdentity(DoorError):
     exit_code = REFUSED
 
 
+class Stranger(DoorError):
+    """Somebody else's program listens where our daemon should."""
+
+    exit_code = REFUSED
+
+
 class NotRunning(DoorError):
     """Nobody listens behind the door."""
 

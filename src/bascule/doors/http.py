@@ -18,6 +18,7 @@ from bascule.doors.exits import (
     inside_codex_without_network,
     sockets_forbidden,
 )
+from bascule.doors.peers import check_peer
 from bascule.doors.values import decode_answer, encode
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -110,6 +111,11 @@ def connect(family: int, address: str | tuple[str, int], where: str, seconds: fl
     except OSError as fault:
         sock.close()
         raise ConnectionLost(f"cannot connect to Bascule at {where}: {fault}", "try again in a moment") from None
+    try:
+        check_peer(sock, where)
+    except BaseException:
+        sock.close()
+        raise
     return sock
 
 
