@@ -17,13 +17,14 @@ import uvloop
 
 from bascule import __version__, places
 from bascule.clock import Clock, SystemClock
+from bascule.daemon import ground
 from bascule.daemon.compose import Daemon, open_store
 from bascule.daemon.config import BadConfig, Config, declared_agents
 from bascule.daemon.logs import DaemonLog
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace
-from bascule.web.server import HttpDoor
+from bascule.web.server import BACKLOG, HttpDoor
 from bascule.wire import codec
 
 LOOPBACK = "127.0.0.1"
@@ -117,7 +118,9 @@ def check_places(state_dir: str) -> None:
             hint="choose a shorter --state-dir",
         )
     try:
+        ground.check_parents(state_dir)
         places.make_private_dir(state_dir)
+        ground.check_contents(state_dir)
     except UnsafePlace as error:
         raise InvalidRequest(str(error), hint="or choose another directory with --state-dir") from error
     except OSError as error:
@@ -291,6 +294,8 @@ def bind_tcp(port: int, *, optional: bool, log: DaemonLog) -> socket.socket | No
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((LOOPBACK, port))
+        # At once: until then somebody who bound it as we do could begin to listen in our place.
+        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         if optional:

@@ -7,6 +7,7 @@ import stat
 
 from bascule import __version__, places
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, fail, info, ok, warn
+from bascule.daemon import ground
 from bascule.doors.exits import DoorError, NotRunning
 from bascule.doors.http import PROTOCOL_VERSION
 from bascule.errors import BasculeError
@@ -27,7 +28,9 @@ def check_state_dir(patient: Patient) -> Verdict:
             )
         return ok(f"{patient.state} will be made at the first start")
     try:
+        ground.check_parents(patient.state)
         places.check_private_dir(patient.state)
+        ground.check_contents(patient.state)
     except places.UnsafePlace as error:
         return _unsafe(error)
     return ok(f"{patient.state} is yours alone")
