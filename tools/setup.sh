@@ -12,7 +12,8 @@ set -eu
 #   systemd   systemd-analyze verifies the unit that `bascule service install` writes
 #   zsh fish  judge the completions that `bascule setup shell` writes for them
 #   procps    ps names the processes around a hook where there is no /proc
-TEST_PACKAGES="systemd zsh fish procps"
+#   e2fsprogs mount  make and mount the disk whose power is cut
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
