@@ -28,6 +28,13 @@ Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: Mapping[int, Migration] = {}
 
 
+def check_schema(connection: sqlite3.Connection) -> str | None:
+    """What is there besides, or instead of, what we made: a flipped bit in a column's type changes what it keeps."""
+    found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+    odd = found.symmetric_difference(_VERSION_1)
+    return f"its schema is not ours: {min(odd)!r}" if odd else None
+
+
 class StoreUnusable(BasculeError):
     """The database cannot be opened as it is; the message says what to do."""
 

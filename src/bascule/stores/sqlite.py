@@ -17,7 +17,9 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from bascule.audit.ports import Batch, LedgerReader, LedgerRow
-from bascule.stores.schema import TABLES, StoreUnusable, prepare
+from bascule.places import sync_dir
+from bascule.stores import wal
+from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
 from bascule.wire import codec
 
 T = TypeVar("T")
@@ -25,14 +27,19 @@ T = TypeVar("T")
 _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
 WAL_CHECKPOINT_PAGES = 4_000
+# A flipped bit in the file's structure can hide rows that are whole in themselves, so the file is walked at every
+# start; larger ones, at more than a second, only after an unclean stop.
+CHECK_ALWAYS_BYTES = 256 * 1024 * 1024
 
 
 class SqliteStore:
     def __init__(self, path: str, *, durability: str = "fsync", check: bool = False) -> None:
-        """`check` walks the whole file first: after an unclean stop."""
+        """`check` walks the whole file first, however large: after an unclean stop."""
         self.durability = durability
         self._path = path
         self._prepare_file()
+        # Before SQLite sees it: closing the database would delete a log that it could not read to the end.
+        self.broken_end = self._look_at_wal()
         self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
@@ -40,8 +47,9 @@ class SqliteStore:
         self._done: Callable[[BaseException | None], None] | None = None
         self.backup: str | None = None
         try:
-            self._open(check=check)
-        except sqlite3.DatabaseError as error:
+            self._open(check=check or os.stat(path).st_size <= CHECK_ALWAYS_BYTES)
+        except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
+            # The second: SQLite quotes names from the file in its messages, flipped bits and all.
             self._connection.close()
             raise StoreUnusable(
                 f"{path} cannot be used: {error}",
@@ -52,8 +60,25 @@ class SqliteStore:
             raise
 
     def _prepare_file(self) -> None:
+        is_new = not os.path.lexists(self._path)
         # Before SQLite creates it with the umask's mode.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+        if is_new:
+            # SQLite syncs the directory for files that it makes itself.
+            sync_dir(os.path.dirname(self._path))
+
+    def _look_at_wal(self) -> wal.Break | None:
+        """What a crash cut off, if anything; damage is refused while the log is still there to be looked at."""
+        broken = wal.find_break(self._path + "-wal")
+        # Without syncs a power cut may leave any part of the log.
+        if broken is None or not broken.damage or self.durability != "fsync":
+            return broken
+        log = self._path + "-wal"
+        raise StoreUnusable(
+            f"{log} is damaged at byte {broken.offset}: {broken.pages} pages of what was stored last cannot be read",
+            hint=f"copy both files away first; then `truncate -s {broken.offset} '{log}'` goes on without those pages, "
+            "or put back a copy from the backups directory beside it",
+        )
 
     def _open(self, *, check: bool) -> None:
         execute = self._connection.execute
@@ -70,14 +95,17 @@ class SqliteStore:
             if verdict != "ok":
                 raise self._damaged(verdict)
         self.backup = prepare(self._connection, self._path)
+        wrong = check_schema(self._connection)
+        if wrong is not None:
+            raise self._damaged(wrong)
 
     # -- before start --
 
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         try:
             yield from self._load(table, type_)
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from error
+        except (sqlite3.DatabaseError, codec.BadJson) as error:
+            raise self._damaged(f"{table}: {error}") from error
 
     def _damaged(self, what: str) -> StoreUnusable:
         return StoreUnusable(
@@ -88,16 +116,20 @@ class SqliteStore:
     def _load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.decoder(type_).decode
         for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {_known(table)}"):  # noqa: S608 - table names are ours
-            if _checksum(key, body) != crc:
+            # A flipped bit may change a value's type, too.
+            if type(key) is not str or type(body) is not bytes or _checksum(key, body) != crc:
                 raise self._damaged(f"{table} row {key!r} does not match its checksum")
             yield key, decode(body)
 
     def ledger_head(self) -> LedgerRow | None:
-        try:
-            rows = _SqliteLedger(self._connection).newest(1, None)
-        except sqlite3.DatabaseError as error:
-            raise self._damaged(str(error)) from error
+        rows = self._read(lambda ledger: ledger.newest(1, None))
         return rows[0] if rows else None
+
+    def _read(self, job: Callable[[LedgerReader], T]) -> T:
+        try:
+            return job(_SqliteLedger(self._connection))
+        except sqlite3.DatabaseError as error:
+            raise self._damaged(f"ledger: {error}") from error
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
         self._loop = asyncio.get_running_loop()
@@ -119,7 +151,7 @@ class SqliteStore:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(job(_SqliteLedger(self._connection)))
+                future.set_result(self._read(job))
             except BaseException as error:  # noqa: BLE001 - handed to whoever asked
                 future.set_exception(error)
 
@@ -209,7 +241,12 @@ class _SqliteLedger:
         return None
 
     def _rows(self, query: str, *values: int) -> list[LedgerRow]:
-        return [LedgerRow(seq, hash_, body) for seq, hash_, body in self._connection.execute(query, values)]
+        rows = [LedgerRow(seq, hash_, body) for seq, hash_, body in self._connection.execute(query, values)]
+        for row in rows:
+            # A flipped bit may change a value's type, too.
+            if type(row.hash) is not bytes or type(row.body) is not bytes:
+                raise sqlite3.DatabaseError(f"record {row.seq} cannot be read")
+        return rows
 
 
 def _checksum(key: str, body: bytes) -> int:
