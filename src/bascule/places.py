@@ -111,6 +111,8 @@ def read_private_file(path: str) -> str:
             raise UnsafePlace(f"{path} is not a regular file; move it away")
         _check_owner(path, status)
         return os.read(descriptor, MAX_PRIVATE_FILE_BYTES).decode()
+    except UnicodeDecodeError:
+        raise UnsafePlace(f"{path} is damaged: it holds no text; move it away") from None
     finally:
         os.close(descriptor)
 

@@ -10,6 +10,9 @@ import pytest
 from living import Ended, Living, forked, run_command, short_dir
 from wires import Caller
 
+from bascule.adapters.anchor_file import AnchorFile
+from bascule.audit.ledger import Anchor
+
 TAMPERED = 1
 NOT_FOUND = 5
 UNREACHABLE = 7
@@ -224,9 +227,19 @@ def test_a_changed_anchor_is_found(stopped):
     path = os.path.join(stopped, "anchors.jsonl")
     with open(path) as file:
         text = file.read()
-    head = json.loads(text.splitlines()[-1])["head"]
+    last = json.loads(text.splitlines()[-1])
     with open(path, "w") as file:
-        file.write(text.replace(head, "0" * 64))
+        file.write(text.replace(last["head"], "0" * 64))
+    done = ledger(stopped, "verify")
+    assert done.code == TAMPERED
+    assert "line 2 of the anchors file is no anchor of ours: changed or damaged" in done.said
+
+
+def test_an_anchor_of_another_record_is_found(stopped):
+    path = os.path.join(stopped, "anchors.jsonl")
+    with open(path) as file:
+        last = json.loads(file.read().splitlines()[-1])
+    AnchorFile(path).append(Anchor(seq=last["seq"], head="0" * 64, at=last["at"], why="stop"))
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
     assert "is not the one that was anchored (stop)" in done.said

@@ -1,8 +1,11 @@
 """Anchors of the ledger, kept outside the database: one JSON line each, on disk before we go on."""
 
 import os
+import re
+import zlib
 
 from bascule.audit.ledger import Anchor
+from bascule.places import sync_dir
 from bascule.wire import codec
 
 # An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.
@@ -10,6 +13,8 @@ MAX_ANCHORS_READ = 10_000
 
 _anchor = codec.decoder(Anchor)
 _CUT_BEGINS = b'{"seq":'
+# Closes a line: what the ledger cannot confirm (when, and why) would otherwise change unnoticed.
+_CHECKSUM = re.compile(rb',"crc":"([0-9a-f]{8})"(\})?')
 
 
 class AnchorFile:
@@ -23,10 +28,12 @@ class AnchorFile:
             size = os.fstat(descriptor).st_size
             # A crash may have cut the last line: it must not swallow this one.
             start = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
-            os.write(descriptor, start + codec.encode(anchor) + b"\n")
+            os.write(descriptor, start + _line(anchor) + b"\n")
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        if not size:
+            sync_dir(os.path.dirname(self._path))
 
     def read(self) -> tuple[list[Anchor], list[str]]:
         """The anchors, and a sentence for each line that is none.
@@ -42,9 +49,33 @@ class AnchorFile:
         anchors: list[Anchor] = []
         faults: list[str] = []
         for number, line in enumerate(lines, 1):
-            try:
-                anchors.append(_anchor.decode(line))
-            except codec.BadJson:
-                if not (line.startswith(_CUT_BEGINS[: len(line)]) and not line.endswith(b"}")):
-                    faults.append(f"line {number} of the anchors file cannot be read")
+            anchor = _read(line)
+            if anchor is not None:
+                anchors.append(anchor)
+            elif not _was_cut(line):
+                faults.append(f"line {number} of the anchors file is no anchor of ours: changed or damaged")
         return anchors[-MAX_ANCHORS_READ:], faults
+
+
+def _line(anchor: Anchor) -> bytes:
+    body = codec.encode(anchor)
+    return b'%s,"crc":"%08x"}' % (body[:-1], zlib.crc32(body))
+
+
+def _read(line: bytes) -> Anchor | None:
+    found = _CHECKSUM.search(line)
+    if found is not None:
+        body = line[: found.start()] + b"}"
+        if found.end() != len(line) or found[2] is None or int(found[1], 16) != zlib.crc32(body):
+            return None
+        line = body
+    # Lines of version 0.1 have no checksum.
+    try:
+        return _anchor.decode(line)
+    except codec.BadJson:
+        return None
+
+
+def _was_cut(line: bytes) -> bool:
+    begins = line.startswith(_CUT_BEGINS[: len(line)])
+    return begins and not line.endswith(b"}") and _CHECKSUM.search(line) is None

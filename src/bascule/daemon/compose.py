@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 from typing import Literal
 
 from bascule import __version__, places
@@ -14,7 +15,7 @@ from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.house import edge as house_edge
-from bascule.bridges.house.records import CLEAN_STOP_KEY, HouseFact
+from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.bridges.house.service import House
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
@@ -29,6 +30,7 @@ from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id, new_token
 from bascule.mcp.mount import Mount
+from bascule.places import UnsafePlace
 from bascule.policy.engine import preset
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
@@ -46,6 +48,7 @@ from bascule.wire import jsonrpc
 
 # Keys the digests in store and ledger, so that they say nothing without it.
 _KEY_FILE = "digest.key"
+_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 PAGES: tuple[Route, ...] = (
     Route("GET", "/healthz", "page.healthz"),
@@ -84,6 +87,7 @@ class Daemon:
         for key, fact in store.load("house", HouseFact):
             self.facts.rows[key] = fact
         self.journal = Journal(store, clock, on_anchor=self._anchor)
+        digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         self.broker = Broker(
             store=store,
             journal=self.journal,
@@ -93,7 +97,7 @@ class Daemon:
             files=StateTokenFiles(state_dir, log),
             connections=self.connections,
             log=log,
-            key=read_or_make_secret(state_dir, _KEY_FILE).encode(),
+            key=digest_key.encode(),
         )
         self.journal.on_fault = self._note_fault
         self.journal.start()
@@ -131,7 +135,7 @@ class Daemon:
         )
         self._link_throttle = WrongTokenThrottle()
         self._add_gauges()
-        self._record_start()
+        self._record_start(hash_token(digest_key))
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
 
     # -- doors --
@@ -208,7 +212,7 @@ class Daemon:
         self.log("stopped", ledger_records=anchor.seq, ledger_head=anchor.head)
         self.store.close()
 
-    def _record_start(self) -> None:
+    def _record_start(self, digest_key: str) -> None:
         """The next record names the end of the last life, so that cutting it off shows."""
         chain = self.journal.chain
         tx = Transaction()
@@ -222,6 +226,13 @@ class Daemon:
             "policy": self.config.policy,
         }
         self.log("started", version=__version__, ledger_records=chain.seq, ledger_head=chain.head.hex())
+        known = self.facts.rows.get(DIGEST_KEY_KEY)
+        if known is not None and known.text != digest_key:
+            # Digests of before can no longer be compared with: a retry of an older message is a conflict now.
+            tx.details["digest_key"] = "changed"
+            self.log("digest_key_changed", level="error", file=_KEY_FILE)
+        if known is None or known.text != digest_key:
+            tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self._started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
         self.journal.commit(tx, DAEMON, "daemon.start")
@@ -311,6 +322,9 @@ def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
     store = SqliteStore(path, durability=config.durability, check=unclean)
     if store.backup is not None:
         log("migrated", backup=store.backup)
+    if store.broken_end is not None:
+        # After a crash: the commit that nobody was told about yet. Without one: damage to what was stored last.
+        log("store_end_cut", level="warning", file=path + "-wal", pages=store.broken_end.pages)
     return store
 
 
@@ -324,6 +338,10 @@ def read_or_make_secret(state_dir: str, name: str) -> str:
     if not text:
         text = new_token()
         places.write_private_file(path, text)
+    elif _SECRET.fullmatch(text) is None:
+        raise UnsafePlace(
+            f"{path} is damaged: it holds no key of ours; move it away, and the next start makes a new one"
+        )
     return text
 
 

@@ -12,3 +12,5 @@ class HouseFact(msgspec.Struct, frozen=True, omit_defaults=True):
 
 PERSON_KEY = "person"
 CLEAN_STOP_KEY = "clean-stop"
+# Which key the digests of this store were made with, as a hash of it.
+DIGEST_KEY_KEY = "digest-key"
