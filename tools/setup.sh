@@ -13,7 +13,9 @@ set -eu
 #   zsh fish  judge the completions that `bascule setup shell` writes for them
 #   procps    ps names the processes around a hook where there is no /proc
 #   e2fsprogs mount  make and mount the disk whose power is cut
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount"
+#   libfiu0   makes the n-th system call of a process fail
+#   libfaketime  shows a daemon a wall clock that jumps
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
