@@ -82,7 +82,10 @@ class SqliteStore:
 
     def _open(self, *, check: bool) -> None:
         execute = self._connection.execute
-        execute("PRAGMA journal_mode = WAL")
+        # SQLite stays with the old mode when it cannot change it, and says so only in its answer.
+        (mode,) = execute("PRAGMA journal_mode = WAL").fetchone()
+        if mode != "wal":
+            raise sqlite3.OperationalError(f"no write-ahead log can be kept there (journal mode {mode})")
         execute(f"PRAGMA synchronous = {_SYNCHRONOUS[self.durability]}")
         # Payloads are overwritten when their ticket expires, not just unlinked.
         execute("PRAGMA secure_delete = ON")
