@@ -51,10 +51,7 @@ class SqliteStore:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             # The second: SQLite quotes names from the file in its messages, flipped bits and all.
             self._connection.close()
-            raise StoreUnusable(
-                f"{path} cannot be used: {error}",
-                hint="move it away to start empty, or put back a copy from the backups directory beside it",
-            ) from error
+            raise StoreUnusable(f"{path} cannot be used: {error}", hint=_hint(error)) from error
         except BaseException:
             self._connection.close()
             raise
@@ -82,6 +79,9 @@ class SqliteStore:
 
     def _open(self, *, check: bool) -> None:
         execute = self._connection.execute
+        # No second process may open it: a reader's exit would checkpoint beside us. And before the log is opened,
+        # because then its index is kept in memory and not in a file, for which a full disk has no room.
+        execute("PRAGMA locking_mode = EXCLUSIVE")
         # SQLite stays with the old mode when it cannot change it, and says so only in its answer.
         (mode,) = execute("PRAGMA journal_mode = WAL").fetchone()
         if mode != "wal":
@@ -91,8 +91,6 @@ class SqliteStore:
         execute("PRAGMA secure_delete = ON")
         execute(f"PRAGMA wal_autocheckpoint = {WAL_CHECKPOINT_PAGES}")
         execute("PRAGMA temp_store = MEMORY")
-        # No second process may open it: a reader's exit would checkpoint beside us.
-        execute("PRAGMA locking_mode = EXCLUSIVE")
         if check:
             (verdict,) = execute("PRAGMA quick_check(1)").fetchone()
             if verdict != "ok":
@@ -250,6 +248,22 @@ class _SqliteLedger:
             if type(row.hash) is not bytes or type(row.body) is not bytes:
                 raise sqlite3.DatabaseError(f"record {row.seq} cannot be read")
         return rows
+
+
+def _hint(error: Exception) -> str:
+    """Only a file that is at fault itself is one to be moved away."""
+    code = getattr(error, "sqlite_errorcode", None)
+    # The last byte is the kind, the rest says more.
+    kind = code & 0xFF if isinstance(code, int) else None
+    return _HINTS.get(kind, "move it away to start empty, or put back a copy from the backups directory beside it")
+
+
+_HINTS: dict[int | None, str] = {
+    sqlite3.SQLITE_FULL: "free space on the disk that holds it, then start again; nothing is lost",
+    sqlite3.SQLITE_IOERR: "the disk does not answer as it should: see the system's log; the file was not changed",
+    sqlite3.SQLITE_BUSY: "another program has it open: close that one, then start again",
+    sqlite3.SQLITE_READONLY: "make the file and its directory writable for you, then start again",
+}
 
 
 def _checksum(key: str, body: bytes) -> int:
