@@ -1,5 +1,6 @@
 """A full disk: writes are refused in so many words, reads go on, and it all works again once there is room."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -9,6 +10,9 @@ import time
 import pytest
 from living import Living, eventually, run_command
 from wires import Caller, LinkWire
+
+from bascule.daemon.compose import ROWS
+from bascule.protocols.methods import Record, Shape
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 and os.environ.get("CI") != "true", reason="only root can mount a disk small enough to fill"
@@ -170,3 +174,151 @@ def test_a_stop_and_a_start_on_a_full_disk_are_said_in_words_and_lose_nothing(di
         daemon.stop()
     done = run_command("ledger", "verify", "--json", "--state-dir", disk)
     assert json.loads(done.stdout)["faults"] == []
+
+
+PASSPHRASE = {"passphrase": "correct horse battery staple"}
+# Every method that writes, who calls it, and with what.
+WRITES = {
+    "agents.register": ("local", {"agentId": "Tom"}),
+    "agents.revoke": ("person", {"agentId": "Jerry"}),
+    "messages.send": ("local", {"agentId": "Jerry", "payload": "x"}),
+    "messages.broadcast": ("local", {"agentIds": ["Jerry"], "payload": "x"}),
+    "replies.post": ("Jerry", {"ticketId": "answered", "payload": "x"}),
+    "inbox.ack": ("Jerry", {"agentId": "Jerry", "ticketIds": ["acked"]}),
+    "tickets.cancel": ("local", {"ticketId": "cancelled"}),
+    "daemon.gc": ("local", {}),
+    "person.unlock": ("local", PASSPHRASE),
+}
+READS = {
+    "agents.heartbeat": ("Jerry", {"agentId": "Jerry"}),
+    "agents.list": ("local", {}),
+    "replies.wait": ("local", {"ticketId": "acked", "waitMs": 0}),
+    "inbox.take": ("Jerry", {"agentId": "Jerry", "waitMs": 0}),
+    "inbox.watch": ("Jerry", {"agentId": "Jerry", "waitMs": 0}),
+    "tickets.list": ("local", {}),
+    "tickets.show": ("local", {"ticketId": "acked"}),
+    "conversations.show": ("local", {"conversationId": "talk"}),
+    "events.recent": ("local", {}),
+    "daemon.status": ("local", {}),
+    "ledger.tail": ("local", {}),
+    "ledger.show": ("local", {"what": "acked"}),
+    "ledger.verify": ("local", {}),
+    "person.status": ("local", {}),
+}
+STREAMS = {
+    "events.stream": "/events",
+    "inbox.stream": "/agents/Jerry/inbox/stream",
+    "replies.stream": "/replies/answered/stream",
+}
+
+
+def fill_to_the_brim(disk: str, link: LinkWire) -> None:
+    fill(disk)
+    for _ in range(200):
+        if "error" in link.answer(link.request("messages.send", {"agentId": "Jerry", "payload": "x" * 5_000})):
+            return
+    raise AssertionError("the disk did not fill up")
+
+
+def test_the_tables_above_name_every_method():
+    assert {*WRITES, "person.set"} == {row.name for row in ROWS if row.record is Record.JOINED}
+    assert {*READS, *STREAMS} == {row.name for row in ROWS if row.record is Record.NONE}
+    assert set(STREAMS) == {row.name for row in ROWS if row.shape is Shape.STREAM}
+
+
+def test_every_write_is_refused_every_read_answered_and_streams_go_on(disk):
+    with Living(disk) as daemon, contextlib.ExitStack() as open_things:
+
+        def link(token=None):
+            return open_things.enter_context(LinkWire(daemon.link_socket)).hello(token)
+
+        local = Caller(daemon)
+        jerry = local.register("Jerry")
+        wires = {"local": link(), "Jerry": link(jerry.token), "person": link()}
+        for ticket in ("answered", "acked", "cancelled"):
+            local.send("Jerry", ticketId=ticket, conversationId="talk")
+
+        fill_to_the_brim(disk, wires["local"])
+        assert wires["local"].refusal("person.set", PASSPHRASE)["code"] == "storage_full"
+        assert wires["local"].call("person.status")["set"] is False
+        make_room(disk)
+        wires["local"].call("person.set", PASSPHRASE)
+        wires["person"].call("person.unlock", PASSPHRASE)
+
+        before = {
+            name: open_things.enter_context(caller(name, local, jerry).open(path)) for name, path in STREAMS.items()
+        }
+        newest = wires["local"].call("events.recent", {"limit": 1})[-1]["id"]
+        fill_to_the_brim(disk, wires["local"])
+        records = wires["local"].call("daemon.status")["ledgerRecords"]
+        for name, (who, params) in WRITES.items():
+            assert wires[who].refusal(name, params)["code"] == "storage_full", name
+        for name, (who, params) in READS.items():
+            assert "error" not in wires[who].answer(wires[who].request(name, params)), name
+        assert wires["local"].call("person.status").get("unlockedS") in (None, 0)
+        assert wires["local"].call("daemon.status")["ledgerRecords"] == records
+        for name, path in STREAMS.items():
+            open_things.enter_context(caller(name, local, jerry).open(path))
+
+        make_room(disk)
+        for name, (who, params) in WRITES.items():
+            if name != "agents.revoke":
+                wires[who].call(name, params)
+        seen = before["events.stream"]
+        assert before["replies.stream"].event()["event"] == "reply"
+        assert before["inbox.stream"].event() is not None
+        # Nothing is ever told about what was refused: of Tom there is one registration, and one cancelled ticket.
+        told = []
+        while (event := seen.event()["data"])["event"] != "ticket.cancelled":
+            told.append((event["event"], event.get("agentId")))
+        assert told.count(("agent.registered", "Tom")) == 1
+        assert newest
+        wires["person"].call("agents.revoke", {"agentId": "Jerry"})
+        assert verify(daemon) == []
+        assert daemon.stop() == 0
+    assert json.loads(run_command("ledger", "verify", "--json", "--state-dir", disk).stdout)["faults"] == []
+
+
+def caller(name: str, local: Caller, jerry: Caller) -> Caller:
+    return jerry if name == "inbox.stream" else local
+
+
+def test_a_daemon_that_starts_on_a_full_disk_reads_refuses_and_recovers_without_another_start(disk):
+    with Living(disk) as daemon:
+        local = Caller(daemon)
+        local.register("Jerry")
+        ticket = local.send("Jerry", "before")
+        fill(disk)
+        daemon.kill()
+    fill(disk)
+    with Living(disk) as daemon:
+        local = Caller(daemon)
+        assert kept(local) == {ticket}
+        acknowledged, refused = send_until_refused(local)
+        assert refused.status == 507
+        make_room(disk)
+        after = local.send("Jerry", "after")
+        assert kept(local) == {ticket, after, *acknowledged}
+        assert verify(daemon) == []
+        daemon.stop()
+    assert json.loads(run_command("ledger", "verify", "--json", "--state-dir", disk).stdout)["faults"] == []
+
+
+def test_a_first_start_on_a_full_disk_says_what_to_do(disk):
+    with Living(disk) as daemon:
+        daemon.stop()
+    os.unlink(os.path.join(disk, "bascule.db"))
+    fill(disk)
+    done = run_command("up", "--port", "0", "--state-dir", disk)
+    assert done.returncode != 0
+    assert "Traceback" not in done.stderr
+    assert "full" in done.stderr
+    assert "free" in done.stderr
+    make_room(disk)
+    with Living(disk) as daemon:
+        assert verify_knows_the_end_was_cut(daemon)
+
+
+def verify_knows_the_end_was_cut(daemon: Living) -> bool:
+    """The database that was taken away is missed: its anchors are not."""
+    return any("cut off" in fault or "is not the one" in fault for fault in verify(daemon))
