@@ -59,6 +59,12 @@ class House:
         self._status = status
         self._ledger_days = ledger_days
         self.person = Person(facts, journal, clock)
+        # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
+        now, wall = clock.monotonic(), clock.wall_ms()
+        self._closed = {
+            key: now - max(0, wall - segment.closed_at) / 1000 for key, segment in journal.segments.rows.items()
+        }
+        journal.segments.on_change = self._segment_changed
 
     def handlers(self) -> dict[str, Any]:
         return {
@@ -90,9 +96,9 @@ class House:
 
     def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:
         """Whole closed segments only: their summaries stay, so the rest of the chain can still be checked."""
-        cut = self._clock.wall_ms() - self._ledger_days * 24 * 3_600_000
+        cut = self._clock.monotonic() - self._ledger_days * 24 * 3_600
         segments = self._journal.segments
-        old = {key: each for key, each in segments.rows.items() if each.closed_at <= cut and not each.dropped}
+        old = {key: each for key, each in segments.rows.items() if self._closed[key] <= cut and not each.dropped}
         if old and not dry_run:
             tx.forget_before = max(segment.last for segment in old.values()) + 1
             for key, segment in old.items():
@@ -102,6 +108,12 @@ class House:
             count=len(old),
             why=f"records are kept for {self._ledger_days} days (ledger_days)",
         )
+
+    def _segment_changed(self, key: str, old: Segment | None, new: Segment | None) -> None:
+        if old is None:
+            self._closed[key] = self._clock.monotonic()
+        elif new is None:
+            del self._closed[key]
 
     def tail(self, call: Call, params: LedgerTailParams) -> "asyncio.Future[list[LedgerRecord]]":
         def job(ledger: LedgerReader) -> list[LedgerRecord]:
