@@ -7,13 +7,6 @@ import pytest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "daemon"))
 
 
-def missing_here(what):
-    """A laptop goes on without this test; in CI nothing may be skipped."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(what)
-    pytest.skip(what)
-
-
 @pytest.fixture
 def state():
     """A state directory that does not exist yet, in a folder that goes away with the test."""
@@ -27,6 +20,7 @@ def state():
 def cut_disk():
     """A disk whose power can be cut; skipped where none can be made, but never in CI."""
     from cut_disk import CutDisk, NoDisk
+    from lacking import missing_here
     from living import short_dir
 
     with short_dir() as folder:

@@ -6,8 +6,7 @@ import subprocess
 import sys
 
 import pytest
-
-from conftest import missing_here
+from lacking import missing_here
 
 PRELOAD = "/usr/lib/fiu/fiu_posix_preload.so"
 SCRIPT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "failing_io.py")

@@ -1,6 +1,7 @@
 """Clients that write to a daemon until it can no longer answer, and remember every acknowledgement they got."""
 
 import contextlib
+import itertools
 import os
 import threading
 from typing import Any
@@ -23,23 +24,29 @@ class Book:
         self.replies: dict[str, str] = {}
         # Answered with anything but a success or 507; there must be none.
         self.strange: list[Any] = []
+        # How many messages and tokens were looked for before.
+        self._seen = (0, 0)
 
     @property
     def count(self) -> int:
         return len(self.tokens) + len(self.payloads) + len(self.acked) + len(self.replies)
 
-    def missing(self, state: str, link_socket: str) -> list[str]:
+    def missing(self, state: str, link_socket: str, *, of_last_life: bool = False) -> list[str]:
         """A sentence for each acknowledged effect that the daemon does not show."""
+        skip = self._seen if of_last_life else (0, 0)
+        self._seen = (len(self.payloads), len(self.tokens))
+        payloads = dict(itertools.islice(self.payloads.items(), skip[0], None))
+        tokens = dict(itertools.islice(self.tokens.items(), skip[1], None))
         missing = []
         with LinkWire(link_socket, seconds=30) as link:
             link.hello()
-            names = list(self.payloads)
+            names = list(payloads)
             shown: dict[str, dict[str, Any]] = {}
             for start in range(0, len(names), 200):
                 page = names[start : start + 200]
                 asked = [(name, link.request("tickets.show", {"ticketId": name})) for name in page]
                 shown |= {name: link.answer(id_).get("result", {}) for name, id_ in asked}
-        for name, payload in self.payloads.items():
+        for name, payload in payloads.items():
             ticket = shown[name]
             if ticket.get("payload") != payload:
                 missing.append(f"message {name}: {ticket}")
@@ -49,7 +56,7 @@ class Book:
                 missing.append(f"reply to {name}: {ticket}")
             elif name in self.acked and ticket["status"] == "pending":
                 missing.append(f"acknowledgement of {name}: {ticket}")
-        for handle, token in self.tokens.items():
+        for handle, token in tokens.items():
             with LinkWire(link_socket) as link:
                 if "result" not in link.answer(link.request("hello", {"protocol": 1, "version": "t", "token": token})):
                     missing.append(f"token of {handle}")
