@@ -170,7 +170,7 @@ class Books(RuleBasedStateMachine):
         state, tickets = self.house.broker.state, self.house.broker.tickets
         for key, row in state.tickets.rows.items():
             if not row.undelivered:
-                assert key in tickets._due or key in tickets._ends
+                assert key in tickets.lifetimes
 
     def teardown(self):
         with self.house:

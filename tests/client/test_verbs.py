@@ -123,8 +123,8 @@ def test_a_wait_without_a_limit_ends_with_our_patience_and_names_its_ticket(shel
 def test_an_ask_listens_a_little_longer_than_the_ticket_lives(shell):
     def answer(step):
         if isinstance(step, Request):
-            assert step.params.timeout_ms == 5_000
-            return type("Sent", (), {"ticket_id": "t"})
+            assert (step.params.timeout_ms, step.params.wait_ms) == (5_000, 7_000)
+            return type("Sent", (), {"ticket_id": "t", "reply": None})
         assert isinstance(step, FirstOf)
         assert step.requests[0].params.wait_ms == 7_000
         return 0, ReplyView(ticket_id="t", status=TicketStatus.TIMEOUT)

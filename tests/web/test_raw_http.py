@@ -156,9 +156,9 @@ def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
 def hasty():
     """A daemon whose patience is a fraction of a second."""
     constants = {
-        "bascule.web.server.HEAD_SECONDS": 0.3,
-        "bascule.web.app.BODY_SECONDS": 0.3,
-        "bascule.web.server.KEEP_ALIVE_SECONDS": 1,
+        "bascule.web.http.HEAD_SECONDS": 0.3,
+        "bascule.web.http.BODY_SECONDS": 0.3,
+        "bascule.web.http.KEEP_ALIVE_SECONDS": 1,
     }
     with short_dir() as folder, Living(f"{folder}/s", constants=constants) as living:
         yield living

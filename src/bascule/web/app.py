@@ -1,8 +1,14 @@
-"""The ASGI application: gate, route, decode, dispatch, answer."""
+"""Requests to calls, answers to responses: gate, route, decode, dispatch.
+
+`web.http` drives this straight from the parser: no task is made for a request, and a long poll is one
+object that waits. What sends for as long as it lives (streams) or is an application of its own (/mcp) is
+served as ASGI.
+"""
 
 import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
-from typing import Any
+from http import HTTPStatus
+from typing import Any, NamedTuple
 
 from bascule import __version__
 from bascule.call import Call, Principal
@@ -10,11 +16,10 @@ from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
 from bascule.ids import is_agent_id, is_ticket_id
 from bascule.later import Later
-from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
 from bascule.stream import Stream
-from bascule.web.gate import Gate
-from bascule.web.routes import RouteTable, query_params
+from bascule.web.gate import Gate, Headers
+from bascule.web.routes import Found, RouteTable, query_params
 from bascule.wire import codec, sse
 
 Scope = MutableMapping[str, Any]
@@ -42,6 +47,29 @@ _body = codec.decoder(dict[str, Any])
 Page = Callable[[], tuple[int, bytes, bytes]]
 # An application of its own behind our gate, given who came and the body that was read: /mcp.
 Mount = Callable[[Principal, Scope, bytes, Receive, Send], Awaitable[None]]
+
+
+class Admitted(NamedTuple):
+    """A request head that passed the gate and found its route."""
+
+    principal: Principal
+    found: Found
+
+
+class Response(NamedTuple):
+    status: int
+    headers: Headers
+    body: bytes
+    # Nothing more can be read from this connection.
+    close: bool = False
+
+
+class Held(NamedTuple):
+    """A call whose answer is not there yet."""
+
+    call: Call
+    route: Route
+    later: Later[Any]
 
 
 class _Gone(Exception):
@@ -72,6 +100,102 @@ class App:
         self._on_status = on_status
         self._on_fault = on_fault
 
+    # -- one request at a time --
+
+    def admit(self, verb: str, path: bytes, headers: Headers) -> Admitted:
+        """Before any body is read. Raises what the caller is to be told."""
+        return Admitted(self._gate.admit(headers), self._table.find(verb, path))
+
+    def is_direct(self, admitted: Admitted) -> bool:
+        """Whether `answer` answers it; else it is for ASGI."""
+        method = admitted.found.route.method
+        mounted = self._dispatch.methods.get(method)
+        return method in self._pages or (mounted is not None and not mounted.streams)
+
+    def answer(self, admitted: Admitted, query: bytes, headers: Headers, body: bytes) -> Response | Held:
+        """Carry out a request; nothing is raised."""
+        try:
+            return self._answer(admitted, query, headers, body)
+        except BasculeError as error:
+            return self.refusal(error)
+        except Exception as error:  # noqa: BLE001 - the boundary of I4: the peer hears an id, the log has the rest
+            return self.refusal(self._on_fault(error))
+
+    def finished(self, held: Held) -> Response:
+        """The response to a held call that is settled and was not withdrawn."""
+        error = held.later.exception()
+        if error is None:
+            return self._response(held.route, held.later.result())
+        if isinstance(error, BasculeError):
+            return self.refusal(error)
+        return self.refusal(Internal("internal error"))
+
+    def left(self, held: Held) -> None:
+        """The client left before it could be answered: a dead waiter eats no messages, an effect stays one."""
+        later = held.later
+        if not later.done():
+            if getattr(held.call.params, "wait_ms", 0):
+                later.cancel()
+        elif not later.cancelled() and later.exception() is None:
+            self._dispatch.abandoned(held.call, later.result())
+
+    def refusal(self, error: BasculeError) -> Response:
+        self._on_status(error.status)
+        headers = [_JSON]
+        if error.retry_after is not None:
+            # Whole seconds by RFC 9110; never zero, which would mean at once.
+            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after + 0.5))))
+        if error.status == 401:
+            headers.append((b"www-authenticate", b'Bearer realm="bascule"'))
+        if error.status == 405 and error.details:
+            headers.append((b"allow", error.details["allow"].encode()))
+        # The body may be unread: what follows on this connection would be its rest.
+        close = not isinstance(error, Internal | Unavailable) and error.status in (400, 413, 415, 421)
+        return Response(error.status, headers, codec.encode({"error": error.body()}), close)
+
+    def _answer(self, admitted: Admitted, query: bytes, headers: Headers, body: bytes) -> Response | Held:
+        route, path_params = admitted.found
+        page = self._pages.get(route.method)
+        if page is not None:
+            status, kind, text = page()
+            self._on_status(status)
+            return Response(status, [(b"content-type", kind)], text)
+        call = self._call(admitted.principal, route, path_params, self._fields(route, query, headers, body))
+        answer = self._dispatch.call(call)
+        if isinstance(answer, Later):
+            return Held(call, route, answer)
+        return self._response(route, answer)
+
+    def _response(self, route: Route, answer: Any) -> Response:
+        if answer is None or route.status == 204:
+            self._on_status(204)
+            return Response(204, [], b"")
+        self._on_status(route.status)
+        return Response(route.status, [_JSON], codec.encode(answer))
+
+    def _fields(self, route: Route, query: bytes, headers: Headers, body: bytes) -> dict[str, Any]:
+        if route.verb == "GET":
+            return dict(query_params(query)) if query else {}
+        if query:
+            raise InvalidRequest("this path takes no query string", hint="put the fields into the JSON body")
+        return _json(headers, body) if body else {}
+
+    def _call(self, principal: Principal, route: Route, path_params: dict[str, Any], fields: dict[str, Any]) -> Call:
+        for name, value in path_params.items():
+            if name in fields:
+                raise InvalidRequest(f"`{name}` stands in the path already", hint="leave it out of the rest")
+            fields[name] = value
+        try:
+            params: Any = codec.convert(fields, self._dispatch.methods[route.method].params, lax=route.verb == "GET")
+        except codec.BadJson as error:
+            refusal = InvalidRequest(error.message, details={"method": route.method})
+            ids = (_known_id(fields, "agentId", is_agent_id), _known_id(fields, "ticketId", is_ticket_id))
+            self._dispatch.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
+            raise refusal from error
+        return Call(principal, route.method, params, door=self._door)
+
+    # -- ASGI --
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             # No WebSocket is served, so an upgrade is refused before anything else can happen.
@@ -83,84 +207,50 @@ class App:
         except _Gone:
             return
         except BasculeError as error:
-            await self._refuse(send, error)
-        except Exception as error:  # noqa: BLE001 - the boundary of I4: the peer hears an id, the log has the rest
-            await self._refuse(send, self._on_fault(error))
+            await _send(send, self.refusal(error))
+        except Exception as error:  # noqa: BLE001 - I4, as in `answer`
+            await _send(send, self.refusal(self._on_fault(error)))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        principal = self._gate.admit(scope["headers"])
-        verb: str = scope["method"]
-        raw_path: bytes = scope.get("raw_path") or scope["path"].encode()
-        found = self._table.find(verb, raw_path.partition(b"?")[0])
-        page = self._pages.get(found.route.method)
-        if page is not None:
-            status, kind, body = page()
-            await self._answer(send, status, body, kind)
-            return
-        mount = self._mounts.get(found.route.method)
+        admitted: Admitted | None = scope.get("bascule.admitted")
+        if admitted is None:
+            # On a server that is not ours: nothing has been judged yet.
+            path: bytes = scope.get("raw_path") or scope["path"].encode()
+            admitted = self.admit(scope["method"], path.partition(b"?")[0], scope["headers"])
+        route, path_params = admitted.found
+        mount = self._mounts.get(route.method)
         if mount is not None:
-            body = b"" if verb == "GET" else await _read_body(receive)
-            await mount(principal, scope, body, receive, self._dressed(send))
+            body = b"" if scope["method"] == "GET" else await _read_body(receive)
+            await mount(admitted.principal, scope, body, receive, self._dressed(send))
             return
-        call = await self._call(scope, receive, principal, found.route, found.params)
-        answer = self._dispatch.call(call)
-        if isinstance(answer, Stream):
-            await self._stream(receive, send, found.route, answer)
+        if self.is_direct(admitted):
+            body = b"" if route.verb == "GET" else await _read_body(receive)
+            answer = self.answer(admitted, scope["query_string"], scope["headers"], body)
+            if isinstance(answer, Held):
+                await self._until_gone(receive, answer)
+                answer = self.finished(answer)
+            await _send(send, answer)
             return
-        if isinstance(answer, Later):
-            if self._dispatch.methods[call.method].row.shape is Shape.WAIT:
-                answer = await self._until_gone(receive, call, answer)
-            else:
-                # Shielded by nothing: if this task is cancelled the effect has happened, only its answer is lost.
-                answer = await answer
-        if answer is None or found.route.status == 204:
-            await self._answer(send, 204, b"", None)
-        else:
-            await self._answer(send, found.route.status, codec.encode(answer))
+        fields = self._fields(route, scope["query_string"], scope["headers"], b"")
+        stream = self._dispatch.call(self._call(admitted.principal, route, path_params, fields))
+        await self._stream(receive, send, route, stream)
 
-    async def _call(
-        self, scope: Scope, receive: Receive, principal: Principal, route: Route, path_params: dict[str, Any]
-    ) -> Call:
-        row = self._dispatch.methods[route.method].row
-        fields: dict[str, Any]
-        if route.verb == "GET":
-            fields = dict(query_params(scope["query_string"]))
-        else:
-            if scope["query_string"]:
-                raise InvalidRequest("this path takes no query string", hint="put the fields into the JSON body")
-            fields = await _read_json(scope, receive)
-        for name, value in path_params.items():
-            if name in fields:
-                raise InvalidRequest(f"`{name}` stands in the path already", hint="leave it out of the rest")
-            fields[name] = value
-        try:
-            params = codec.convert(fields, row.params, lax=route.verb == "GET")
-        except codec.BadJson as error:
-            refusal = InvalidRequest(error.message, details={"method": row.name})
-            ids = (_known_id(fields, "agentId", is_agent_id), _known_id(fields, "ticketId", is_ticket_id))
-            self._dispatch.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
-            raise refusal from error
-        return Call(principal, route.method, params, door=self._door)
-
-    async def _until_gone(self, receive: Receive, call: Call, answer: Later[Any]) -> Any:
-        """Hold a wait, and let go of it the moment its client leaves: a dead waiter eats messages."""
-        watcher = asyncio.ensure_future(_disconnected(receive))
+    async def _until_gone(self, receive: Receive, held: Held) -> None:
+        """Hold a call until it is settled, and let go of it the moment its client leaves."""
         turn = asyncio.Event()
-        answer.add_done_callback(lambda _: turn.set())
+        held.later.add_done_callback(lambda _: turn.set())
+        watcher = asyncio.ensure_future(_disconnected(receive))
         watcher.add_done_callback(lambda _: turn.set())
         try:
             await turn.wait()
-            if not watcher.done():
-                return answer.result()
-            if not answer.done():
-                answer.cancel()
-            elif not answer.cancelled() and answer.exception() is None:
-                self._dispatch.abandoned(call, answer.result())
-            raise _Gone
+        except BaseException:
+            self.left(held)
+            raise
         finally:
             watcher.cancel()
-            if not answer.done():
-                answer.cancel()
+        if watcher.done() or held.later.cancelled():
+            self.left(held)
+            raise _Gone
 
     async def _stream(self, receive: Receive, send: Send, route: Route, stream: Stream) -> None:
         headers = [*_COMMON, (b"content-type", b"text/event-stream")]
@@ -206,32 +296,34 @@ class App:
 
         return dressed
 
-    async def _answer(self, send: Send, status: int, body: bytes, kind: bytes | None = b"application/json") -> None:
-        self._on_status(status)
-        headers = [*_COMMON]
-        if kind is not None:
-            headers.append((b"content-type", kind))
-        if status != 204:
-            headers.append((b"content-length", b"%d" % len(body)))
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
-    async def _refuse(self, send: Send, error: BasculeError) -> None:
-        self._on_status(error.status)
-        body = codec.encode({"error": error.body()})
-        headers = [*_COMMON, _JSON, (b"content-length", b"%d" % len(body))]
-        if error.retry_after is not None:
-            # Whole seconds by RFC 9110; never zero, which would mean at once.
-            headers.append((b"retry-after", b"%d" % max(1, round(error.retry_after + 0.5))))
-        if error.status == 401:
-            headers.append((b"www-authenticate", b'Bearer realm="bascule"'))
-        if error.status == 405 and error.details:
-            headers.append((b"allow", error.details["allow"].encode()))
-        if not isinstance(error, Internal | Unavailable) and error.status in (400, 413, 415, 421):
-            # The body may be unread: what follows on this connection would be its rest.
-            headers.append((b"connection", b"close"))
-        await send({"type": "http.response.start", "status": error.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+def _head(status: int) -> bytes:
+    lines = [b"HTTP/1.1 %d %b" % (status, HTTPStatus(status).phrase.encode())]
+    return b"\r\n".join([*lines, *(b"%b: %b" % header for header in _COMMON)]) + b"\r\n"
+
+
+_HEADS = {status.value: _head(status.value) for status in HTTPStatus}
+_JSON_LINE = b"%b: %b\r\n" % _JSON
+
+
+def on_the_wire(response: Response, *, close: bool, only_head: bool = False) -> bytes:
+    """A response as it is written. `only_head` answers HEAD, which tells the length of a body it does not get."""
+    status, headers, body, _ = response
+    lines = _JSON_LINE if headers == [_JSON] else b"".join(b"%b: %b\r\n" % header for header in headers)
+    length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
+    ending = b"connection: close\r\n" if close else b""
+    return b"%b%b%b%b\r\n%b" % (_HEADS[status], lines, length, ending, b"" if only_head else body)
+
+
+def too_large() -> TooLarge:
+    return TooLarge(
+        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        hint="write the content to a file and send its path",
+    )
+
+
+def body_too_slow() -> InvalidRequest:
+    return InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s")
 
 
 def _known_id(fields: dict[str, Any], name: str, valid: Callable[[str], bool]) -> str | None:
@@ -252,24 +344,29 @@ def _event(route: Route, item: Any) -> bytes:
             return sse.encode_event(codec.encode(item), event="message", id=item.ticket_id)
 
 
-async def _disconnected(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        continue
-
-
-async def _read_json(scope: Scope, receive: Receive) -> dict[str, Any]:
-    body = await _read_body(receive)
-    if not body:
-        return {}
-    if len(body) > MAX_BODY_BYTES:
-        raise _too_large()
-    kind = next((value for name, value in scope["headers"] if name == b"content-type"), b"")
+def _json(headers: Headers, body: bytes) -> dict[str, Any]:
+    kind = next((value for name, value in headers if name == b"content-type"), b"")
     if kind.partition(b";")[0].strip().lower() != b"application/json":
         raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
     try:
         return _body.decode(body)
     except codec.BadJson as error:
         raise InvalidRequest(error.message) from error
+
+
+async def _send(send: Send, response: Response) -> None:
+    headers = [*_COMMON, *response.headers]
+    if response.status != 204:
+        headers.append((b"content-length", b"%d" % len(response.body)))
+    if response.close:
+        headers.append((b"connection", b"close"))
+    await send({"type": "http.response.start", "status": response.status, "headers": headers})
+    await send({"type": "http.response.body", "body": response.body})
+
+
+async def _disconnected(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        continue
 
 
 async def _read_body(receive: Receive) -> bytes:
@@ -284,15 +381,8 @@ async def _read_body(receive: Receive) -> bytes:
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > MAX_BODY_BYTES:
-                    raise _too_large()
+                    raise too_large()
                 if not message.get("more_body"):
                     return b"".join(parts)
     except TimeoutError:
-        raise InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s") from None
-
-
-def _too_large() -> TooLarge:
-    return TooLarge(
-        f"the body is larger than {MAX_BODY_BYTES} bytes",
-        hint="write the content to a file and send its path",
-    )
+        raise body_too_slow() from None

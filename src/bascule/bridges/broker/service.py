@@ -149,9 +149,9 @@ class Broker:
 
     def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
         """What is past its retention; removed through `tx` unless it is only asked about."""
-        stale_ids = self.tickets.forgettable_ids()
+        stale_ids = self.tickets.lifetimes.forgettable_ids()
         agents = self.agents.long_gone()
-        messages = self.tickets.long_undelivered()
+        messages = self.tickets.lifetimes.long_undelivered()
         if not dry_run:
             for ticket in messages:
                 self.tickets.drop(tx, ticket)

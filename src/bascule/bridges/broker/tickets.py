@@ -1,7 +1,6 @@
 """The life of a ticket: send, broadcast, reply, acknowledge, cancel, time out, expire."""
 
 import hashlib
-import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -11,9 +10,10 @@ import msgspec
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents, check_metadata
 from bascule.bridges.broker.events import EventHub, Happened
+from bascule.bridges.broker.lifetimes import RETRY_SECONDS, Lifetimes
 from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.room import check_kept, check_room
-from bascule.bridges.broker.state import Deadline, State, message_key
+from bascule.bridges.broker.state import State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
@@ -45,10 +45,6 @@ _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})
 # 128 bits: enough that nobody meets a second message with the same one.
 _DIGEST_CHARS = 32
-# A full disk is not emptied within milliseconds.
-RETRY_SECONDS = 1.0
-# Expired in one turn, so that a busy half hour's tickets do not hold up the loop when their time is over.
-MAX_ENDS_AT_ONCE = 200
 
 
 class Waiting(Protocol):
@@ -84,15 +80,7 @@ class Tickets:
         # Keys the digests in store and ledger, so that a short secret cannot be guessed back from them.
         self._key = key
         self._waits = waits
-        # The reply deadline of each that waits for a reply; then, in order, when each that is settled is forgotten.
-        self._due: dict[str, Deadline] = {}
-        self._ends: dict[str, float] = {}
-        self._ends_watched = False
-        # In this life's clock, because a jump of the wall clock must not throw anything away: when each was
-        # sent, and when the memory of each expired id ends (the oldest first).
-        self._sent_at: dict[str, float] = {}
-        self._forget_at: dict[str, float] = {}
-        self._resume()
+        self.lifetimes = Lifetimes(state, on_timeout=self._time_out, on_end=self._expire)
 
     # -- methods --
 
@@ -289,88 +277,13 @@ class Tickets:
 
     # -- what happens by itself --
 
-    def long_undelivered(self) -> list[Ticket]:
-        """Messages nobody fetched for as long as an offline agent is kept."""
-        now = self._state.clock.monotonic()
-        cut = now - self._state.limits.agent_retention_ms / 1000
-        return [
-            ticket
-            for ticket in self._state.tickets.rows.values()
-            if ticket.undelivered and self._sent_at.get(ticket.ticket_id, now) <= cut
-        ]
-
-    def forgettable_ids(self) -> list[str]:
-        """Ids of expired tickets that were remembered long enough."""
-        now = self._state.clock.monotonic()
-        over = max(0, len(self._forget_at) - self._state.limits.max_remembered)
-        due = itertools.takewhile(lambda item: item[0] < over or item[1][1] <= now, enumerate(self._forget_at.items()))
-        return [ticket_id for _, (ticket_id, _) in due]
-
     def forget_id(self, tx: Transaction, ticket_id: str) -> None:
         tx.put(self._state.remembered, ticket_id, None)
-        tx.after.append(partial(self._forgotten, ticket_id))
-
-    def _forgotten(self, ticket_id: str) -> None:
-        # Two sweeps may have met.
-        self._forget_at.pop(ticket_id, None)
+        tx.after.append(partial(self.lifetimes.forgotten, ticket_id))
 
     def drop(self, tx: Transaction, ticket: Ticket) -> None:
         self._state.forget(tx, ticket, self._state.clock.wall_ms())
         tx.after.append(partial(self._gone, ticket))
-
-    def _resume(self) -> None:
-        """After a restart: what is left of each deadline, never more than it was."""
-        state = self._state
-        now, wall = state.clock.monotonic(), state.clock.wall_ms()
-        ttl, remember = state.limits.ticket_ttl_ms, state.limits.remember_ms
-        for ticket_id, entry in sorted(state.remembered.rows.items(), key=lambda item: item[1].until):
-            self._forget_at[ticket_id] = now + min(max(0, entry.until - wall), remember) / 1000
-        ends: list[tuple[float, str]] = []
-        for ticket in state.tickets.rows.values():
-            self._sent_at[ticket.ticket_id] = now - max(0, wall - ticket.created_at) / 1000
-            if not is_settled(ticket):
-                left = min(max(0, ticket.reply_by - wall), ticket.reply_by - ticket.created_at)
-                self._expect_reply_by(ticket.ticket_id, now + left / 1000)
-            elif not ticket.undelivered:
-                since = max(ticket.settled_at or 0, ticket.acked_at or 0)
-                left = min(max(0, since + ttl - wall), ttl)
-                ends.append((now + left / 1000, ticket.ticket_id))
-        self._ends.update((ticket_id, when) for when, ticket_id in sorted(ends))
-        self._watch_ends()
-
-    def _expect_reply_by(self, ticket_id: str, when: float) -> None:
-        self._due[ticket_id] = self._state.deadlines.at(when, partial(self._reply_due, ticket_id))
-
-    def _reply_due(self, ticket_id: str, now: float) -> None:
-        ticket = self._state.tickets.rows.get(ticket_id)
-        if ticket is None:
-            self._due.pop(ticket_id, None)
-        elif is_settled(ticket):
-            # Its end is on its way to the disk. Once there, this deadline is called off; should it be undone, this
-            # deadline counts again.
-            self._expect_reply_by(ticket_id, now + RETRY_SECONDS)
-        else:
-            self._time_out(ticket)
-
-    def _watch_ends(self) -> None:
-        # All live equally long once settled, so the first to be settled is the first to go: one deadline for all.
-        if self._ends and not self._ends_watched:
-            self._ends_watched = True
-            self._state.deadlines.at(next(iter(self._ends.values())), self._ends_due)
-
-    def _ends_due(self, now: float) -> None:
-        self._ends_watched = False
-        over = itertools.takewhile(lambda item: item[1] <= now, self._ends.items())
-        for ticket_id, _ in list(itertools.islice(over, MAX_ENDS_AT_ONCE)):
-            del self._ends[ticket_id]
-            self._end(ticket_id, now)
-        self._watch_ends()
-
-    def _end(self, ticket_id: str, _now: float) -> None:
-        ticket = self._state.tickets.rows.get(ticket_id)
-        # The wait may be over when the delivery is not: then it stays until fetched, or a week.
-        if ticket is not None and not ticket.undelivered:
-            self._expire(ticket)
 
     def _time_out(self, ticket: Ticket) -> None:
         now = self._state.clock.wall_ms()
@@ -380,16 +293,13 @@ class Tickets:
         tx.put(self._state.tickets, ticket.ticket_id, over)
         tx.subject = ticket.ticket_id
         tx.after.append(partial(self._settled, over, "ticket.timeout"))
-        self._commit(tx, "tickets.timeout", partial(self._expect_reply_by, ticket.ticket_id))
+        self._commit(tx, "tickets.timeout", partial(self.lifetimes.expect_reply_by, ticket.ticket_id))
 
     def _expire(self, ticket: Ticket) -> None:
         tx = Transaction()
         tx.subject = ticket.ticket_id
         self.drop(tx, ticket)
-        self._commit(tx, "tickets.expire", partial(self._end_later, ticket.ticket_id))
-
-    def _end_later(self, ticket_id: str, when: float) -> None:
-        self._state.deadlines.at(when, partial(self._end, ticket_id))
+        self._commit(tx, "tickets.expire", partial(self.lifetimes.end_at, ticket.ticket_id))
 
     def _commit(self, tx: Transaction, method: str, again: Callable[[float], None]) -> None:
         """What happens by itself has no caller to try again: if it cannot be stored, it happens later."""
@@ -419,8 +329,7 @@ class Tickets:
     # -- after the commit --
 
     def _sent(self, ticket: Ticket, reply_by: float) -> None:
-        self._sent_at[ticket.ticket_id] = self._state.clock.monotonic()
-        self._expect_reply_by(ticket.ticket_id, reply_by)
+        self.lifetimes.sent(ticket.ticket_id, reply_by)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
@@ -441,24 +350,12 @@ class Tickets:
         self._waits.pump(agent_id)
 
     def _settled(self, ticket: Ticket, event: str) -> None:
-        self._no_reply_due(ticket.ticket_id)
-        # Moved to the end if it was there: a message that was fetched after its timeout lives on from now.
-        self._ends.pop(ticket.ticket_id, None)
-        self._ends[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.ticket_ttl_ms / 1000
-        self._watch_ends()
+        self.lifetimes.settled(ticket.ticket_id)
         self._note(event, ticket)
         self._waits.settled(ticket)
 
-    def _no_reply_due(self, ticket_id: str) -> None:
-        deadline = self._due.pop(ticket_id, None)
-        if deadline is not None:
-            self._state.deadlines.call_off(deadline)
-
     def _gone(self, ticket: Ticket) -> None:
-        self._no_reply_due(ticket.ticket_id)
-        self._ends.pop(ticket.ticket_id, None)
-        self._sent_at.pop(ticket.ticket_id, None)
-        self._forget_at[ticket.ticket_id] = self._state.clock.monotonic() + self._state.limits.remember_ms / 1000
+        self.lifetimes.gone(ticket.ticket_id)
         self._note("ticket.expired", ticket)
 
     def _note(self, event: str, ticket: Ticket) -> None:
