@@ -5,6 +5,7 @@ durable runs the same code the other way round.
 """
 
 import heapq
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from itertools import count
 
@@ -104,23 +105,41 @@ class State:
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
         self.conversations: dict[str, dict[str, None]] = {}
-        for table in (self.agents, self.remembered):
-            self._load(store, table)
-        for key, message in store.load("messages", Message):
-            self.messages.apply(key, message)
         # Told when a message is back in an inbox because what took it out could not be stored.
         self.on_return: Callable[[str], None] | None = None
+        self._number = 0
+        self.agents.rows.update(store.load("agents", AgentRecord))
+        self.remembered.rows.update(store.load("remembered", Remembered))
+        self._load_messages(store)
+        self._load_tickets(store)
+
+    # Loading makes the same indexes as `apply` row by row would, in a fraction of the time: no row was there before,
+    # and somebody waits for the start.
+
+    def _load_messages(self, store: JournalStore) -> None:
+        rows = self.messages.rows
+        rows.update(store.load("messages", Message))
+        counts: defaultdict[str, int] = defaultdict(int)
+        sizes: defaultdict[str, int] = defaultdict(int)
+        for message in rows.values():
+            counts[message.sender] += 1
+            sizes[message.sender] += len(message.payload)
+        self.kept = {sender: (count, sizes[sender]) for sender, count in counts.items()}
+
+    def _load_tickets(self, store: JournalStore) -> None:
         # Oldest first, so that inboxes come back in the order of sending.
         loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
+        self.tickets.rows.update(loaded)
         for key, ticket in loaded:
-            self.tickets.apply(key, ticket)
-        self._number = loaded[-1][1].number if loaded else 0
-
-    @staticmethod
-    def _load(store: JournalStore, table: Table[AgentRecord] | Table[Remembered]) -> None:
-        rows = table.rows
-        for key, value in store.load(table.name, table.type):
-            rows[key] = value  # type: ignore[assignment] # the table names the type of its own rows
+            if ticket.is_open:
+                self.open_count += 1
+                self.open_by_sender[ticket.sender] = self.open_by_sender.get(ticket.sender, 0) + 1
+            if ticket.undelivered:
+                self.inbox(ticket.target).add(key, ticket.number, ticket.payload_bytes)
+            if ticket.conversation_id is not None:
+                self.conversations.setdefault(ticket.conversation_id, {})[key] = None
+        if loaded:
+            self._number = loaded[-1][1].number
 
     def next_number(self) -> int:
         self._number += 1
