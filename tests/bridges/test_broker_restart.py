@@ -217,3 +217,32 @@ def test_events_of_the_new_life_come_after_those_of_the_old_one(house, restart):
     send(house, "t", by=JERRY)
     stream = house.call("local", "events.stream", {"after": last})
     assert "ticket.sent" in [event["event"] for event in stream.items()]
+
+
+def indexes(state):
+    return {
+        "kept": state.kept,
+        "open": (state.open_count, state.open_by_sender),
+        "conversations": state.conversations,
+        "inboxes": {name: (list(inbox.ids), inbox.bytes) for name, inbox in state.inboxes.items() if len(inbox)},
+        "next number": state.next_number(),
+    }
+
+
+def test_loading_makes_the_indexes_that_every_change_by_itself_had_made(house, restart):
+    """Loading fills them in one go; living, each change moves them a step."""
+    house.register("Tom")
+    for number in range(40):
+        send(house, f"t{number}", "x" * number, to="Jerry" if number % 3 else "Tom", conversationId=f"c{number % 4}")
+    send(house, "notice", expectReply=False)
+    send(house, "hurried", timeoutMs=1_000)
+    ack(house, "t1", "t2", "notice")
+    reply(house, "t2", "once")
+    reply(house, "t2", "twice")
+    reply(house, "t4", "never fetched")
+    cancel(house, "t5")
+    house.advance(2)
+    before = indexes(house.broker.state)
+    restart(house)
+    assert indexes(house.broker.state) == before
+    assert set(house.broker.state.kept) == {"local", JERRY}
