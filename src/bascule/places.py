@@ -120,17 +120,26 @@ def read_private_file(path: str) -> str:
 def write_private_file(path: str, text: str) -> None:
     """Replace a 0600 file so that after a crash it holds the old or the new text, never half."""
     temporary = f"{path}.{os.getpid()}.new"
+    write_synced(temporary, text)
+    put_in_place(temporary, path)
+
+
+def write_synced(path: str, text: str) -> None:
+    """A new 0600 file whose text is on disk; its name is not yet."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        descriptor = os.open(temporary, flags, 0o600)
+        descriptor = os.open(path, flags, 0o600)
     except FileExistsError:
-        # Left by a process with our pid that was killed half-way; nobody else may write here.
-        os.unlink(temporary)
-        descriptor = os.open(temporary, flags, 0o600)
+        # Left by one of us that was killed half-way; nobody else may write here.
+        os.unlink(path)
+        descriptor = os.open(path, flags, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(descriptor)
+
+
+def put_in_place(temporary: str, path: str) -> None:
     os.rename(temporary, path)
     sync_dir(os.path.dirname(path))
 

@@ -25,10 +25,7 @@ class AnchorFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            size = os.fstat(descriptor).st_size
-            # A crash may have cut the last line: it must not swallow this one.
-            start = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
-            os.write(descriptor, start + _line(anchor) + b"\n")
+            _write_line(descriptor, anchor)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -79,3 +76,10 @@ def _read(line: bytes) -> Anchor | None:
 def _was_cut(line: bytes) -> bool:
     begins = line.startswith(_CUT_BEGINS[: len(line)])
     return begins and not line.endswith(b"}") and _CHECKSUM.search(line) is None
+
+
+def _write_line(descriptor: int, anchor: Anchor) -> None:
+    size = os.fstat(descriptor).st_size
+    # A crash may have cut the last line: it must not swallow this one.
+    start = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
+    os.write(descriptor, start + _line(anchor) + b"\n")

@@ -77,7 +77,17 @@ def run_up(args: argparse.Namespace) -> int:
         overrides={name: getattr(args, name) for name in names},
     )
 
+    failpoint = os.environ.get("BASCULE_FAILPOINT")
+    if failpoint is not None:
+        # Only then: nobody else pays for it, and no line of the daemon knows of it.
+        from bascule.testing import failpoints
+
+        failpoints.arm(failpoint)
+        say(f"bascule: failpoint {failpoint} is armed (BASCULE_FAILPOINT): this daemon will kill itself")
+
     def ready(daemon: Any) -> None:
+        if failpoint is not None:
+            daemon.log("failpoint", level="warning", armed=failpoint)
         if args.ready_fd is not None:
             os.write(args.ready_fd, b"ready\n")
             os.close(args.ready_fd)

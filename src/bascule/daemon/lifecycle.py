@@ -213,6 +213,10 @@ async def _live(
         connection.close()
     await link_server.wait_closed()
     await daemon.close()
+    _remove_sockets(state_dir)
+
+
+def _remove_sockets(state_dir: str) -> None:
     for path in (places.link_socket(state_dir), places.http_socket(state_dir)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -61,9 +61,7 @@ def prepare(
     if found == 0:
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            for statement in _VERSION_1:
-                connection.execute(statement)
-            connection.execute("PRAGMA user_version = 1")
+            _create(connection)
         found = 1
         if found == version:
             return None
@@ -74,6 +72,12 @@ def prepare(
             migrations[step](connection)
             connection.execute(f"PRAGMA user_version = {step + 1}")
     return backup
+
+
+def _create(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_1:
+        connection.execute(statement)
+    connection.execute("PRAGMA user_version = 1")
 
 
 def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:

@@ -201,28 +201,38 @@ class SqliteStore:
             return
 
     def _transact(self, batch: Batch) -> None:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            self._put_rows(batch)
+            self._put_ledger(batch)
+            self._commit()
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def _put_rows(self, batch: Batch) -> None:
         execute = self._connection.execute
         # Later changes of the same row win; only the last is written.
         rows: dict[tuple[str, str], Any] = {(table, key): value for table, key, value in batch.changes}
-        execute("BEGIN IMMEDIATE")
-        try:
-            for (table, key), value in rows.items():
-                if value is None:
-                    execute(_DELETE[table], (key,))
-                else:
-                    body = codec.encode(value)
-                    execute(_UPSERT[table], (key, body, _checksum(key, body)))
-            self._connection.executemany(
-                "INSERT INTO ledger (seq, hash, body) VALUES (?, ?, ?)",
-                [(row.seq, row.hash, row.body) for row in batch.ledger],
-            )
-            if batch.forget_before:
-                execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
-            execute("COMMIT")
-        except BaseException:
-            if self._connection.in_transaction:
-                execute("ROLLBACK")
-            raise
+        for (table, key), value in rows.items():
+            if value is None:
+                execute(_DELETE[table], (key,))
+            else:
+                body = codec.encode(value)
+                execute(_UPSERT[table], (key, body, _checksum(key, body)))
+
+    def _put_ledger(self, batch: Batch) -> None:
+        self._connection.executemany(
+            "INSERT INTO ledger (seq, hash, body) VALUES (?, ?, ?)",
+            [(row.seq, row.hash, row.body) for row in batch.ledger],
+        )
+        if batch.forget_before:
+            self._connection.execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
+
+    def _commit(self) -> None:
+        """The fsync is in here; now and then the WAL is folded back, too."""
+        self._connection.execute("COMMIT")
 
 
 class _SqliteLedger:
