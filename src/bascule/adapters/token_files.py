@@ -1,24 +1,59 @@
-"""agentTokens where helpers find them: one 0600 file per handle in the state directory."""
+"""agentTokens where helpers find them: one 0600 file per handle in the state directory.
+
+A token is known to nobody but this file and the answer of its registration, and a crash may take the answer. So it
+is on disk, under a name of its own, before the registration is; once that is durable it takes its place.
+"""
 
 import os
+from collections.abc import Callable
 
 from bascule import places
 from bascule.audit.ports import Log
+from bascule.identity.tokens import hash_token
+
+_STAGED = ".next"
+# Enough of the token's hash that two of one handle never meet.
+_STAGED_CHARS = 16
 
 
 class StateTokenFiles:
-    """Writing a token file cannot fail a registration that is already durable: the caller has the token."""
+    """A token file that cannot be written does not fail the registration: the caller has the token."""
 
     def __init__(self, state_dir: str, log: Log) -> None:
         self._state_dir = state_dir
+        self._directory = places.tokens_dir(state_dir)
         self._log = log
-        places.make_private_dir(places.tokens_dir(state_dir))
+        places.make_private_dir(self._directory)
 
-    def write(self, agent_id: str, token: str) -> None:
+    def prepare(self, agent_id: str, token: str) -> None:
         try:
-            places.write_private_file(places.token_file(self._state_dir, agent_id), token)
+            places.write_synced(self._staged(agent_id, token), token)
+            places.sync_dir(self._directory)
         except OSError as error:
             self._log("token_file", level="error", agent=agent_id, error=error)
+
+    def publish(self, agent_id: str, token: str) -> None:
+        staged = self._staged(agent_id, token)
+        try:
+            if not os.path.exists(staged):
+                # The disk was full; by now it may have room.
+                places.write_synced(staged, token)
+            places.put_in_place(staged, places.token_file(self._state_dir, agent_id))
+        except OSError as error:
+            self._log("token_file", level="error", agent=agent_id, error=error)
+
+    def settle(self, find: Callable[[str], str | None]) -> None:
+        """After a crash: registrations that became durable get their file, the others leave none."""
+        for name in os.listdir(self._directory):
+            if not name.endswith(_STAGED):
+                continue
+            staged = os.path.join(self._directory, name)
+            token = places.read_private_file(staged)
+            agent_id = find(token)
+            if agent_id is None:
+                os.unlink(staged)
+            else:
+                self.publish(agent_id, token)
 
     def remove(self, agent_id: str) -> None:
         try:
@@ -27,3 +62,7 @@ class StateTokenFiles:
             return
         except OSError as error:
             self._log("token_file", level="error", agent=agent_id, error=error)
+
+    def _staged(self, agent_id: str, token: str) -> str:
+        path = places.token_file(self._state_dir, agent_id)
+        return f"{path}.{hash_token(token)[:_STAGED_CHARS]}{_STAGED}"

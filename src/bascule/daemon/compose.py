@@ -337,7 +337,9 @@ def read_or_make_secret(state_dir: str, name: str) -> str:
         text = ""
     if not text:
         text = new_token()
-        places.write_private_file(path, text)
+        # Always by the same name: what a crash leaves of it is written over by the next start.
+        places.write_synced(f"{path}.new", text)
+        places.put_in_place(f"{path}.new", path)
     elif _SECRET.fullmatch(text) is None:
         raise UnsafePlace(
             f"{path} is damaged: it holds no key of ours; move it away, and the next start makes a new one"

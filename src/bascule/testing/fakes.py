@@ -1,5 +1,7 @@
 """Stand-ins for what the house meets outside: token files, connections, the anchors file, the quota."""
 
+from collections.abc import Callable
+
 from bascule.audit.ledger import Anchor
 from bascule.call import Principal
 from bascule.testing.clock import FakeClock
@@ -10,9 +12,20 @@ class FakeTokenFiles:
 
     def __init__(self) -> None:
         self.tokens: dict[str, str] = {}
+        self._prepared: dict[str, str] = {}
 
-    def write(self, agent_id: str, token: str) -> None:
+    def prepare(self, agent_id: str, token: str) -> None:
+        self._prepared[token] = agent_id
+
+    def publish(self, agent_id: str, token: str) -> None:
+        self._prepared.pop(token, None)
         self.tokens[agent_id] = token
+
+    def settle(self, find: Callable[[str], str | None]) -> None:
+        for token, agent_id in list(self._prepared.items()):
+            del self._prepared[token]
+            if find(token) == agent_id:
+                self.tokens[agent_id] = token
 
     def remove(self, agent_id: str) -> None:
         self.tokens.pop(agent_id, None)

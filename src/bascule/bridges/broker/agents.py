@@ -78,6 +78,7 @@ class Agents:
             ago = max(0, wall - record.seen_at)
             self._presence[agent_id] = Presence(now - ago / 1000, record.seen_at)
             self._watch(agent_id)
+        files.settle(tokens.find)
 
     # -- methods --
 
@@ -111,6 +112,8 @@ class Agents:
             registered_at=now,
             seen_at=now,
         )
+        if token is not None:
+            self._files.prepare(agent_id, token)
         tx.put(state.agents, agent_id, record)
         tx.details = {"type": params.type, "how": how}
         tx.after.append(partial(self._registered, agent_id, token, how, call))
@@ -146,7 +149,7 @@ class Agents:
                 # The old holder's connections must not count for the new one, now or when they end.
                 self._evict(agent_id)
                 self._presence[agent_id].connections = 0
-            self._files.write(agent_id, token)
+            self._files.publish(agent_id, token)
         self.touch(agent_id)
         self._watch(agent_id)
         self._events.emit("agent.registered", agent_id=agent_id, sender=str(call.principal), status=how)

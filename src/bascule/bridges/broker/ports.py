@@ -1,12 +1,20 @@
 """What the broker needs from the outside."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 
 class TokenFiles(Protocol):
     """Where helpers find an agent's token: one private file per handle."""
 
-    def write(self, agent_id: str, token: str) -> None: ...
+    def prepare(self, agent_id: str, token: str) -> None:
+        """Before the registration is durable: nobody else knows the token, and a crash may take the answer."""
+
+    def publish(self, agent_id: str, token: str) -> None:
+        """Once it is."""
+
+    def settle(self, find: Callable[[str], str | None]) -> None:
+        """At start: publish what was prepared and became durable, remove the rest. `find` names a token's agent."""
 
     def remove(self, agent_id: str) -> None: ...
 
