@@ -19,74 +19,77 @@ from typing import Any
 
 from bascule.errors import InvalidRequest
 
+BEFORE = ("before",)
+AFTER = ("after",)
+BOTH = (*BEFORE, *AFTER)
+# Where it is, and which of its edges is no other point's edge as well.
 PLACES = {
-    "first.secret": "bascule.daemon.compose:read_or_make_secret",
-    "first.secret-written": "bascule.places:write_synced",
-    "first.secret-in-place": "bascule.places:put_in_place",
-    "first.schema": "bascule.stores.schema:_create",
-    "start.locked": "bascule.daemon.lifecycle:bind_tcp",
-    "start.bind": "bascule.daemon.lifecycle:bind_unix",
-    "start.open-store": "bascule.daemon.lifecycle:open_store",
-    "start.load": "bascule.bridges.broker.state:State.__init__",
-    "start.resume": "bascule.bridges.broker.tickets:Tickets._resume",
-    "start.writer": "bascule.audit.journal:Journal.start",
-    "start.record": "bascule.daemon.compose:Daemon._record_start",
-    "start.listen": "bascule.web.server:HttpDoor.start",
-    "start.settle": "bascule.daemon.lifecycle:_settle_garbage",
-    "journal.commit": "bascule.audit.journal:Journal.commit",
-    "journal.land": "bascule.audit.journal:Journal._land",
-    "store.queue": "bascule.stores.sqlite:SqliteStore.write",
-    "store.rows": "bascule.stores.sqlite:SqliteStore._put_rows",
-    "store.ledger": "bascule.stores.sqlite:SqliteStore._put_ledger",
-    "store.commit": "bascule.stores.sqlite:SqliteStore._commit",
-    "anchor.append": "bascule.adapters.anchor_file:AnchorFile.append",
-    "anchor.line": "bascule.adapters.anchor_file:_write_line",
-    "token.written": "bascule.places:write_synced",
-    "token.in-place": "bascule.places:put_in_place",
-    "agent.register": "bascule.bridges.broker.agents:Agents.register",
-    "agent.registered": "bascule.bridges.broker.agents:Agents._registered",
-    "ticket.send": "bascule.bridges.broker.tickets:Tickets.send",
-    "ticket.sent": "bascule.bridges.broker.tickets:Tickets._sent",
-    "ticket.broadcast": "bascule.bridges.broker.tickets:Tickets.broadcast",
-    "ticket.ack": "bascule.bridges.broker.tickets:Tickets.ack",
-    "ticket.acked": "bascule.bridges.broker.tickets:Tickets._after_ack",
-    "ticket.reply": "bascule.bridges.broker.tickets:Tickets.reply",
-    "ticket.replied": "bascule.bridges.broker.tickets:Tickets._replied",
-    "ticket.cancel": "bascule.bridges.broker.tickets:Tickets.cancel",
-    "ticket.time-out": "bascule.bridges.broker.tickets:Tickets._time_out",
-    "ticket.expire": "bascule.bridges.broker.tickets:Tickets._expire",
-    "wait.wake": "bascule.bridges.broker.waits:Waits.settled",
-    "handover.poll": "bascule.bridges.broker.waits:_Poll.hand_over",
-    "handover.stream": "bascule.bridges.broker.waits:_InboxStream.hand_over",
-    "handover.put-back": "bascule.bridges.broker.waits:Waits.put_back",
-    "sweep": "bascule.bridges.broker.service:Broker.gc",
-    "respond.http": "bascule.web.app:App._answer",
-    "respond.link": "bascule.daemon.link_door:LinkConnection._answer",
-    "stop.waits": "bascule.daemon.compose:Daemon.stop_waits",
-    "stop.farewell": "bascule.daemon.lifecycle:_farewell",
-    "stop.door": "bascule.web.server:HttpDoor.stop",
-    "stop.close": "bascule.daemon.compose:Daemon.close",
-    "stop.presence": "bascule.bridges.broker.service:Broker.store_presence",
-    "stop.store": "bascule.stores.sqlite:SqliteStore.close",
-    "stop.sockets": "bascule.daemon.lifecycle:_remove_sockets",
-    "stop.log": "bascule.daemon.logs:DaemonLog.close",
+    "first.secret": ("bascule.daemon.compose:read_or_make_secret", AFTER),
+    "first.secret-written": ("bascule.places:write_synced", AFTER),
+    "first.secret-in-place": ("bascule.places:put_in_place", AFTER),
+    "first.schema": ("bascule.stores.schema:_create", AFTER),
+    "start.locked": ("bascule.daemon.lifecycle:bind_tcp", AFTER),
+    "start.bind": ("bascule.daemon.lifecycle:bind_unix", AFTER),
+    "start.open-store": ("bascule.daemon.lifecycle:open_store", AFTER),
+    "start.load": ("bascule.bridges.broker.state:State.__init__", AFTER),
+    "start.resume": ("bascule.bridges.broker.tickets:Tickets._resume", AFTER),
+    "start.writer": ("bascule.audit.journal:Journal.start", AFTER),
+    "start.record": ("bascule.daemon.compose:Daemon._record_start", AFTER),
+    "start.listen": ("bascule.web.server:HttpDoor.start", AFTER),
+    "start.settle": ("bascule.daemon.lifecycle:_settle_garbage", AFTER),
+    "journal.commit": ("bascule.audit.journal:Journal.commit", AFTER),
+    "journal.land": ("bascule.audit.journal:Journal._land", BOTH),
+    "store.queue": ("bascule.stores.sqlite:SqliteStore.write", AFTER),
+    "store.rows": ("bascule.stores.sqlite:SqliteStore._put_rows", BOTH),
+    "store.ledger": ("bascule.stores.sqlite:SqliteStore._put_ledger", AFTER),
+    "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
+    "anchor.append": ("bascule.adapters.anchor_file:AnchorFile.append", BOTH),
+    "anchor.line": ("bascule.adapters.anchor_file:_write_line", AFTER),
+    "token.written": ("bascule.places:write_synced", BOTH),
+    "token.in-place": ("bascule.places:put_in_place", BOTH),
+    "agent.register": ("bascule.bridges.broker.agents:Agents.register", AFTER),
+    "agent.registered": ("bascule.bridges.broker.agents:Agents._registered", BOTH),
+    "ticket.send": ("bascule.bridges.broker.tickets:Tickets.send", AFTER),
+    "ticket.sent": ("bascule.bridges.broker.tickets:Tickets._sent", BOTH),
+    "ticket.broadcast": ("bascule.bridges.broker.tickets:Tickets.broadcast", AFTER),
+    "ticket.ack": ("bascule.bridges.broker.tickets:Tickets.ack", AFTER),
+    "ticket.acked": ("bascule.bridges.broker.tickets:Tickets._after_ack", BOTH),
+    "ticket.reply": ("bascule.bridges.broker.tickets:Tickets.reply", AFTER),
+    "ticket.replied": ("bascule.bridges.broker.tickets:Tickets._replied", BOTH),
+    "ticket.cancel": ("bascule.bridges.broker.tickets:Tickets.cancel", AFTER),
+    "ticket.time-out": ("bascule.bridges.broker.tickets:Tickets._time_out", BOTH),
+    "ticket.expire": ("bascule.bridges.broker.tickets:Tickets._expire", BOTH),
+    "wait.wake": ("bascule.bridges.broker.waits:Waits.settled", BOTH),
+    "handover.poll": ("bascule.bridges.broker.waits:_Poll.hand_over", BOTH),
+    "handover.stream": ("bascule.bridges.broker.waits:_InboxStream.hand_over", BOTH),
+    "handover.put-back": ("bascule.bridges.broker.waits:Waits.put_back", BOTH),
+    "sweep": ("bascule.bridges.broker.service:Broker.gc", AFTER),
+    "respond.http": ("bascule.web.app:App._answer", BOTH),
+    "respond.link": ("bascule.daemon.link_door:LinkConnection._answer", BOTH),
+    "stop.waits": ("bascule.daemon.compose:Daemon.stop_waits", BEFORE),
+    "stop.farewell": ("bascule.daemon.lifecycle:_farewell", BEFORE),
+    "stop.door": ("bascule.web.server:HttpDoor.stop", BEFORE),
+    "stop.close": ("bascule.daemon.compose:Daemon.close", BEFORE),
+    "stop.presence": ("bascule.bridges.broker.service:Broker.store_presence", BEFORE),
+    "stop.store": ("bascule.stores.sqlite:SqliteStore.close", BEFORE),
+    "stop.sockets": ("bascule.daemon.lifecycle:_remove_sockets", BEFORE),
+    "stop.log": ("bascule.daemon.logs:DaemonLog.close", BEFORE),
 }
-SIDES = ("before", "after")
-POINTS = tuple(f"{place}:{side}" for place in PLACES for side in SIDES)
+POINTS = tuple(f"{place}:{side}" for place, (_, sides) in PLACES.items() for side in sides)
 
 _ARMED = re.compile(r"(?P<point>[a-z.-]+:[a-z]+)(@(?P<passing>[1-9][0-9]{0,8}))?")
 
 
 def arm(text: str) -> None:
-    """`<place>:before|after`, and `@n` for the n-th passing instead of the first."""
+    """One of POINTS, and `@n` for the n-th passing instead of the first."""
     found = _ARMED.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise InvalidRequest(
             f"BASCULE_FAILPOINT={text!r} is no failpoint",
-            hint=f"<place>:before or <place>:after, @3 for the third passing; places: {', '.join(PLACES)}",
+            hint=f"with @3 behind it for the third passing, one of: {', '.join(POINTS)}",
         )
     place, _, side = found["point"].partition(":")
-    owner, name = _find(PLACES[place])
+    owner, name = _find(PLACES[place][0])
     setattr(owner, name, _deadly(getattr(owner, name), side, int(found["passing"] or 1)))
 
 
