@@ -65,7 +65,7 @@ class Checker:
             answer = await self._http(name).ask("POST", f"/agents/{name}/heartbeat", {})
             if not answer.ok:
                 self._complain(f"token: {name} was given one that does not work: {answer}")
-            if self._stored_token(name) != token:
+            if self._doors.stored_token(name) != token:
                 self._complain(f"token: the file of {name} does not hold what was answered")
 
     async def _look(self, act: Act) -> None:
@@ -218,16 +218,10 @@ class Checker:
 
     async def _register_again(self, name: str) -> None:
         """As our own client does: with the token the daemon left for it, else as somebody new."""
-        http = self._doors.http(self._stored_token(name))
+        http = self._doors.http(self._doors.stored_token(name))
         answer = await http.ask("POST", "/agents/register", {"agentId": name, "type": "test"})
         if not answer.ok:
             self._complain(f"again: {name} cannot be registered, nor acted as: {answer}")
-
-    def _stored_token(self, name: str) -> str | None:
-        try:
-            return places.read_private_file(places.token_file(self._state, name))
-        except FileNotFoundError:
-            return None
 
     # -- after it was stopped --
 

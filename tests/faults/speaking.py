@@ -160,6 +160,13 @@ class Doors:
         for each in self._open:
             await each.close()
 
+    def stored_token(self, name: str) -> str | None:
+        """What the daemon left for whoever registers it."""
+        try:
+            return places.read_private_file(places.token_file(self._state, name))
+        except FileNotFoundError:
+            return None
+
     def http(self, token: str | None = None) -> Http:
         http = Http(places.http_socket(self._state), token)
         self._open.append(http)
