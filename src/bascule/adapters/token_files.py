@@ -4,11 +4,14 @@ A token is known to nobody but this file and the answer of its registration, and
 is on disk, under a name of its own, before the registration is; once that is durable it takes its place.
 """
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable
 
 from bascule import places
 from bascule.audit.ports import Log
+from bascule.errors import StorageFull
 from bascule.identity.tokens import hash_token
 
 _STAGED = ".next"
@@ -17,7 +20,7 @@ _STAGED_CHARS = 16
 
 
 class StateTokenFiles:
-    """A token file that cannot be written does not fail the registration: the caller has the token."""
+    """A full disk refuses a registration; any other trouble with the file does not: the caller has the token."""
 
     def __init__(self, state_dir: str, log: Log) -> None:
         self._state_dir = state_dir
@@ -26,17 +29,26 @@ class StateTokenFiles:
         places.make_private_dir(self._directory)
 
     def prepare(self, agent_id: str, token: str) -> None:
+        staged = self._staged(agent_id, token)
         try:
-            places.write_synced(self._staged(agent_id, token), token)
+            places.write_synced(staged, token)
             places.sync_dir(self._directory)
         except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(staged)
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise StorageFull(
+                    f"the token of {agent_id} cannot be stored: {error.strerror}",
+                    hint="free space on the disk that holds the state directory, then try again",
+                    retry_after=1.0,
+                ) from error
             self._log("token_file", level="error", agent=agent_id, error=error)
 
     def publish(self, agent_id: str, token: str) -> None:
         staged = self._staged(agent_id, token)
         try:
             if not os.path.exists(staged):
-                # The disk was full; by now it may have room.
+                # It could not be prepared; now it is all there is.
                 places.write_synced(staged, token)
             places.put_in_place(staged, places.token_file(self._state_dir, agent_id))
         except OSError as error:
