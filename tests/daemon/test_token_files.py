@@ -7,6 +7,7 @@ import pytest
 
 from bascule import places
 from bascule.adapters.token_files import StateTokenFiles
+from bascule.errors import StorageFull
 
 
 @pytest.fixture
@@ -64,12 +65,25 @@ def test_two_registrations_of_one_handle_on_their_way_do_not_meet(files, state):
     assert stored(state) == "second"
 
 
-def test_a_token_that_could_not_be_prepared_is_written_once_there_is_room(files, state, log, monkeypatch):
-    def full(path, text):
-        raise OSError(errno.ENOSPC, "No space left on device")
+def failing(number):
+    def write(path, text):
+        open(path, "x").close()
+        raise OSError(number, os.strerror(number))
 
+    return write
+
+
+def test_a_full_disk_refuses_before_anything_is_registered_and_keeps_nothing(files, state, log, monkeypatch):
+    monkeypatch.setattr(places, "write_synced", failing(errno.ENOSPC))
+    with pytest.raises(StorageFull, match="the token of Jerry cannot be stored"):
+        files.prepare("Jerry", "secret")
+    assert beside(state) == []
+    assert log == []
+
+
+def test_a_token_that_could_not_be_prepared_is_written_once_it_can_be(files, state, log, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(places, "write_synced", full)
+        patch.setattr(places, "write_synced", failing(errno.EACCES))
         files.prepare("Jerry", "secret")
     assert [event for event, _ in log] == ["token_file"]
     files.publish("Jerry", "secret")

@@ -9,7 +9,7 @@ import sqlite3
 from collections import Counter
 from typing import Any
 
-from speaking import Answer, Doors, Http
+from voices import Answer, Doors, Http
 from workload import RECEIVERS, Act, History
 
 from bascule import places

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from speaking import Answer, Doors, Http, Lost
+from voices import Answer, Doors, Http, Lost
 
 RECEIVERS = ("Jerry", "Tom")
 # Short, so that leases end, waits give up and deadlines pass while a daemon lives for a fraction of a second.
