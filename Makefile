@@ -59,6 +59,7 @@ docs: dev-environment
 
 bench: environment
 	@sh tools/setup.sh env bench
+	@sh tools/setup.sh packages bench
 	@$(PY) bench/run.py $(ARGS)
 
 clean:

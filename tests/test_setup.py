@@ -225,6 +225,20 @@ def test_in_ci_packages_that_cannot_be_installed_are_a_failure(machine):
     assert f"could not install: {PACKAGES}" in done.stderr
 
 
+def test_the_bench_installs_what_it_compares_with_and_nothing_of_the_tests(machine):
+    machine.debian(root=True)
+    assert machine.setup("packages", "bench").returncode == 0
+    assert machine.ran("apt-get")[0].endswith(" redis-tools")
+
+
+def test_the_bench_goes_on_without_a_peer_that_cannot_be_installed(machine):
+    machine.debian(root=True)
+    (machine.root / "offline").touch()
+    done = machine.setup("packages", "bench")
+    assert done.returncode == 0
+    assert "going on without them" in done.stdout
+
+
 def test_another_system_than_debian_is_left_alone(machine):
     done = machine.setup("packages")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -2,7 +2,7 @@
 # What `make` calls before it runs anything: a Python environment in .venv, and Debian packages for tests.
 #
 #   tools/setup.sh env [dev|bench]   make or refresh .venv; returns in milliseconds when nothing changed
-#   tools/setup.sh packages          install the Debian packages that tests use
+#   tools/setup.sh packages [bench]  install the Debian packages that tests use, or that the bench compares with
 #
 # Only sh and the usual small tools: this runs before we know that there is a Python at all.
 # PYTHON=/path/to/python chooses the interpreter.
@@ -16,6 +16,9 @@ set -eu
 #   libfiu0   makes the n-th system call of a process fail
 #   libfaketime  shows a daemon a wall clock that jumps
 TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime"
+# And the bench:
+#   redis-tools  has the server's program under another name; redis-server would also start a service
+BENCH_PACKAGES="redis-tools"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
@@ -71,7 +74,15 @@ install_packages() {
 
 packages() {
     is_debian || return 0
-    # shellcheck disable=SC2086 # a list of words on purpose
+    if [ "${1:-}" = bench ]; then
+        # shellcheck disable=SC2086 # a list of words on purpose
+        missing=$(missing_packages $BENCH_PACKAGES)
+        # shellcheck disable=SC2086
+        [ -z "$missing" ] || install_packages "The bench compares with these Debian packages: $missing" $missing ||
+            say "going on without them: the tables say what is not in them"
+        return 0
+    fi
+    # shellcheck disable=SC2086
     missing=$(missing_packages $TEST_PACKAGES)
     [ -n "$missing" ] || return 0
     # shellcheck disable=SC2086
@@ -152,6 +163,6 @@ environment() {
 
 case "${1:-}" in
 env) environment "${2:-}" ;;
-packages) packages ;;
-*) fail "usage: tools/setup.sh env [dev|bench] | packages" ;;
+packages) packages "${2:-}" ;;
+*) fail "usage: tools/setup.sh env [dev|bench] | packages [bench]" ;;
 esac
