@@ -1,7 +1,12 @@
-"""The limit: a broker that only forwards. No identity, no policy, no ledger, no ticket, no second reader.
+"""The limit: a broker that only passes messages on. No identity, no policy, no ledger, nothing kept.
 
-Same frames, same event loop, same JSON library as Bascule; what Bascule adds to an ask is what it costs
-beyond this.
+Same frames, same event loop, same JSON library as Bascule, and in the same seven messages per ask:
+
+    asker     send ->    <- ticket    wait ->    <- the answer
+    receiver             <- item      reply ->   <- done
+
+so what Bascule costs beyond this is what it does beyond passing on. A second way in (`to` without `method`) is a
+plain forwarder with four messages per ask: what the work would take at the very least if nothing had a ticket.
 """
 
 import asyncio
@@ -16,9 +21,10 @@ from bascule.transports.framed import FramedConnection
 
 
 class Frame(msgspec.Struct, omit_defaults=True):
-    id: int
+    id: int | None = None
+    method: str | None = None
     to: str | None = None
-    name: str | None = None
+    ticket: int | None = None
     body: msgspec.Raw = msgspec.Raw(b"")
 
 
@@ -28,7 +34,10 @@ encode = msgspec.json.Encoder().encode
 
 class Peer(FramedConnection):
     receivers: dict[str, "Peer"] = {}
-    waiting: dict[int, tuple["Peer", int]] = {}
+    # By ticket: who sent it (forwarder), who waits for it, and the answer nobody has asked for yet.
+    asked: dict[int, tuple["Peer", int | None]] = {}
+    waiting: dict[int, tuple["Peer", int | None]] = {}
+    answered: dict[int, msgspec.Raw] = {}
     numbers = count(1)
 
     def __init__(self) -> None:
@@ -36,15 +45,37 @@ class Peer(FramedConnection):
 
     def on_frame(self, body: bytes) -> None:
         frame = decode(body)
-        if frame.name is not None:
-            self.receivers[frame.name] = self
-            self.send(encode(Frame(frame.id)))
-        elif frame.to is not None:
+        match frame.method:
+            case "send":
+                number = next(self.numbers)
+                self.receivers[frame.to].send(encode(Frame(method="item", ticket=number, body=frame.body)))
+                self.send(encode(Frame(frame.id, ticket=number)))
+            case "wait":
+                answer = self.answered.pop(frame.ticket, None)
+                if answer is None:
+                    self.waiting[frame.ticket] = self, frame.id
+                else:
+                    self.send(encode(Frame(frame.id, body=answer)))
+            case "reply":
+                asker, id_ = self.waiting.pop(frame.ticket, (None, None))
+                if asker is None:
+                    self.answered[frame.ticket] = frame.body
+                else:
+                    asker.send(encode(Frame(id_, body=frame.body)))
+                self.send(encode(Frame(frame.id)))
+            case "receive":
+                self.receivers[frame.to] = self
+                self.send(encode(Frame(frame.id)))
+            case _:
+                self._forward(frame)
+
+    def _forward(self, frame: Frame) -> None:
+        if frame.to is not None:
             number = next(self.numbers)
-            self.waiting[number] = self, frame.id
+            self.asked[number] = self, frame.id
             self.receivers[frame.to].send(encode(Frame(number, body=frame.body)))
         else:
-            asker, id_ = self.waiting.pop(frame.id)
+            asker, id_ = self.asked.pop(frame.id)
             asker.send(encode(Frame(id_, body=frame.body)))
 
 

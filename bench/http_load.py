@@ -1,6 +1,7 @@
 """Keep-alive HTTP connections that ask the same thing again and again. Run as a program by `measure_http`.
 
-Reads a JSON object from stdin: port, request (base64), connections, seconds, server_pid.
+Reads a JSON object from stdin: address, request (base64), connections, seconds, server_pid, count. Where the request
+says NUMBER each one sent carries the next number, and after `count` of them there are no more.
 """
 
 import asyncio
@@ -10,27 +11,41 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import uvloop
 
 from processes import cpu_seconds
 
 PATIENCE_SECONDS = 30.0
+# As long as the digits that take its place, so that the length of the body stays true.
+NUMBER = b"@NUMBER@"
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
+
+
+def requests(text: bytes, count: int) -> Iterator[bytes]:
+    """The same bytes for ever, or each with its own number."""
+    before, mark, after = text.partition(NUMBER)
+    if not mark:
+        while True:
+            yield text
+    for number in range(count):
+        yield b"%b%08d%b" % (before, number, after)
 
 
 class Connection(asyncio.Protocol):
     """One request open at a time; the next goes out when the whole answer is in."""
 
-    def __init__(self, request: bytes, done: "asyncio.Future[None]") -> None:
-        self._request = request
+    def __init__(self, following: Iterator[bytes], done: "asyncio.Future[None]") -> None:
+        self._following = following
         self._done = done
         self._buffer = b""
         self._need = 0
         self._began = 0.0
         self._until = 0.0
         self.times: list[float] = []
-        self.status = b""
+        self.statuses: set[bytes] = set()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
@@ -41,11 +56,11 @@ class Connection(asyncio.Protocol):
 
     def _next(self) -> None:
         self._began = time.perf_counter()
-        if self._began >= self._until:
-            if not self._done.done():
-                self._done.set_result(None)
-            return
-        self._transport.write(self._request)
+        request = next(self._following, None) if self._began < self._until else None
+        if request is not None:
+            self._transport.write(request)
+        elif not self._done.done():
+            self._done.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         self._buffer = buffer = self._buffer + data if self._buffer else data
@@ -53,7 +68,7 @@ class Connection(asyncio.Protocol):
             end = buffer.find(b"\r\n\r\n")
             if end < 0:
                 return
-            self.status = buffer[9:12]
+            self.statuses.add(buffer[9:12])
             length = _LENGTH.search(buffer, 0, end + 2)
             self._need = end + 4 + (int(length[1]) if length else 0)
         if len(buffer) >= self._need:
@@ -67,14 +82,21 @@ class Connection(asyncio.Protocol):
             self._done.set_exception(exc or ConnectionResetError("the server closed the connection"))
 
 
-async def load(port: int, request: bytes, connections: int, seconds: float, server_pid: int) -> dict[str, object]:
+async def load(order: dict) -> dict[str, object]:
     loop = asyncio.get_running_loop()
+    place = urlsplit(order["address"])
+    text = base64.b64decode(order["request"])
+    numbered = requests(text, order["count"])
+    # Numbers spent on the way to the measured part are gone, so a numbered request warms up with few.
+    warm_up = 0.02 if NUMBER in text else min(0.3, order["seconds"] / 4)
 
     async def everybody(length: float) -> tuple[list[Connection], float]:
         made = []
-        for _ in range(connections):
+        for _ in range(order["connections"]):
             done = loop.create_future()
-            _, connection = await loop.create_connection(lambda done=done: Connection(request, done), "127.0.0.1", port)
+            _, connection = await loop.create_connection(
+                lambda done=done: Connection(numbered, done), place.hostname, place.port
+            )
             made.append((connection, done))
         began = time.perf_counter()
         for connection, _ in made:
@@ -83,25 +105,26 @@ async def load(port: int, request: bytes, connections: int, seconds: float, serv
             await asyncio.gather(*(done for _, done in made))
         return [connection for connection, _ in made], time.perf_counter() - began
 
-    await everybody(min(0.3, seconds / 4))
-    before = cpu_seconds(server_pid)
-    made, took = await everybody(seconds)
-    after = cpu_seconds(server_pid)
+    await everybody(warm_up)
+    before = cpu_seconds(order["server_pid"])
+    own = time.process_time()
+    made, took = await everybody(order["seconds"])
+    after = cpu_seconds(order["server_pid"])
     times = sorted(each for connection in made for each in connection.times)
-    statuses = {connection.status.decode() for connection in made}
+    spent = after - before if before is not None and after is not None else None
     return {
-        "statuses": sorted(statuses),
+        "statuses": sorted({each.decode() for connection in made for each in connection.statuses}),
         "p50_us": times[len(times) // 2] * 1e6,
         "p99_us": times[len(times) * 99 // 100] * 1e6,
         "per_second": len(times) / took,
-        "server_us": (after - before) / len(times) * 1e6 if before is not None and after is not None else None,
+        "server_us": None if spent is None else spent / len(times) * 1e6,
+        "server_busy": None if spent is None else spent / took,
+        "client_busy": (time.process_time() - own) / took,
     }
 
 
 def main() -> None:
-    order = json.load(sys.stdin)
-    request = base64.b64decode(order["request"])
-    figures = uvloop.run(load(order["port"], request, order["connections"], order["seconds"], order["server_pid"]))
+    figures = uvloop.run(load(json.load(sys.stdin)))
     sys.stdout.write(json.dumps(figures))
     sys.stdout.flush()
     os._exit(0)

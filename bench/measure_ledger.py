@@ -10,22 +10,20 @@ import time
 import uvloop
 
 import processes
-from asks import FrameClient, encode
-from bascule import __version__, places
+from bascule import places
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon, open_store
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.protocols.house import VerifyResult
-from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.wire import codec
+from ends_frames import FrameClient, as_user
 from processes import Server
 from report import Section, Settings, middle, millis, rate, ratio
 
-TICKETS = 10_000
-LONG_TICKETS = 100_000
-QUICK_TICKETS = 500
+TICKETS = (10_000, 100_000)
+QUICK_TICKETS = (500,)
 # Sent before the next are: the journal commits them together.
 _AT_ONCE = 500
 _UNLIMITED = 10**9
@@ -67,13 +65,11 @@ def fill(state: str, tickets: int) -> None:
 
 
 def verify(state: str) -> VerifyResult:
-    async def ask() -> VerifyResult:
-        client = await FrameClient.connect(places.link_socket(state))
-        await client.call("hello", encode({"protocol": PROTOCOL_VERSION, "version": __version__}))
+    async def ask(client: FrameClient) -> VerifyResult:
         answer = await client.call("ledger.verify", b"{}")
         return codec.decode(answer.result, VerifyResult)
 
-    result = uvloop.run(ask())
+    result = as_user(state, ask)
     if not result.ok:
         raise RuntimeError(f"ledger.verify: {result.faults}")
     return result
@@ -97,49 +93,74 @@ def _killed(server: Server) -> None:
     server.process.wait()
 
 
+class Runs:
+    """Starts with one store, and what its ledger's verification did."""
+
+    def __init__(self, state: str) -> None:
+        self.state = state
+        self.clean: list[float] = []
+        self.unclean: list[float] = []
+        self.verified: list[float] = []
+        self.limits: list[float] = []
+        self.records = 0
+        self.memory = 0
+
+    def once(self) -> None:
+        with processes.bascule(self.state, durability="fsync") as server:
+            self.clean.append(server.started_s)
+            self.memory = processes.memory_bytes(server.pid) or 0
+            result = verify(self.state)
+            self.records = result.records
+            self.verified.append(result.records / result.seconds)
+            _killed(server)
+        with processes.bascule(self.state, durability="fsync") as server:
+            self.unclean.append(server.started_s)
+        self.limits.append(self.records / hash_alone(self.state))
+
+
 def ledger(settings: Settings) -> Section:
-    tickets = QUICK_TICKETS if settings.quick else LONG_TICKETS if settings.long else TICKETS
     empty: list[float] = []
-    clean: list[float] = []
-    unclean: list[float] = []
-    checked: list[float] = []
-    limits: list[float] = []
-    records = 0
+    runs: dict[int, Runs] = {}
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(processes.scratch(settings.directory))
-        state = os.path.join(directory, "state")
-        os.mkdir(state, 0o700)
-        fill(state, tickets)
-        for number in range(settings.rounds):
+        for tickets in QUICK_TICKETS if settings.quick else TICKETS:
+            runs[tickets] = Runs(os.path.join(directory, f"{tickets}"))
+            os.mkdir(runs[tickets].state, 0o700)
+            fill(runs[tickets].state, tickets)
+        for number in range(settings.few_rounds):
             with processes.bascule(os.path.join(directory, f"empty-{number}"), durability="fsync") as server:
                 empty.append(server.started_s)
-            with processes.bascule(state, durability="fsync") as server:
-                clean.append(server.started_s)
-                verified = verify(state)
-                records = verified.records
-                checked.append(records / verified.seconds)
-                _killed(server)
-            with processes.bascule(state, durability="fsync") as server:
-                unclean.append(server.started_s)
-            limits.append(records / hash_alone(state))
-            settings.progress()
+            for each in runs.values():
+                each.once()
+                settings.progress()
     result = Section("ledger", "Ledger and restart", ("", "", "compared with"))
-    result.add(
-        f"`ledger.verify`, {records:,} records",
-        f"{rate(middle(checked))} records/s",
-        f"{ratio(middle(checked) / middle(limits))} of reading and hashing alone",
-    )
-    for label, times in (
-        ("start to ready, empty store", empty),
-        (f"start to ready, {tickets:,} tickets", clean),
-        ("the same after kill -9, file checked", unclean),
-    ):
-        against = "" if times is empty else f"{ratio(middle(times) / middle(empty))} of an empty store"
-        result.add(label, millis(middle(times) * 1000), against)
-    result.keep("verify", per_second=middle(checked), limit_per_second=middle(limits))
-    result.keep("restart", tickets=tickets, empty_s=middle(empty), clean_s=middle(clean), unclean_s=middle(unclean))
+    for each in runs.values():
+        speed, limit = middle(each.verified), middle(each.limits)
+        result.add(
+            f"`ledger.verify`, {each.records:,} records",
+            f"{rate(speed)} records/s",
+            f"{ratio(speed / limit)} of reading and hashing alone",
+        )
+        result.keep("verify", records=each.records, per_second=speed, limit_per_second=limit)
+    result.add("start to ready, empty store", millis(middle(empty) * 1000), "")
+    for tickets, each in runs.items():
+        for label, times in (
+            (f"start to ready, {tickets:,} tickets", each.clean),
+            ("the same after kill -9, file checked", each.unclean),
+        ):
+            against = f"{ratio(middle(times) / middle(empty))} of an empty store"
+            result.add(label, millis(middle(times) * 1000), against)
+        result.add(f"memory when ready, {tickets:,} tickets", f"{each.memory / 2**20:.0f} MiB", "")
+        result.keep(
+            "restart",
+            tickets=tickets,
+            empty_s=middle(empty),
+            clean_s=middle(each.clean),
+            unclean_s=middle(each.unclean),
+            memory_bytes=each.memory,
+        )
     result.notes.append(
-        "Ready means that the sockets answer; the interpreter's own start is included. Every second ticket is "
-        "answered, so there are three ledger records for two tickets."
+        f"Medians of {settings.few_rounds}. Ready means that the sockets answer; the interpreter's own start is "
+        "included. Every second ticket is answered, so there are three ledger records for two tickets."
     )
     return result

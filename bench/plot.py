@@ -1,109 +1,156 @@
-"""docs/img/ask-latency.svg: one picture for the README, drawn from the same figures as the tables.
+"""Pictures for docs/performance.md, drawn from the same figures as the tables."""
 
-Written by hand so that `make bench` needs no plotting library. Colours work on a light and on a dark page.
-"""
-
+import math
 import os
-from typing import NamedTuple
+from typing import Any
 
-from report import Section, micros
+from report import Section, micros, rate, ratio
+from svg import GOAL, MARGIN, OTHERS, OURS, WIDTH, Drawing
 
-WIDTH = 760
-LEFT = 216
+LEFT = 236
 RIGHT = 96
 BAR = 20
 STEP = 30
-TITLE = 40
 HEADING = 34
-MARGIN = 16
+CURVE_HEIGHT = 150
+CURVE_RIGHT = 250
+# A goal of every call that is counted at scale.
+GROWTH_GOAL = 1.2
 
-OURS = "#3d7bd9"
-OTHERS = "#9aa5b1"
-_STYLE = """
-    text { font: 13px system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292f; }
-    .title { font-size: 16px; font-weight: 600; }
-    .heading { font-weight: 600; }
-    .quiet { fill: #57606a; }
-    @media (prefers-color-scheme: dark) { text { fill: #e6edf3; } .quiet { fill: #9198a1; } }
-"""
+ASKS = {"ask": "in memory", "durable": "message and reply on disk first"}
+CURVES = {"scale-tickets": "open tickets", "scale-agents": "registered agents"}
+FILES = ("ask-latency.svg", "ask-throughput.svg", "scale.svg")
 
 
-class Bar(NamedTuple):
-    label: str
-    micros: float
-
-    @property
-    def ours(self) -> bool:
-        return self.label.startswith("Bascule")
-
-
-class Panel(NamedTuple):
-    heading: str
-    bars: list[Bar]
-
-
-def panels(sections: list[Section]) -> list[Panel]:
-    headings = {
-        "ask": "in memory",
-        "durable": "message and reply written to disk first",
-    }
-    found = []
-    for section in sections:
-        if section.name in headings:
-            bars = [Bar(each["label"], each["p50_us"]) for each in section.figures if each["clients"] == 1]
-            found.append(Panel(headings[section.name], bars))
-    return found
-
-
-def draw(shown: list[Panel]) -> str:
-    height = TITLE + sum(HEADING + STEP * len(panel.bars) for panel in shown) + MARGIN
-    lines = [
+def _panels(sections: list[Section], clients: tuple[int, ...]) -> list[tuple[str, list[dict[str, Any]]]]:
+    return [
         (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
-            'role="img" aria-labelledby="title">'
-        ),
-        f'<title id="title">{_described(shown)}</title>',
-        f"<style>{_STYLE}</style>",
-        f'<text class="title" x="{MARGIN}" y="26">One agent asks another and has the answer: median time</text>',
-        f'<text class="quiet" x="{WIDTH - MARGIN}" y="26" text-anchor="end">shorter is better</text>',
+            f"{ASKS[section.name]}, {count} client{'s'[: count > 1]}",
+            [each for each in section.figures if each["clients"] == count],
+        )
+        for section in sections
+        if section.name in ASKS
+        for count in clients
     ]
-    y = TITLE
-    for panel in shown:
-        lines.append(f'<text class="heading" x="{MARGIN}" y="{y + 22}">{panel.heading}</text>')
-        y += HEADING
-        # Each panel has its own scale: a promise on disk costs more than one in memory.
-        longest = max(bar.micros for bar in panel.bars)
-        for bar in panel.bars:
-            width = max(2.0, (WIDTH - LEFT - RIGHT) * bar.micros / longest)
-            colour = OURS if bar.ours else OTHERS
-            middle = y + BAR / 2 + 4.5
-            weight = ' font-weight="600"' if bar.ours else ""
-            lines += [
-                f'<text x="{LEFT - 10}" y="{middle}" text-anchor="end"{weight}>{bar.label}</text>',
-                f'<rect x="{LEFT}" y="{y}" width="{width:.1f}" height="{BAR}" rx="3" fill="{colour}"/>',
-                f'<text class="quiet" x="{LEFT + width + 8:.1f}" y="{middle}">{_shown(bar.micros)}</text>',
-            ]
-            y += STEP
-    lines.append("</svg>")
-    return "\n".join(lines) + "\n"
+
+
+def _colour(label: str) -> str:
+    return OURS if label.startswith("Bascule") else OTHERS
 
 
 def _shown(value: float) -> str:
+    if value >= 1e6:
+        return f"{value / 1e6:.2f} s"
     return f"{value / 1000:.2f} ms" if value >= 1000 else micros(value).replace("us", "µs")
 
 
-def _described(shown: list[Panel]) -> str:
-    """The same for whoever cannot see the bars."""
-    parts = [
-        f"{panel.heading}: " + ", ".join(f"{bar.label} {_shown(bar.micros)}" for bar in panel.bars) for panel in shown
-    ]
-    return "Median time of an ask. " + "; ".join(parts)
+def latency(sections: list[Section]) -> Drawing | None:
+    """From p50 (full dot) to p99 (ring), on one logarithmic scale for all panels."""
+    panels = [(heading, rows) for heading, rows in _panels(sections, (1, 32)) if rows]
+    if not panels:
+        return None
+    drawing = Drawing("One agent asks another and has the answer", "● p50   ○ p99   left is better")
+    values = [row[key] for _, rows in panels for row in rows for key in ("p50_us", "p99_us")]
+    low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+
+    def x_of(value: float) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * (math.log10(value) - low) / max(1, high - low)
+
+    for heading, rows in panels:
+        drawing.text(MARGIN, drawing.y + 22, heading, "heading")
+        top = drawing.y + HEADING - 8
+        bottom = top + STEP * len(rows)
+        for power in range(low, high + 1):
+            drawing.line([(x_of(10.0**power), top), (x_of(10.0**power), bottom)])
+            drawing.text(x_of(10.0**power), top - 4, _power(power), "quiet small", anchor="middle")
+        for number, row in enumerate(rows):
+            y = top + STEP * number + STEP / 2
+            colour = _colour(row["label"])
+            drawing.text(LEFT - 12, y + 4.5, row["label"], anchor="end", bold=colour == OURS)
+            drawing.line([(x_of(row["p50_us"]), y), (x_of(row["p99_us"]), y)], colour)
+            drawing.dot(x_of(row["p50_us"]), y, colour)
+            drawing.dot(x_of(row["p99_us"]), y, colour, hollow=True)
+            drawing.text(WIDTH - MARGIN, y + 4.5, _shown(row["p50_us"]), "quiet", anchor="end")
+        words = ", ".join(f"{row['label']} {_shown(row['p50_us'])} (p99 {_shown(row['p99_us'])})" for row in rows)
+        drawing.say(f"{heading}: {words}")
+        drawing.y = bottom + 10
+    return drawing
 
 
-def write(path: str, sections: list[Section]) -> None:
-    shown = panels(sections)
-    if not shown:
-        return
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(draw(shown))
+def _power(power: int) -> str:
+    return f"{10**power} µs" if power < 3 else f"{10 ** (power - 3)} ms" if power < 6 else f"{10 ** (power - 6)} s"
+
+
+def throughput(sections: list[Section]) -> Drawing | None:
+    panels = [(heading, rows) for heading, rows in _panels(sections, (32,)) if rows]
+    if not panels:
+        return None
+    drawing = Drawing("Asks per second", "longer is better")
+    for heading, rows in panels:
+        drawing.text(MARGIN, drawing.y + 22, heading, "heading")
+        drawing.y += HEADING
+        # Each panel has its own scale: a promise on disk costs more than one in memory.
+        most = max(row["per_second"] for row in rows)
+        for row in rows:
+            colour = _colour(row["label"])
+            width = max(2.0, (WIDTH - LEFT - RIGHT) * row["per_second"] / most)
+            y = drawing.y + BAR / 2 + 4.5
+            drawing.text(LEFT - 12, y, row["label"], anchor="end", bold=colour == OURS)
+            drawing.bar(LEFT, drawing.y, width, BAR, colour)
+            drawing.text(LEFT + width + 8, y, rate(row["per_second"]), "quiet")
+            drawing.y += STEP
+        drawing.say(f"{heading}: " + ", ".join(f"{row['label']} {rate(row['per_second'])}" for row in rows))
+    return drawing
+
+
+def scale(sections: list[Section]) -> Drawing | None:
+    """Cost of each call relative to the smallest count; the goal is a dashed line."""
+    panels = [section for section in sections if section.name in CURVES and section.figures]
+    if not panels:
+        return None
+    drawing = Drawing("CPU of one call as there is more of everything", "1x is the cost with the least; flat is better")
+    left, right = 60.0, WIDTH - CURVE_RIGHT
+    for section in panels:
+        what = CURVES[section.name]
+        drawing.text(MARGIN, drawing.y + 22, what, "heading")
+        top = drawing.y + HEADING
+        bottom = top + CURVE_HEIGHT
+        counts = list(section.figures[0]["costs"])
+        grown = {
+            row["label"]: [row["costs"][count] / row["costs"][counts[0]] for count in counts] for row in section.figures
+        }
+        # What grows without end would press everything else flat: it leaves the picture at the top.
+        ceiling = min(4.0, max(1.5, *(max(each) for each in grown.values())))
+
+        def y_of(value: float, top: float = top, bottom: float = bottom, ceiling: float = ceiling) -> float:
+            return bottom - (bottom - top) * min(value, ceiling) / ceiling
+
+        xs = [left + (right - left) * number / (len(counts) - 1) for number in range(len(counts))]
+        for x, count in zip(xs, counts, strict=True):
+            drawing.line([(x, top), (x, bottom)])
+            drawing.text(x, bottom + 16, f"{int(count):,}", "quiet small", anchor="middle")
+        for value in (1.0, *(each for each in (2.0, 3.0, 4.0) if each <= ceiling)):
+            drawing.text(left - 8, y_of(value) + 4, f"{value:.0f}x", "quiet small", anchor="end")
+        drawing.line([(left, y_of(GROWTH_GOAL)), (right, y_of(GROWTH_GOAL))], GOAL, dashed=True)
+        for each in grown.values():
+            over = each[-1] > GROWTH_GOAL
+            drawing.line([(x, y_of(value)) for x, value in zip(xs, each, strict=True)], OTHERS if over else OURS)
+        ends = sorted(grown.items(), key=lambda item: -item[1][-1])
+        for number, (label, each) in enumerate(ends[: CURVE_HEIGHT // 16]):
+            drawing.text(right + 12, top + 8 + number * 16, f"{ratio(each[-1])} {label}", "quiet small")
+        drawing.say(f"{what}: " + ", ".join(f"{label} {ratio(each[-1])}" for label, each in ends))
+        drawing.y = bottom + 24
+    return drawing
+
+
+def write(directory: str, sections: list[Section]) -> list[str]:
+    """The pictures there are figures for."""
+    written = []
+    for name, draw in zip(FILES, (latency, throughput, scale), strict=True):
+        drawing = draw(sections)
+        if drawing is not None:
+            os.makedirs(directory, exist_ok=True)
+            with open(os.path.join(directory, name), "w", encoding="utf-8") as file:
+                file.write(drawing.document())
+            written.append(name)
+    return written

@@ -5,11 +5,12 @@ import json
 import os
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROGRAMS = os.path.dirname(sys.executable)
@@ -28,7 +29,13 @@ OPEN_LIMITS = {
     "BASCULE_MAX_KEPT_BYTES": "1000000000000",
     "BASCULE_MAX_INBOX_MESSAGES": "100000000",
     "BASCULE_MAX_INBOX_BYTES": "1000000000000",
+    "BASCULE_MAX_WAITS": "100000000",
+    "BASCULE_MAX_AGENTS": "100000000",
 }
+
+
+class NotInstalled(RuntimeError):
+    """A peer is not on this machine: the others are measured without it, and the table says so."""
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -48,11 +55,23 @@ def scratch(parent: str | None) -> Iterator[str]:
 
 
 class Server:
-    def __init__(self, process: "subprocess.Popen[bytes]", address: str, started_s: float) -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", address: str, began: float) -> None:
         self.process = process
         self.address = address
+        self._began = began
         # From the first step of starting it until it said that it was ready.
-        self.started_s = started_s
+        self.started_s = 0.0
+
+    def started(self) -> None:
+        self.started_s = time.perf_counter() - self._began
+
+    def wait_until(self, ready: Callable[[], bool], name: str) -> None:
+        """For servers that do not say when they are."""
+        while not ready():
+            if self.process.poll() is not None or time.perf_counter() - self._began > READY_SECONDS:
+                raise RuntimeError(f"{name} did not become ready (exit code {self.process.poll()})")
+            time.sleep(_POLL_SECONDS)
+        self.started()
 
     @property
     def pid(self) -> int:
@@ -60,13 +79,23 @@ class Server:
 
 
 def cpu_seconds(pid: int) -> float | None:
-    """User and system time of a process; None where there is no /proc."""
+    """User and system time of a process, all threads of it; None where another process's cannot be read."""
+    if sys.platform != "linux":
+        return None
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()
+        # The number that clock_getcpuclockid(3) gives. /proc/<pid>/stat counts in steps of 10 ms.
+        return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return None
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_bytes(pid: int) -> int | None:
+    """Resident memory; None where there is no /proc."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return None
 
 
 @contextlib.contextmanager
@@ -102,7 +131,9 @@ def ready_by_pipe(command: list[str], address: str, env: dict[str, str]) -> Iter
             said = pipe.readline() if readable else b""
         if said != b"ready\n":
             raise RuntimeError(f"{command[0:4]} did not become ready (exit code {process.poll()})")
-        yield Server(process, address, time.perf_counter() - began)
+        server = Server(process, address, began)
+        server.started()
+        yield server
 
 
 def bascule(
@@ -124,9 +155,14 @@ def bare_broker(directory: str) -> "contextlib.AbstractContextManager[Server]":
     return ready_by_pipe([sys.executable, os.path.join(HERE, "bare_broker.py"), path], path, environment())
 
 
-def bare_asgi(directory: str) -> "contextlib.AbstractContextManager[Server]":
-    path = os.path.join(directory, "bare.port")
-    return ready_by_pipe([sys.executable, os.path.join(HERE, "bare_asgi.py"), path], path, environment())
+@contextlib.contextmanager
+def http_program(name: str, directory: str) -> Iterator[Server]:
+    """One of the small HTTP servers beside this file; it says itself where it listens."""
+    path = os.path.join(directory, f"{name}.address")
+    with ready_by_pipe([sys.executable, os.path.join(HERE, f"{name}.py"), path], path, environment()) as server:
+        with open(path, encoding="utf-8") as file:
+            server.address = file.read()
+        yield server
 
 
 @contextlib.contextmanager
@@ -142,20 +178,59 @@ def nats(directory: str, *, jetstream: str | None = None) -> Iterator[Server]:
         lines.append(f'jetstream {{ store_dir: "{directory}/store", sync_interval: "{jetstream}" }}')
     with open(config, "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
+    # Written once it listens.
+    ports = os.path.join(directory, "nats-server_{pid}.ports")
+    with _spawned([program, "-c", config]) as server:
+        ports = ports.format(pid=server.pid)
+        server.wait_until(lambda: os.path.exists(ports) and os.path.getsize(ports) > 0, "nats-server")
+        with open(ports, encoding="utf-8") as file:
+            server.address = json.load(file)["nats"][0]
+        yield server
+
+
+def redis_program() -> str:
+    """Debian's redis-server is another name of a program in redis-tools, which starts no service when installed."""
+    found = shutil.which("redis-server") or shutil.which("redis-check-rdb")
+    if found is None:
+        raise NotInstalled("Redis is not measured: neither redis-server nor redis-tools is installed")
+    return found
+
+
+@contextlib.contextmanager
+def redis(directory: str, *, durable: bool = False) -> Iterator[Server]:
+    """redis-server on a unix socket. `durable`: every write is in the append-only file, synced, before its answer."""
+    os.makedirs(directory, exist_ok=True)
+    path = os.path.join(directory, "redis.sock")
+    keeping = ["--appendonly", "yes", "--appendfsync", "always"] if durable else ["--appendonly", "no"]
+    command = [
+        *("redis-server", "--port", "0", "--unixsocket", path, "--dir", directory, "--save", ""),
+        *("--logfile", os.path.join(directory, "log"), *keeping),
+    ]
+
+    def answers() -> bool:
+        with socket.socket(socket.AF_UNIX) as probe:
+            try:
+                probe.connect(path)
+                probe.sendall(b"PING\r\n")
+                return probe.recv(16).startswith(b"+PONG")
+            except OSError:
+                return False
+
+    with _spawned(command, program=redis_program()) as server:
+        server.wait_until(answers, "redis-server")
+        server.address = path
+        yield server
+
+
+@contextlib.contextmanager
+def _spawned(command: list[str], program: str | None = None) -> Iterator[Server]:
     began = time.perf_counter()
     process = subprocess.Popen(
-        [program, "-c", config],
+        command,
+        executable=program,
         env=environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
     )
     with _running(process):
-        # Written once it listens.
-        ports = os.path.join(directory, f"nats-server_{process.pid}.ports")
-        while not (os.path.exists(ports) and os.path.getsize(ports)):
-            if process.poll() is not None or time.perf_counter() - began > READY_SECONDS:
-                raise RuntimeError(f"nats-server did not become ready (exit code {process.poll()})")
-            time.sleep(_POLL_SECONDS)
-        with open(ports, encoding="utf-8") as file:
-            address = json.load(file)["nats"][0]
-        yield Server(process, address, time.perf_counter() - began)
+        yield Server(process, "", began)

