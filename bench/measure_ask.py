@@ -30,7 +30,7 @@ A2A = "a2a-sdk echo"
 POLL = "polled inbox, every 1 s"
 FSYNC = "Bascule, fsync"
 JETSTREAM = "JetStream, sync always"
-REDIS_ALWAYS = "Redis streams, appendfsync always"
+REDIS_ALWAYS = "Redis streams, fsync always"
 RELAXED = "Bascule, relaxed"
 JETSTREAM_LATER = "JetStream, sync every 2 min"
 
@@ -161,10 +161,11 @@ ASK_NOTE = (
 )
 DURABLE_NOTE = (
     "Message and reply are both on disk before their sender is answered and before the other side sees them. `fsync`, "
-    "`sync always` and `appendfsync always` survive a power cut; `relaxed` and JetStream's default survive a crash of "
-    "the server. Bascule commits what arrives together in one fsync, and writes the ledger in the same transaction. "
-    "With JetStream an ask is a publish to one stream and its reply a publish to another, both acknowledged, read by "
-    "push consumers. Redis is asked as above. Appending 4 KiB and one fsync, alone on this disk: {floor} (median)."
+    "`sync always` and Redis's `appendfsync always` survive a power cut; `relaxed` and JetStream's default survive a "
+    "crash of the server. Bascule commits what arrives together in one fsync, and writes the ledger in the same "
+    "transaction. With JetStream an ask is a publish to one stream and its reply a publish to another, both "
+    "acknowledged, read by push consumers. Redis is asked as above. Appending 4 KiB and one fsync, alone on this "
+    "disk: {floor} (median)."
 )
 
 

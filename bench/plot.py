@@ -17,7 +17,7 @@ CURVE_RIGHT = 250
 # A goal of every call that is counted at scale.
 GROWTH_GOAL = 1.2
 
-ASKS = {"ask": "in memory", "durable": "message and reply on disk first"}
+ASKS = {"ask": "in memory", "durable": "on disk first"}
 CURVES = {"scale-tickets": "open tickets", "scale-agents": "registered agents"}
 FILES = ("ask-latency.svg", "ask-throughput.svg", "scale.svg")
 

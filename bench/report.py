@@ -10,6 +10,9 @@ from typing import Any
 
 _OURSELVES = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
 
+# Of all cores, used by others: with more, whoever runs next to us decides what we measure.
+QUIET = 0.1
+
 BEGIN = "<!-- generated: bench -->"
 END = "<!-- /generated -->"
 
@@ -187,7 +190,10 @@ def noise(settings: Settings, spins: list[float], others: float | None) -> str:
         f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between the "
         "measures: that spread is the noise to read the figures with."
     )
-    return said if others is None else f"{said} Other programs used {others:.0%} of the machine meanwhile."
+    if others is None:
+        return said
+    said = f"{said} Other programs used {others:.0%} of the machine meanwhile."
+    return said if others < QUIET else f"{said} **That is too much: trust CPU per call, and nothing that has a clock.**"
 
 
 def write_page(path: str, goals: Section, sections: list[Section], remarks: list[str], pictures: list[str]) -> None:

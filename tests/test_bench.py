@@ -219,6 +219,24 @@ def test_writing_the_page_keeps_what_people_wrote_around_the_tables(bench, tmp_p
     assert "old" not in text
 
 
+def test_a_run_beside_busy_neighbours_says_that_its_times_are_worth_nothing(bench):
+    report = bench("report")
+    settings = report.Settings(quick=True, directory=None)
+    assert "too much" in report.noise(settings, [200.0], 0.85)
+    assert "too much" not in report.noise(settings, [200.0], 0.02)
+    assert "Other programs" not in report.noise(settings, [200.0], None)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="who else computes is read from /proc")
+def test_neighbours_are_those_who_are_not_our_children(bench):
+    spin = [sys.executable, "-c", "import time\nwhile time.process_time() < 0.5: pass"]
+    watched = bench("report").Neighbours()
+    subprocess.run(spin, check=True)
+    with_child = watched._read()[2] - watched._before[2]
+    assert with_child >= 0.5
+    assert 0 <= watched.share() <= 1
+
+
 def test_a_page_without_markers_is_left_alone(bench, tmp_path):
     report = bench("report")
     page = tmp_path / "performance.md"
@@ -238,9 +256,10 @@ def test_the_page_of_this_repository_can_be_written_into(bench):
 
 
 def pictures(bench, directory: Path):
-    report = bench("report")
+    report, ask = bench("report"), bench("measure_ask")
     section = report.Section("ask", "An ask", ("",))
-    for label, p50 in (("bare broker", 80.0), ("Bascule, link", 1600.0)):
+    # Among them the longest name there is.
+    for label, p50 in ((ask.REDIS_ALWAYS, 80.0), ("Bascule, link", 1600.0)):
         for clients in (1, 32):
             section.keep(label, clients=clients, p50_us=p50, p99_us=p50 * 10, per_second=1e6 / p50)
     scale = grown(report, "scale-tickets", send=1.0, watch=19.0)
@@ -263,7 +282,10 @@ def test_nothing_is_drawn_outside_the_picture(bench, tmp_path):
     for name, root in pictures(bench, tmp_path).items():
         width, height = (float(root.get(side)) for side in ("width", "height"))
         points = [(float(each.get("cx")), float(each.get("cy"))) for each in root.iter(f"{SVG}circle")]
-        points += [(float(each.get("x")), float(each.get("y"))) for each in root.iter(f"{SVG}text")]
+        for each in root.iter(f"{SVG}text"):
+            # About as wide as the letters of the usual fonts.
+            width_of = 7.0 * len(each.text) * (-1 if each.get("text-anchor") == "end" else 1)
+            points += [(float(each.get("x")) + shift, float(each.get("y"))) for shift in (0, width_of)]
         for line in root.iter(f"{SVG}polyline"):
             points += [tuple(map(float, pair.split(","))) for pair in line.get("points").split()]
         assert all(0 <= x <= width and 0 <= y <= height for x, y in points), name
