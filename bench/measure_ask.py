@@ -201,7 +201,7 @@ def ask(settings: Settings) -> Section:
         stage.add(REDIS, "redis", processes.redis(os.path.join(directory, "redis")))
         stage.add(A2A, "a2a", processes.http_program("a2a_echo", directory))
         polls = processes.http_program("poll_broker", directory)
-        stage.add(POLL, "poll", polls, seconds=POLL_SECONDS * (1 if settings.quick else 3))
+        stage.add(POLL, "poll", polls, seconds=POLL_SECONDS * (1 if settings.quick else 2))
         bare = stage.add(BARE, "bare", processes.bare_broker(directory))
         assert bare is not None
         stage.add(FORWARDER, "forward", bare)

@@ -23,9 +23,8 @@ from scene import PAYLOAD
 CONNECTIONS = 16
 LISTED = 100
 RUN_PATIENCE_SECONDS = 60.0
-# Tickets made before a run that answers or cancels one per request; more than any server gets through.
-NUMBERED = 12_000
-NUMBERED_QUICK = 600
+# Tickets made for each second of a run that answers or cancels one per request; more than any server gets through.
+NUMBERED_PER_SECOND = 12_000
 
 SEND = "POST /agents/{id}/send"
 REPLY = "POST /replies"
@@ -115,13 +114,13 @@ class House:
             "GET /healthz": Wanted("GET", "/healthz", local),
         }
 
-    def prepared(self, wanted: Wanted, settings: Settings) -> tuple[bytes, int]:
+    def prepared(self, wanted: Wanted, seconds: float) -> tuple[bytes, int]:
         """The request of the next run, and how many of it there may be."""
         self._runs += 1
         run = f"run{self._runs}"
         count = 0
         if wanted.numbered:
-            count = NUMBERED_QUICK if settings.quick else NUMBERED
+            count = int(NUMBERED_PER_SECOND * seconds)
             as_user(self._state, lambda client: send_many(client, "agent-0", run, count))
         return request(wanted, self.port, run), count
 
@@ -191,7 +190,7 @@ def http_requests(settings: Settings) -> Section:
         lengths = {label: ours.answer_bytes(wanted) for label, wanted in ours.judged.items()}
         for _ in range(settings.rounds):
             for label, wanted in ours.judged.items():
-                text, count = ours.prepared(wanted, settings)
+                text, count = ours.prepared(wanted, settings.seconds)
                 address = f"http://127.0.0.1:{ours.port}"
                 figures = load(ours.server, address, text, settings.seconds, count)
                 runs.setdefault((label, "bascule"), []).append(figures)
@@ -232,6 +231,7 @@ def http_requests(settings: Settings) -> Section:
 
 def routes(settings: Settings) -> Section:
     """Each route once in memory and once on disk, taking turns."""
+    seconds = settings.seconds / 3
     runs: dict[tuple[str, str], list[dict[str, float]]] = {}
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(processes.scratch(settings.directory))
@@ -241,9 +241,9 @@ def routes(settings: Settings) -> Section:
             for label in labels:
                 for durability, each in houses.items():
                     wanted = (each.judged | each.others)[label]
-                    text, count = each.prepared(wanted, settings)
+                    text, count = each.prepared(wanted, seconds)
                     address = f"http://127.0.0.1:{each.port}"
-                    figures = load(each.server, address, text, settings.seconds / 3, count)
+                    figures = load(each.server, address, text, seconds, count)
                     runs.setdefault((label, durability), []).append(figures)
                 settings.progress()
     result = Section(

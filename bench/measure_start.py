@@ -13,7 +13,7 @@ from processes import HERE, PROGRAMS
 from report import Section, Settings, middle, millis
 
 # At least this many, whatever the rounds: a start is short, and its spread is wide.
-RUNS = 21
+RUNS = 15
 QUICK_RUNS = 3
 PATIENCE_SECONDS = 30.0
 INITIALIZE = {
