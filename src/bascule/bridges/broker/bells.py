@@ -114,11 +114,13 @@ class Bells:
         if not any(self._counts(inbox, ticket_id, params) for ticket_id in waiting):
             return None
         rows = self._state.tickets.rows
-        senders = dict.fromkeys(sender_name(Principal(rows[ticket_id].sender)) for ticket_id in waiting)
+        # Each once before it is turned into a name: a full inbox is mostly from a few.
+        senders = dict.fromkeys([rows[ticket_id].sender for ticket_id in waiting])
+        named = dict.fromkeys(sender_name(Principal(sender)) for sender in senders)
         if params.by is not None and params.record:
             for ticket_id in waiting:
                 self._ring(inbox, ticket_id, params.by)
-        return InboxWatchResult(unread=len(waiting), from_=list(senders)[:MAX_NAMED], oldest=waiting[0])
+        return InboxWatchResult(unread=len(waiting), from_=list(named)[:MAX_NAMED], oldest=waiting[0])
 
     def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
         match params.skip_rung:
