@@ -84,7 +84,8 @@ async def calls_of_agents(server: Server, calls: int, agents: int, round_: int) 
     call = Caller(server)
     everybody = [{"agentId": f"agent-{number % agents}", "payload": PAYLOAD} for number in range(calls)]
     await call(user, "messages.send", everybody, "messages.send, to everybody in turn")
-    fresh = [{"agentId": f"new-{round_}-{number}"} for number in range(calls // 5)]
+    # Few, for they stay.
+    fresh = [{"agentId": f"new-{round_}-{number}"} for number in range(calls // 100)]
     await call(user, "agents.register", fresh, "agents.register")
     return spent | call.spent
 

@@ -44,10 +44,21 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
 
 
 def measures() -> dict[str, Callable[[Settings], Section]]:
-    """These, and those of `measure_load` where that module is: its `MEASURES` has the same form."""
+    """These, and what `measure_load` has where that module is: `MEASURES` like ours, or one `measure(settings)`."""
     if importlib.util.find_spec("measure_load") is None:
         return MEASURES
-    return MEASURES | importlib.import_module("measure_load").MEASURES
+    module = importlib.import_module("measure_load")
+    return MEASURES | getattr(module, "MEASURES", {"load": lambda settings: _section(module.measure(settings))})
+
+
+def _section(result: Section | list[tuple[str, ...]]) -> Section:
+    """A measure that hands back bare rows gets a table around them."""
+    if isinstance(result, Section):
+        return result
+    section = Section("load", "Under load", ("", *[""] * (len(result[0]) - 1)))
+    for row in result:
+        section.add(*map(str, row))
+    return section
 
 
 def main() -> int:

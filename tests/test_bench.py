@@ -177,14 +177,21 @@ def test_every_goal_asks_for_a_figure_that_its_measure_keeps(bench):
     assert named <= set(run.MEASURES)
 
 
-def test_measures_of_another_module_are_run_too(bench, tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    ("module", "added"),
+    [("MEASURES = {'polls': None}", "polls"), ("def measure(settings): return [('p99', '2 ms')]", "load")],
+)
+def test_measures_of_another_module_are_run_too(bench, tmp_path, monkeypatch, module, added):
     run = bench("run")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "measure_load")
-    (tmp_path / "measure_load.py").write_text("MEASURES = {'polls': None}\n", encoding="utf-8")
+    (tmp_path / "measure_load.py").write_text(module, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "measure_load", raising=False)
-    assert list(run.measures()) == [*run.MEASURES, "polls"]
+    known = run.measures()
     del sys.modules["measure_load"]
+    assert list(known) == [*run.MEASURES, added]
+    if added == "load":
+        assert known["load"](None).rows == [("p99", "2 ms")]
 
 
 # -- the load --
