@@ -1,8 +1,8 @@
 """The limit: a broker that only passes messages on. No identity, no policy, no ledger, nothing kept.
 
-Same frames, same event loop, same JSON library as Bascule, and in the same seven messages per ask:
+Same frames, same event loop, same JSON library as Bascule, and in the same five messages per ask:
 
-    asker     send ->    <- ticket    wait ->    <- the answer
+    asker     ask ->                             <- the answer
     receiver             <- item      reply ->   <- done
 
 so what Bascule costs beyond this is what it does beyond passing on. A second way in (`to` without `method`) is a
@@ -34,10 +34,8 @@ encode = msgspec.json.Encoder().encode
 
 class Peer(FramedConnection):
     receivers: dict[str, "Peer"] = {}
-    # By ticket: who sent it (forwarder), who waits for it, and the answer nobody has asked for yet.
+    # By ticket: who waits for its answer.
     asked: dict[int, tuple["Peer", int | None]] = {}
-    waiting: dict[int, tuple["Peer", int | None]] = {}
-    answered: dict[int, msgspec.Raw] = {}
     numbers = count(1)
 
     def __init__(self) -> None:
@@ -46,22 +44,13 @@ class Peer(FramedConnection):
     def on_frame(self, body: bytes) -> None:
         frame = decode(body)
         match frame.method:
-            case "send":
+            case "ask":
                 number = next(self.numbers)
+                self.asked[number] = self, frame.id
                 self.receivers[frame.to].send(encode(Frame(method="item", ticket=number, body=frame.body)))
-                self.send(encode(Frame(frame.id, ticket=number)))
-            case "wait":
-                answer = self.answered.pop(frame.ticket, None)
-                if answer is None:
-                    self.waiting[frame.ticket] = self, frame.id
-                else:
-                    self.send(encode(Frame(frame.id, body=answer)))
             case "reply":
-                asker, id_ = self.waiting.pop(frame.ticket, (None, None))
-                if asker is None:
-                    self.answered[frame.ticket] = frame.body
-                else:
-                    asker.send(encode(Frame(id_, body=frame.body)))
+                asker, id_ = self.asked.pop(frame.ticket)
+                asker.send(encode(Frame(id_, body=frame.body)))
                 self.send(encode(Frame(frame.id)))
             case "receive":
                 self.receivers[frame.to] = self

@@ -87,9 +87,7 @@ async def bare_asker(address: str, _name: str) -> Ask:
 
     async def ask() -> None:
         id_ = client.next_id()
-        sent = await client.request(id_, encode(Frame(id_, "send", to=RECEIVER, body=body)))
-        id_ = client.next_id()
-        answer = await client.request(id_, encode(Frame(id_, "wait", ticket=sent.ticket)))
+        answer = await client.request(id_, encode(Frame(id_, "ask", to=RECEIVER, body=body)))
         assert len(answer.body) > PAYLOAD_BYTES
 
     return ask
@@ -144,7 +142,11 @@ class Item(msgspec.Struct):
     item: Ticket
 
 
-decode_ticket = msgspec.json.Decoder(Ticket).decode
+class Answered(msgspec.Struct):
+    reply: Ticket
+
+
+decode_answered = msgspec.json.Decoder(Answered).decode
 decode_item = msgspec.json.Decoder(Item).decode
 
 
@@ -173,13 +175,11 @@ def _stored_token(state: str, name: str) -> str | None:
 
 async def link_asker(address: str, name: str) -> Ask:
     client = await link(address, name)
-    send = encode({"agentId": RECEIVER, "payload": PAYLOAD})
+    send = encode({"agentId": RECEIVER, "payload": PAYLOAD, "waitMs": ANSWER_SECONDS * 1000})
 
     async def ask() -> None:
-        sent = await client.call("messages.send", send)
-        ticket_id = decode_ticket(sent.result).ticketId
-        reply = await client.call("replies.wait", encode({"ticketId": ticket_id}))
-        assert len(decode_ticket(reply.result).payload) > PAYLOAD_BYTES
+        answer = await client.call("messages.send", send)
+        assert len(decode_answered(answer.result).reply.payload) > PAYLOAD_BYTES
 
     return ask
 

@@ -25,7 +25,8 @@ class AnchorFile:
         flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         descriptor = os.open(self._path, flags, 0o600)
         try:
-            _write_line(descriptor, anchor)
+            size = os.fstat(descriptor).st_size
+            _write_line(descriptor, size, anchor)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -78,8 +79,7 @@ def _was_cut(line: bytes) -> bool:
     return begins and not line.endswith(b"}") and _CHECKSUM.search(line) is None
 
 
-def _write_line(descriptor: int, anchor: Anchor) -> None:
-    size = os.fstat(descriptor).st_size
+def _write_line(descriptor: int, size: int, anchor: Anchor) -> None:
     # A crash may have cut the last line: it must not swallow this one.
     start = b"\n" if size and os.pread(descriptor, 1, size - 1) != b"\n" else b""
     os.write(descriptor, start + _line(anchor) + b"\n")
