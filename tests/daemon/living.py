@@ -20,10 +20,12 @@ START_SECONDS = 10.0
 STOP_SECONDS = 10.0
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
-# wait ten seconds to see that ten seconds are enforced), and another user's identity.
+# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
+# another user's identity.
 _PROGRAM = """
 import importlib, json, os, sys
 said = json.loads(sys.argv[1])
+exec(said["bug"])
 for name, value in said["constants"].items():
     module, _, attribute = name.rpartition(".")
     assert hasattr(importlib.import_module(module), attribute), name
@@ -62,13 +64,19 @@ class Living:
     """A running daemon; `stop` or `kill` ends it, and `start` may follow in the same directory."""
 
     def __init__(
-        self, state: str, *, uid: int | None = None, constants: dict[str, Any] | None = None, **config: Any
+        self,
+        state: str,
+        *,
+        uid: int | None = None,
+        constants: dict[str, Any] | None = None,
+        bug: str = "",
+        **config: Any,
     ) -> None:
         self.state = state
         self.port = config.setdefault("port", free_port())
         # The SDK costs every start more than everything else together; who tests /mcp says so.
         config.setdefault("mcp", "off")
-        said = {"state": state, "uid": uid, "constants": constants or {}, "config": config}
+        said = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
         self.errors = state + ".stderr"
         with open(self.errors, "wb") as errors:
             self.process = subprocess.Popen(
