@@ -114,3 +114,16 @@ def test_what_the_description_forbids_is_refused(house, agent, described):
     ):
         assert not forbidden.is_valid(wrong), wrong
         assert house.post(f"/agents/{agent.handle}/send", wrong).status == 400, wrong
+
+
+def test_a_broadcast_names_its_receivers_in_one_way_as_described(house, agent, described):
+    body = described["paths"]["/broadcast"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    allowed = jsonschema.Draft202012Validator({**body, "components": described["components"]})
+    for receivers, status in (
+        ({"agentIds": [agent.handle], "type": "agent"}, 400),
+        ({"agentIds": [agent.handle], "type": None}, 200),
+        ({"agentIds": None, "type": "nobody-has-this"}, 404),
+    ):
+        wanted = {"payload": "x", **receivers}
+        assert allowed.is_valid(wanted) is (status != 400), wanted
+        assert house.post("/broadcast", wanted).status == status, wanted

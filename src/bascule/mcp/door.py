@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bascule.call import Principal, agent_of
-from bascule.errors import Forbidden
+from bascule.errors import Forbidden, UnsupportedMediaType
 from bascule.identity.tokens import hash_token
 from bascule.mcp.delivery import Delivery, Message, Receive, Scope, Send
 from bascule.mcp.sessions import Session, Sessions
@@ -79,6 +79,9 @@ class McpDoor:
                 "settings or an environment variable, never from a project file; or let the client start "
                 "`bascule mcp`, which needs no token",
             )
+        if scope["method"] == "POST" and not _says_json(scope["headers"]):
+            # The SDK would say so in words without a type.
+            raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
         if body and (fault := _fault_in(body)):
             await _refuse_body(send, fault)
             return
@@ -163,6 +166,11 @@ class McpDoor:
 
 def _session_id(headers: list[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name.lower() == _SESSION_HEADER), None)
+
+
+def _says_json(headers: list[tuple[bytes, bytes]]) -> bool:
+    kind = next((value for name, value in headers if name == b"content-type"), b"")
+    return kind.partition(b";")[0].strip().lower() == b"application/json"
 
 
 def _headers(scope: Scope) -> list[tuple[bytes, bytes]]:

@@ -28,10 +28,23 @@ _PAGES: dict[str, tuple[str, str]] = {
     "page.readyz": ("Say whether the daemon takes calls and can write.", "text/plain"),
     "page.metrics": ("Show numbers about the daemon in Prometheus' text form.", "text/plain"),
     "page.openapi": ("Show this description.", "application/json"),
-    "mcp.post": ("Speak MCP (streamable HTTP) as the agent whose agentToken is the bearer.", "application/json"),
-    "mcp.get": ("Receive what an MCP session of the 2025 revisions tells by itself.", "text/event-stream"),
-    "mcp.delete": ("End an MCP session of the 2025 revisions.", "application/json"),
 }
+_MCP: dict[str, str] = {
+    "mcp.post": "Speak MCP (streamable HTTP) as the agent whose agentToken is the bearer.",
+    "mcp.get": "Receive what an MCP session of the 2025 revisions tells by itself.",
+    "mcp.delete": "End an MCP session of the 2025 revisions.",
+}
+# What MCP itself refuses there, in JSON-RPC's form or with no content at all; the rest of the statuses are ours.
+_MCP_REFUSALS: dict[int, str] = {
+    400: "Not a message of MCP, or one that belongs into a session.",
+    404: "No such session, or no such method; or /mcp is turned off.",
+    405: "The client's revision of MCP has nothing here.",
+    406: "The client does not accept what MCP answers with: application/json and text/event-stream.",
+    409: "The session has its stream already.",
+    503: "The daemon is starting or stopping, or too many sessions are open.",
+}
+# Fields of which a body gives one at most; the handlers refuse both.
+_ONE_OF: dict[str, tuple[str, str]] = {"messages.broadcast": ("agentIds", "type")}
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")
 
@@ -52,7 +65,10 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
     paths: dict[str, Any] = {}
     for route in routes:
         row = by_name.get(route.method)
-        operation = _page(route) if row is None else _operation(route, row, components, results.get(row.name, {}))
+        if row is not None:
+            operation = _operation(route, row, components, results.get(row.name, {}))
+        else:
+            operation = _mcp(route) if route.method in _MCP else _page(route)
         paths.setdefault(route.path, {})[route.verb.lower()] = operation
     # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
     for row in served:
@@ -73,7 +89,7 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {
-            "schemas": {**components, "Error": _error_schema()},
+            "schemas": {**components, "Error": _error_schema(), **_json_rpc_schemas()},
             "responses": {str(status): _error_response(status) for status in _statuses()},
             "securitySchemes": {
                 "bearer": {
@@ -116,17 +132,20 @@ def _operation(route: Route, row: Row, components: dict[str, Any], result: dict[
             {"name": name, "in": "query", "required": name in required, "schema": value} for name, value in rest.items()
         ]
     elif rest:
-        operation["requestBody"] = _body(rest, sorted(required - set(in_path)))
+        operation["requestBody"] = _body(rest, sorted(required - set(in_path)), _ONE_OF.get(row.name, ()))
     if parameters:
         operation["parameters"] = parameters
     operation["responses"] = _responses(route, row, result)
     return operation
 
 
-def _body(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
+def _body(properties: dict[str, Any], required: list[str], one_of: tuple[str, ...]) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
         schema["required"] = required
+    if one_of:
+        given = {name: {"not": {"type": "null"}} for name in one_of}
+        schema["not"] = {"required": list(one_of), "properties": given}
     return {"required": bool(required), "content": {"application/json": {"schema": schema}}}
 
 
@@ -158,9 +177,44 @@ def _page(route: Route) -> dict[str, Any]:
             "description": "Not ready, or the store cannot be written.",
             "content": {kind: {"schema": schema}},
         }
-    operation: dict[str, Any] = {"operationId": route.method, "summary": summary, "tags": [tag], "responses": responses}
+    return {"operationId": route.method, "summary": summary, "tags": [tag], "responses": responses}
+
+
+def _mcp(route: Route) -> dict[str, Any]:
+    """The envelope only: what is said inside is MCP's to describe."""
+    summary = _MCP[route.method]
+    message = {"schema": {"$ref": _SCHEMA.format(name="JsonRpcMessage")}}
+    events = {"text/event-stream": {"schema": {"type": "string"}}}
+    responses: dict[str, Any] = {"200": {"description": summary}}
     if route.verb == "POST":
-        operation["requestBody"] = {"required": True, "content": {"application/json": {"schema": {"type": "object"}}}}
+        responses["200"]["content"] = {"application/json": message} | events
+        responses["202"] = {"description": "A notification or an answer was taken; no content."}
+    elif route.verb == "GET":
+        responses["200"]["content"] = events
+    ours = _BEFORE_ANY_METHOD | (frozenset() if route.verb == "GET" else _WITH_A_BODY)
+    responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(ours)}
+    either = {"anyOf": [{"$ref": _SCHEMA.format(name=name)} for name in ("Error", "JsonRpcError")]}
+    for status, said in _MCP_REFUSALS.items():
+        responses[str(status)] = {"description": said}
+        if status not in (405, 406):
+            responses[str(status)]["content"] = {"application/json": {"schema": either}}
+    operation: dict[str, Any] = {
+        "operationId": route.method,
+        "summary": summary,
+        "tags": ["mcp"],
+        "parameters": [
+            {
+                "name": "Mcp-Session-Id",
+                "in": "header",
+                "required": route.verb != "POST",
+                "description": "As the answer to `initialize` gave it.",
+                "schema": {"type": "string"},
+            },
+        ],
+        "responses": responses,
+    }
+    if route.verb == "POST":
+        operation["requestBody"] = {"required": True, "content": {"application/json": message}}
     return operation
 
 
@@ -192,3 +246,35 @@ def _error_schema() -> dict[str, Any]:
         },
     }
     return {"title": "Error", "type": "object", "required": ["error"], "properties": {"error": inner}}
+
+
+def _json_rpc_schemas() -> dict[str, Any]:
+    id_ = {"type": ["string", "integer", "null"]}
+    error = {
+        "type": "object",
+        "required": ["code", "message"],
+        "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "data": {}},
+    }
+    version = {"const": "2.0"}
+    return {
+        "JsonRpcMessage": {
+            "title": "JsonRpcMessage",
+            "description": "A request, a notification or an answer of JSON-RPC 2.0.",
+            "type": "object",
+            "required": ["jsonrpc"],
+            "properties": {
+                "jsonrpc": version,
+                "id": id_,
+                "method": {"type": "string"},
+                "params": {"type": "object"},
+                "result": {"type": "object"},
+                "error": error,
+            },
+        },
+        "JsonRpcError": {
+            "title": "JsonRpcError",
+            "type": "object",
+            "required": ["jsonrpc", "error"],
+            "properties": {"jsonrpc": version, "id": id_, "error": error},
+        },
+    }
