@@ -14,12 +14,15 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from chromium import Chromium, Page
+from chromium import PATIENCE_SECONDS, Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
 from bascule.daemon.compose import ROUTES
 from bascule.protocols.route import Route
+
+# A whole matrix takes ten seconds, and a minute where eight others work; each step has a bound of its own.
+pytestmark = pytest.mark.timeout(600)
 
 EVIL = "evil.test"
 HOSTS = (EVIL, "127.0.0.1", "localhost", "0.0.0.0", "[::1]")
@@ -144,7 +147,9 @@ class Attack:
             pages = [(self._open_page(), cases[at : at + SOCKETS]) for at in range(0, len(cases), SOCKETS)]
         for page, part in pages:
             page.evaluate(f"begin({json.dumps(shape)}, {json.dumps(host)}, {json.dumps(part)})")
-        came = eventually(lambda: self._since(answers, len(cases)), f"{shape} at {host} reaches the daemon", 20.0)
+        came = eventually(
+            lambda: self._since(answers, len(cases)), f"{shape} at {host} reaches the daemon", PATIENCE_SECONDS
+        )
         read: dict[str, str | None] = {}
         for page, part in pages:
             if came.keys() - REFUSED:
