@@ -53,6 +53,11 @@ def prepare(
     (found,) = connection.execute("PRAGMA user_version").fetchone()
     if found == version:
         return None
+    if found < 0:
+        raise StoreUnusable(
+            f"{path} is damaged: schema {found} never existed",
+            hint="put back a copy from the backups directory beside it, or move it away to start empty",
+        )
     if found > version:
         raise StoreUnusable(
             f"{path} was written by a newer Bascule (schema {found}; this one knows {version})",
