@@ -171,6 +171,17 @@ def test_a_flipped_bit_in_the_anchors_is_found_or_harmless(known, tmp_path, part
     assert seen["said"] > 20
 
 
+def test_every_flipped_bit_in_the_version_of_the_schema_is_found(known, tmp_path):
+    """Four bytes of the file's header; with the first bit set the version is negative."""
+    places_of_it = [(at, bit) for at in range(60, 64) for bit in range(8)]
+    assert flips(known, "closed", tmp_path, "x.db", places_of_it) == {"refused": 32}
+
+
+@pytest.mark.long
+def test_every_flipped_bit_in_the_files_header_is_found_or_harmless(known, tmp_path):
+    flips(known, "closed", tmp_path, "x.db", [(at, bit) for at in range(100) for bit in range(8)])
+
+
 # -- that the test sees what it should see --
 
 
