@@ -219,7 +219,7 @@ def _read_file(path: str) -> dict[str, Any]:
 def _from_environment(key: str, name: str, text: str) -> Any:
     if key == "agents":
         try:
-            return codec.decode(text.encode(), list[dict[str, Any]])
+            return codec.decode(os.fsencode(text), list[dict[str, Any]])
         except codec.BadJson as error:
             raise BadConfig(f"{name}: {error.message}", hint="it is a JSON list of agents") from error
     return text

@@ -20,6 +20,9 @@ RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person"})
 # The daemon refuses a larger payload; reading on would only fill our memory first.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
+# More than any length needs; int() of thousands of digits is refused by Python itself, with another error.
+MAX_NUMBER_CHARS = 15
+_HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
 _ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 
 
@@ -42,6 +45,19 @@ def ticket_id(text: str) -> str:
     if not is_ticket_id(text):
         raise WrongUsage(f"{text!r} is not a ticket id: use 1 to 128 of A-Z a-z 0-9 . _ -")
     return text
+
+
+def number_in_header(text: str) -> int | None:
+    """Digits and nothing else: `str.isdigit` takes superscripts too, and `int` signs, spaces and underscores."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MAX_NUMBER_CHARS else None
+
+
+def chunk_size(line: bytes) -> int:
+    """The size before a chunk and its extensions. A negative one would make a reader wait for ever."""
+    digits = line.partition(b";")[0].strip()
+    if not digits or len(digits) > MAX_NUMBER_CHARS or not _HEX_DIGITS.issuperset(digits):
+        raise BadAnswer("the answer's chunks are broken")
+    return int(digits, 16)
 
 
 def new_ticket_id() -> str:

@@ -10,7 +10,7 @@ import zlib
 
 from bascule import __version__
 from bascule.doors import choice
-from bascule.doors.exits import Refusal
+from bascule.doors.exits import BadAnswer, Refusal
 from bascule.doors.http import PROTOCOL_VERSION
 from bascule.doors.values import MAX_AGENT_ID_CHARS
 from bascule.shim.calls import Ask
@@ -128,12 +128,18 @@ class Identity:
         if self.heartbeat_ms:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
         result = yield Ask("agents.register", params)
-        if fresh := result.get("agentToken"):
+        if not isinstance(result, dict):
+            raise BadAnswer(
+                "the daemon's answer to agents.register is not an object: is it Bascule that listens there?"
+            )
+        fresh = result.get("agentToken")
+        if isinstance(fresh, str) and fresh:
             # The daemon keeps the handle for this connection until then, so no namesake can slip in between.
             token = fresh
             yield _hello(token)
         self.handle, self._token = name, token
-        self.unread = int(result.get("unread", 0))
+        unread = result.get("unread")
+        self.unread = unread if isinstance(unread, int) else 0
 
 
 def _hello(token: str | None) -> Ask:

@@ -269,10 +269,13 @@ class Link:
             self._stream = None
 
     def _on_event(self, message: dict[str, Any]) -> None:
-        params = message.get("params", {})
-        if self._watcher is None or self._stream is None or params.get("stream") != self._stream.number:
+        params = message.get("params")
+        if self._watcher is None or self._stream is None or not isinstance(params, dict):
             return
-        number = params.get("item", {}).get("id")
+        if params.get("stream") != self._stream.number:
+            return
+        item = params.get("item")
+        number = item.get("id") if isinstance(item, dict) else None
         if isinstance(number, int):
             self._last_event = number
         self._watcher()
