@@ -1,6 +1,7 @@
 """Settings: every key from every source, which source wins, and what is said about a wrong one."""
 
 import json
+import os
 
 import pytest
 
@@ -217,3 +218,9 @@ def test_a_registry_file_that_is_none_is_named(tmp_path, text):
     with pytest.raises(BadConfig, match=r"agents\.json") as caught:
         declared_agents(Config(agent_registry=str(registry)))
     assert "JSON list" in caught.value.hint
+
+
+def test_agents_in_the_environment_that_are_not_utf_8_are_named():
+    # Found by fuzzing: what a shell passes need not be text.
+    with pytest.raises(BadConfig, match="BASCULE_AGENTS: JSON is not valid UTF-8"):
+        load("/nonexistent", {"BASCULE_AGENTS": os.fsdecode(b'[{"agentId":"\xff"}]')})
