@@ -24,7 +24,7 @@ from bascule.daemon.logs import DaemonLog
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace
-from bascule.web.server import BACKLOG, HttpDoor
+from bascule.web.server import HttpDoor
 from bascule.wire import codec
 
 LOOPBACK = "127.0.0.1"
@@ -305,8 +305,6 @@ def bind_tcp(port: int, *, optional: bool, log: DaemonLog) -> socket.socket | No
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind((LOOPBACK, port))
-        # At once: until then somebody who bound it as we do could begin to listen in our place.
-        sock.listen(BACKLOG)
     except OSError as error:
         sock.close()
         if optional:
