@@ -54,3 +54,17 @@ def test_bytes_that_are_not_utf8_are_a_value_error():
 def test_an_infinite_number_is_not_sent():
     with pytest.raises(exits.WrongUsage):
         values.encode({"x": float("inf")})
+
+
+@pytest.mark.parametrize("text", ["1e999", "[-1e400]", '{"a":1.8e308}'])
+def test_a_number_that_no_double_holds_is_not_read_as_an_infinity(text):
+    with pytest.raises(ValueError, match="too large"):
+        values.decode(text)
+
+
+def test_what_is_nested_too_deeply_to_be_written_is_a_clear_error():
+    value: list[object] = []
+    for _ in range(5_000):
+        value = [value]
+    with pytest.raises(exits.WrongUsage, match="written as JSON"):
+        values.encode(value)

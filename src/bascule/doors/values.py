@@ -73,7 +73,7 @@ def encode(value: Any) -> bytes:
     """Compact ASCII JSON: it passes through every pipe, whatever the locale."""
     try:
         text = json.dumps(value, separators=(",", ":"), allow_nan=False)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise WrongUsage(f"this cannot be written as JSON: {fault}") from None
     return text.encode("ascii")
 
@@ -106,4 +106,12 @@ def _no_constants(name: str) -> NoReturn:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constants)
+def _finite(text: str) -> float:
+    # float() makes an infinity of 1e999: nothing we could write to the daemon, and nobody meant it.
+    value = float(text)
+    if value - value != 0:
+        raise ValueError("a number is too large")
+    return value
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_constants, parse_float=_finite)

@@ -26,6 +26,8 @@ RESOURCE_NOT_FOUND = -32002
 UNSUPPORTED_VERSION = -32022
 # What we list changes with our version and options only; asking once per session is enough.
 LIST_TTL_MS = 3_600_000
+# The daemon takes 64 levels in all, so nothing is lost here; a thousand are more than Python can write back.
+MAX_LEVELS = 100
 
 _VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 _CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
@@ -158,6 +160,8 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
         message = decode(line)
     except ValueError as fault:
         raise BadRequest(None, PARSE_ERROR, f"this line is not JSON: {fault}") from None
+    if line.count(b"[") + line.count(b"{") > MAX_LEVELS and _is_deep(message):
+        raise BadRequest(None, PARSE_ERROR, f"this line is nested deeper than {MAX_LEVELS} levels")
     if not isinstance(message, dict):
         raise BadRequest(None, INVALID_REQUEST, "one JSON-RPC object per line; batches are not supported")
     method, number, params = message.get("method"), message.get("id"), message.get("params", {})
@@ -171,3 +175,15 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
     if not isinstance(params, dict):
         raise BadRequest(number, INVALID_PARAMS, "params must be an object")
     return Request(number, method, params)
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(MAX_LEVELS):
+        level = [
+            inner
+            for each in level
+            if isinstance(each, dict | list)
+            for inner in (each.values() if isinstance(each, dict) else each)
+        ]
+    return bool(level)
