@@ -209,9 +209,12 @@ class Dispatch:
             answer = mounted.handler(call, params, tx)
         except BasculeError as error:
             tx.undo()
+            before = self._journal.settled(self._journal.newest())
             if isinstance(error, Forbidden) or tx.subject is not None:
                 self._record_refusal(call, mounted.row, error, tx)
-            raise
+            if before is None:
+                raise
+            return _refused_after(before, error)
         except BaseException:
             tx.undo()
             raise

@@ -302,6 +302,15 @@ class Waits:
         rows = self._state.tickets.rows
         return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
 
+    def _nothing_yet(self, future: "asyncio.Future[ReplyView | None] | asyncio.Future[Any]", now: float) -> None:
+        """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
+        durable = self._journal.settled(self._journal.newest())
+        if durable is None:
+            _give_up(future, now)
+        else:
+            # Behind what comes back to the inbox when it could not be stored.
+            durable.add_done_callback(lambda _: self._state.deadlines.after_ms(0, partial(_give_up, future)))
+
     def _expires(self) -> float:
         return self._state.clock.monotonic() + self._state.limits.lease_ms / 1000
 
