@@ -180,6 +180,8 @@ class Broker:
 
     def _sweep(self, _now: float) -> None:
         self.store_presence()
+        self.state.drop_idle_inboxes()
+        self.state.deadlines.tidy()
         tx = Transaction()
         items = self.gc(tx, dry_run=False)
         for sweep in self.sweep_also:

@@ -151,6 +151,13 @@ class State:
             inbox = self.inboxes[agent_id] = Inbox(agent_id)
         return inbox
 
+    def drop_idle_inboxes(self) -> None:
+        """Inboxes of agents that are gone, once nothing is in them and nobody waits there."""
+        for agent_id in [each for each in self.inboxes if each not in self.agents.rows]:
+            inbox = self.inboxes[agent_id]
+            if not len(inbox) and not inbox.receivers:
+                del self.inboxes[agent_id]
+
     def ticket(self, ticket_id: str) -> Ticket:
         ticket = self.tickets.rows.get(ticket_id)
         if ticket is not None:

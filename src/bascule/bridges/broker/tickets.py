@@ -357,6 +357,7 @@ class Tickets:
     def _gone(self, ticket: Ticket) -> None:
         self.lifetimes.gone(ticket.ticket_id)
         self._note("ticket.expired", ticket)
+        self._on_gone(ticket.ticket_id)
 
     def _note(self, event: str, ticket: Ticket) -> None:
         sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text

@@ -255,6 +255,14 @@ class Waits:
             elif not waiter.done():
                 waiter.set_result(view)
 
+    def gone(self, ticket_id: str) -> None:
+        """The ticket was dropped before it was settled: there is nothing left to wait for."""
+        for waiter in list(self._on_ticket.pop(ticket_id, ())):
+            if isinstance(waiter, Stream):
+                waiter.end()
+            else:
+                _give_up(waiter, 0.0)
+
     def evict(self, agent_id: str) -> None:
         """The agent's token is no longer good: everything that was opened with it ends."""
         for held in list(self._open.get(agent_principal(agent_id), ())):
