@@ -3,6 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, status_of, take
 
+from bascule.bridges.broker.limits import Limits
 from bascule.errors import BasculeError
 
 SILENCE = 30 * 60
@@ -154,3 +155,14 @@ def test_agents_are_filtered_by_type_and_status(make_house):
     assert listed(status="online", type="claude-code") == []
     status = house.call("local", "daemon.status")
     assert (status["agents"], status["agentsOnline"]) == (2, 1)
+
+
+def test_an_agent_whose_lifetime_does_not_add_up_in_floats_goes_offline_like_the_others(make_house):
+    """(seen + 20.003) - seen may be less than 20.003: its deadline then came up, found it online, and came up again."""
+    house = make_house(limits=Limits(silence_ms=20_003))
+    for number in range(40):
+        name = f"A{number}"
+        house.register(name)
+        assert status_of(house, name) == "online"
+        house.advance(20.25)
+        assert status_of(house, name) == "offline"

@@ -226,8 +226,9 @@ class Agents:
             return AgentStatus.ONLINE
         if presence.gone or record.token_hash is None:
             return AgentStatus.OFFLINE
-        age_ms = (self._state.clock.monotonic() - presence.seen) * 1000
-        return AgentStatus.ONLINE if age_ms < self._lifetime_ms(record) else AgentStatus.OFFLINE
+        # The very sum that `_watch` arms: another rounding would let a deadline come up a moment too early, in circles.
+        over = presence.seen + self._lifetime_ms(record) / 1000
+        return AgentStatus.ONLINE if self._state.clock.monotonic() < over else AgentStatus.OFFLINE
 
     def unread(self, agent_id: str) -> int:
         inbox = self._state.inboxes.get(agent_id)
