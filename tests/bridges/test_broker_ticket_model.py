@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from on_disk import OnDisk
 from ticket_model import (
     LEASE,
     MAX_BYTES,
@@ -29,9 +30,6 @@ from ticket_model import (
 
 from bascule.bridges.broker.limits import Limits
 from bascule.errors import BasculeError, Internal, NotFound
-from bascule.stores.memory import MemoryStore
-from bascule.stores.sqlite import SqliteStore
-from bascule.testing.house import House
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 STORIES = {"memory": 30, "fsync": 4, "relaxed": 6}
@@ -58,16 +56,6 @@ words = st.sampled_from(["", "a", "b", "a", "b", "a", "b", "too long"])
 conversations = st.sampled_from(["c0", "c1"])
 
 
-class OnDisk(House):
-    """A house whose store is closed and opened again at every restart, as a daemon's is."""
-
-    def _begin_life(self):
-        if isinstance(self.store, SqliteStore) and self.store._thread is not None:
-            self.store.close()
-            self.store = SqliteStore(self.store._path, durability=self.store.durability)
-        super()._begin_life()
-
-
 class Tickets(RuleBasedStateMachine):
     durability = "memory"
     model_type = Broker
@@ -75,10 +63,7 @@ class Tickets(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="bsc-model-")
-        store = MemoryStore()
-        if self.durability != "memory":
-            store = SqliteStore(os.path.join(self.folder, "db"), durability=self.durability)
-        self.house = OnDisk(store=store, limits=LIMITS)
+        self.house = OnDisk(self.folder, self.durability, limits=LIMITS)
         self.model = self.model_type()
         self.held = []
         for name in TARGETS:
