@@ -11,7 +11,7 @@ from bare_broker import Frame
 from bascule import __version__, places
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.transports.framed import FramedConnection
-from scene import PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
+from scene import ANSWER_SECONDS, PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
 
 # Beside `RECEIVER` on the same daemon: the one that Bascule's own Python client serves.
 SERVED = "Spock"

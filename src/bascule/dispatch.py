@@ -382,6 +382,18 @@ class Dispatch:
         return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
 
+def _refused_after(durable: Later[None], refusal: BasculeError) -> Later[Any]:
+    """A refusal tells what is ("ticket cancelled"), so it too waits until that is durable; if it never is, 507."""
+    told: Later[Any] = Later()
+
+    def tell(settled: Later[None]) -> None:
+        if not told.done():
+            told.set_exception(settled.exception() or refusal)
+
+    durable.add_done_callback(tell)
+    return told
+
+
 def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
     agent_id = named(params)
     if principal != agent_principal(agent_id):

@@ -40,7 +40,7 @@ class Deadlines:
     """
 
     # Below this many it is not worth looking.
-    MIN_SWEEP = 1_024
+    MIN_SWEEP = 64
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -67,6 +67,10 @@ class Deadlines:
             return
         deadline.what = None
         self._called_off += 1
+        self.tidy()
+
+    def tidy(self) -> None:
+        """Told now and then too: the living half may have come up meanwhile."""
         if self._called_off >= self.MIN_SWEEP and self._called_off * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].what is not None]
             heapq.heapify(self._heap)

@@ -55,6 +55,9 @@ class Waiting(Protocol):
 
     def settled(self, ticket: Ticket) -> None: ...
 
+    def gone(self, ticket_id: str) -> None:
+        """It was dropped, settled or not."""
+
     def check_room(self, principal: Principal) -> None:
         """Raise `Overloaded` when this principal waits too much already."""
 
@@ -357,7 +360,7 @@ class Tickets:
     def _gone(self, ticket: Ticket) -> None:
         self.lifetimes.gone(ticket.ticket_id)
         self._note("ticket.expired", ticket)
-        self._on_gone(ticket.ticket_id)
+        self._waits.gone(ticket.ticket_id)
 
     def _note(self, event: str, ticket: Ticket) -> None:
         sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text

@@ -153,7 +153,7 @@ class Waits:
         else:
             waiting[later] = None
         deadlines = self._state.deadlines
-        deadline = deadlines.after_ms(min(wait_ms, MAX_WAIT_MS), partial(_give_up, later))
+        deadline = deadlines.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Later[ReplyView | None]") -> None:
             self._let_go(principal, later)
@@ -208,7 +208,7 @@ class Waits:
         inbox.receivers[poll] = None
         self._polls.add(later)
         deadlines = self._state.deadlines
-        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_give_up, later))
+        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Later[InboxTakeResult | None]") -> None:
             self._let_go(call.principal, later)
@@ -310,14 +310,14 @@ class Waits:
         rows = self._state.tickets.rows
         return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
 
-    def _nothing_yet(self, future: "asyncio.Future[ReplyView | None] | asyncio.Future[Any]", now: float) -> None:
+    def _nothing_yet(self, later: Later[Any], now: float) -> None:
         """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
         durable = self._journal.settled(self._journal.newest())
         if durable is None:
-            _give_up(future, now)
+            _give_up(later, now)
         else:
             # Behind what comes back to the inbox when it could not be stored.
-            durable.add_done_callback(lambda _: self._state.deadlines.after_ms(0, partial(_give_up, future)))
+            durable.add_done_callback(lambda _: self._state.deadlines.after_ms(0, partial(_give_up, later)))
 
     def _expires(self) -> float:
         return self._state.clock.monotonic() + self._state.limits.lease_ms / 1000
