@@ -40,6 +40,7 @@ from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
+from bascule.turns import CALLS_PER_TURN, Turns
 from bascule.web.app import App
 from bascule.web.gate import Gate, loopback_hosts
 from bascule.web.openapi import document
@@ -82,6 +83,7 @@ class Daemon:
         self.tokens = TokenBook()
         self.connections = LinkConnections()
         self.metrics = Metrics()
+        self.turns = Turns(calls_per_turn=CALLS_PER_TURN)
         self.anchors = AnchorFile(places.anchors_file(state_dir))
         self.facts: Table[HouseFact] = Table("house", HouseFact)
         for key, fact in store.load("house", HouseFact):
@@ -116,7 +118,9 @@ class Daemon:
         self.dispatch = Dispatch(
             policy=preset(config.policy),
             journal=self.journal,
-            quota=CallQuota(clock, per_second=config.calls_per_second, burst=config.burst_calls),
+            quota=CallQuota(
+                clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
+            ),
             parties=self.broker.parties,
             seen=self.broker.agents.seen,
             log=log,
@@ -142,7 +146,13 @@ class Daemon:
 
     def link_connection(self) -> LinkConnection:
         return LinkConnection(
-            self.dispatch, self._identify_link, self.connections, self.clock, log=self.log, requests=self._link_requests
+            self.dispatch,
+            self._identify_link,
+            self.connections,
+            self.clock,
+            log=self.log,
+            requests=self._link_requests,
+            turns=self.turns,
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
@@ -159,6 +169,7 @@ class Daemon:
             gate,
             RouteTable(ROUTES),
             self.dispatch,
+            self.turns,
             door=door,
             pages={
                 "page.healthz": lambda: (200, b"text/plain", b"ok\n"),

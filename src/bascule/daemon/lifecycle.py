@@ -30,7 +30,7 @@ from bascule.wire import codec
 LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.
 LOCK_NOTE_BYTES = 1_024
-LINK_BACKLOG = 1_024
+LINK_BACKLOG = 4_096
 # Ten times the default for young objects, twice for old ones: see `_settle_garbage`.
 GC_THRESHOLDS = (10_000, 20, 20)
 # How often the loop's lateness is looked at.

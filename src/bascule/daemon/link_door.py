@@ -25,6 +25,7 @@ from bascule.protocols.link import (
 from bascule.stream import Stream
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
+from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc
 from bascule.wire.content_length import FrameError
 
@@ -102,6 +103,7 @@ class LinkConnection(FramedConnection):
         *,
         log: Log,
         requests: jsonrpc.Requests,
+        turns: Turns,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
         self._dispatch = dispatch
@@ -110,6 +112,7 @@ class LinkConnection(FramedConnection):
         self._clock = clock
         self._log = log
         self._requests = requests
+        self._turns = turns
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
         self._open_calls: dict[int | str, Later[Any] | Stream] = {}
@@ -164,6 +167,13 @@ class LinkConnection(FramedConnection):
 
     def on_bad_frame(self, error: FrameError) -> None:
         self.send(jsonrpc.error_response(None, jsonrpc.PARSE_ERROR, str(error)))
+
+    def must_wait(self, body: bytes) -> bool:
+        who = self._principal or self
+        if self._turns.take(who, len(body)):
+            return False
+        self._turns.wait(who, len(body), self.go_on)
+        return True
 
     def on_frame(self, body: bytes) -> None:
         request = self._requests.read(body)

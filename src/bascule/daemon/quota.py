@@ -1,5 +1,7 @@
 """How often a principal may call: a bucket each, so that a flood drowns nobody but its source."""
 
+from collections.abc import Callable
+
 from bascule.call import Principal
 from bascule.clock import Clock
 from bascule.errors import Overloaded
@@ -13,10 +15,18 @@ MAX_BUCKETS = 20_000
 
 
 class CallQuota:
-    def __init__(self, clock: Clock, *, per_second: float = CALLS_PER_SECOND, burst: float = BURST_CALLS) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        per_second: float = CALLS_PER_SECOND,
+        burst: float = BURST_CALLS,
+        on_over: Callable[[Principal], None] | None = None,
+    ) -> None:
         self._clock = clock
         self._per_second = per_second
         self._burst = burst
+        self._on_over = on_over
         # principal -> [calls left, as of]
         self._buckets: dict[Principal, list[float]] = {}
 
@@ -35,6 +45,8 @@ class CallQuota:
         bucket[1] = now
         if left < 1:
             bucket[0] = left
+            if self._on_over is not None:
+                self._on_over(principal)
             raise Overloaded(
                 f"{principal} makes more than {self._per_second:g} calls per second",
                 hint="slow down; waiting with waitMs costs one call, polling costs many",

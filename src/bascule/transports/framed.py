@@ -29,6 +29,8 @@ class FramedConnection(asyncio.Protocol, ABC):
         self._transport: asyncio.Transport | None = None
         self._batch: list[bytes] | None = None
         self._batch_bytes = 0
+        # Read and not handled yet, because it was not our turn.
+        self._rest: tuple[list[bytes], FrameError | None] | None = None
         # The peer reads slower than we write: who can wait, waits.
         self.congested = False
 
@@ -49,6 +51,10 @@ class FramedConnection(asyncio.Protocol, ABC):
 
     def on_relieved(self) -> None:
         """The peer has caught up after `congested`."""
+
+    def must_wait(self, body: bytes) -> bool:  # noqa: ARG002 - for those who look at it
+        """Whether others come first; then `go_on` is to be called later, and nothing more is read until it is."""
+        return False
 
     # -- for users --
 
@@ -101,11 +107,27 @@ class FramedConnection(asyncio.Protocol, ABC):
             # Whole frames that came before the broken one in the same read were sent in good faith.
             broken = error
             bodies = error.frames
+        self._handle(bodies, broken)
+
+    def go_on(self) -> None:
+        """With what had to wait."""
+        if self.open and self._rest is not None:
+            rest, self._rest = self._rest, None
+            self._handle(*rest)
+            if self._rest is None and self._transport is not None and self.open:
+                self._transport.resume_reading()
+
+    def _handle(self, bodies: list[bytes], broken: FrameError | None) -> None:
         self._batch = []
         try:
-            for body in bodies:
+            for position, body in enumerate(bodies):
                 if not self.open:
                     # Closed by what an earlier frame said: the rest is not for us any more.
+                    return
+                if self.must_wait(body):
+                    self._rest = (bodies[position:], broken)
+                    if self._transport is not None:
+                        self._transport.pause_reading()
                     return
                 self.on_frame(body)
         finally:

@@ -30,9 +30,12 @@ Send = Callable[[Message], Awaitable[None]]
 # A payload of 1 MiB whose every character is escaped, and its envelope.
 MAX_BODY_BYTES = 8 * 1024 * 1024
 # Time for a whole body to arrive: loopback needs milliseconds, a peer that trickles is no client.
-BODY_SECONDS = 20.0
+BODY_SECONDS = 10.0
 # A comment now and then, so that a reader whose network died notices.
 SSE_PING_SECONDS = 15.0
+
+# In the scope: the `Peer` of the connection.
+PEER = "bascule.peer"
 
 _COMMON = [
     (b"bascule-version", __version__.encode()),
@@ -76,6 +79,32 @@ class _Gone(Exception):
     """The client left; there is nobody to answer."""
 
 
+class Peer:
+    """Whoever is at the other end of a connection, and who is told when that is nobody any more."""
+
+    __slots__ = ("_told", "gone")
+
+    def __init__(self) -> None:
+        self.gone = False
+        self._told: list[Callable[[], object]] = []
+
+    def on_gone(self, leave: Callable[[], object]) -> None:
+        if self.gone:
+            leave()
+        else:
+            self._told.append(leave)
+
+    def forget(self, leave: Callable[[], object]) -> None:
+        if leave in self._told:
+            self._told.remove(leave)
+
+    def left(self) -> None:
+        self.gone = True
+        told, self._told = self._told, []
+        for leave in told:
+            leave()
+
+
 class App:
     """One per door: the same table behind that door's gate."""
 
@@ -84,6 +113,7 @@ class App:
         gate: Gate,
         table: RouteTable,
         dispatch: Dispatch,
+        turns: Turns,
         *,
         door: str,
         pages: dict[str, Page],
@@ -94,6 +124,7 @@ class App:
         self._gate = gate
         self._table = table
         self._dispatch = dispatch
+        self._turns = turns
         self._door = door
         self._pages = pages
         self._mounts = mounts

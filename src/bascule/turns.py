@@ -1,0 +1,122 @@
+"""Turns on the one event loop: nobody keeps it for longer than a moment while others wait for it.
+
+A door asks `take` before it handles what came. Whoever has had its share of this turn of the loop is called again
+in a later one, behind those of its own that wait already; others are served in between. What a principal sends
+meanwhile stays in its own sockets. While nobody asks for more than its share, no callback is made here.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Hashable
+
+# Small calls of one principal in one turn: a few hundred microseconds, which nobody beside it notices.
+CALLS_PER_TURN = 4
+# A request over HTTP takes as long as several over link: one in a turn.
+HTTP_CALLS = 4
+# A call of 1 MiB keeps the loop for milliseconds, and the disk after it. From this size on calls come one at a time,
+# with a pause in proportion between them, whoever they are from: an ask beside them meets one, not all.
+LARGE_BYTES = 64 * 1024
+LARGE_PAUSE_PER_BYTE = 0.010 / (1024 * 1024)
+# Who is over its quota is not read for so long: refusing costs nearly as much as serving.
+OVER_QUOTA_PAUSE = 0.05
+
+# The line of everybody's large calls.
+_LARGE = object()
+
+
+class Turns:
+    def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN, now: Callable[[], float] | None = None) -> None:
+        """`now` stands still within one turn of the loop, as uvloop's own time does."""
+        self._loop = asyncio.get_running_loop()
+        self._time = now or self._loop.time
+        self._share = calls_per_turn
+        self._spent: dict[Hashable, int] = {}
+        self._now = 0.0
+        self._waiting: dict[tuple[Hashable, bool], deque[Callable[[], None]]] = {}
+        self._paused: dict[object, asyncio.TimerHandle] = {}
+        self._serving: tuple[Hashable, bool] | None = None
+        self._armed = False
+
+    def take(self, who: Hashable, size: int = 0, calls: int = 1) -> bool:
+        """Whether `who` may act now, on something of `size` bytes; then it is counted. If not: `wait`."""
+        large = size > LARGE_BYTES
+        if (self._waiting or self._paused) and self._is_late((who, large)):
+            return False
+        now = self._time()
+        if now != self._now:
+            self._now = now
+            self._spent.clear()
+        spent = self._spent.get(who, 0)
+        if spent >= self._share:
+            return False
+        self._spent[who] = spent + calls
+        if large:
+            self._pause(_LARGE, size * LARGE_PAUSE_PER_BYTE)
+        return True
+
+    def wait(self, who: Hashable, size: int, go_on: Callable[[], None]) -> None:
+        """Have `go_on` called when it is the turn of `who` again; it asks `take` once more."""
+        self._waiting.setdefault((who, size > LARGE_BYTES), deque()).append(go_on)
+        self._arm()
+
+    async def turn(self, who: Hashable, size: int = 0, calls: int = 1) -> None:
+        """`take`, after waiting if need be, for doors that have a task per call."""
+        if self.take(who, size, calls):
+            return
+        mine: asyncio.Future[None] = self._loop.create_future()
+
+        def go_on() -> None:
+            if mine.done():
+                # Its client left.
+                return
+            if self.take(who, size, calls):
+                mine.set_result(None)
+            else:
+                self.wait(who, size, go_on)
+
+        self.wait(who, size, go_on)
+        await mine
+
+    def over_quota(self, who: Hashable) -> None:
+        """`who` calls too often: what it sends next is looked at after a moment."""
+        self._pause(who, OVER_QUOTA_PAUSE)
+
+    def _pause(self, what: Hashable, seconds: float) -> None:
+        if what not in self._paused:
+            self._paused[what] = self._loop.call_later(seconds, self._resume, what)
+
+    def _resume(self, what: Hashable) -> None:
+        del self._paused[what]
+        if self._waiting:
+            self._arm()
+
+    def _is_late(self, line: tuple[Hashable, bool]) -> bool:
+        """Whether others of its own stand before it, or it has to pause."""
+        return (line in self._waiting and line != self._serving) or self._is_paused(line)
+
+    def _is_paused(self, line: tuple[Hashable, bool]) -> bool:
+        who, large = line
+        return who in self._paused or (large and _LARGE in self._paused)
+
+    def _arm(self) -> None:
+        if not self._armed and not all(map(self._is_paused, self._waiting)):
+            self._armed = True
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._armed = False
+        self._spent.clear()
+        for line in list(self._waiting):
+            waiting = self._waiting[line]
+            self._serving = line
+            for _ in range(len(waiting)):
+                if self._is_paused(line) or self._spent.get(line[0], 0) >= self._share:
+                    break
+                waiting.popleft()()
+            self._serving = None
+            # To the end, so that the large calls of all principals take turns too.
+            del self._waiting[line]
+            if waiting:
+                self._waiting[line] = waiting
+        if self._waiting:
+            self._arm()
