@@ -1,0 +1,137 @@
+"""A principal that floods, or sends what is large, leaves room for the others.
+
+Fairness is judged by the order of events, which a busy machine does not change: the daemon is stopped by a signal,
+everybody writes what they have, and when it goes on the log tells whom it served when.
+"""
+
+import json
+import signal
+import socket
+from contextlib import ExitStack
+
+import pytest
+from wires import Caller, LinkWire
+
+from bascule.wire.content_length import frame
+from load_scenes import flood, heavy, until
+
+# Fits into a socket's buffer, so that all of it is there when the daemon goes on.
+FLOOD = 600
+STALL_MS = 2_000
+UNFAIR = {"bascule.daemon.compose.CALLS_PER_TURN": 10**9}
+
+
+def linked(stack, living, name):
+    token = Caller(living).register(name).token
+    return stack.enter_context(LinkWire(living.link_socket, seconds=30)).hello(token)
+
+
+def write(wire, method, params, count=1):
+    """As many requests as one write takes, without waiting for an answer."""
+    message = {"jsonrpc": "2.0", "id": 1_000, "method": method, "params": params}
+    frames = [frame(json.dumps({**message, "id": 1_000 + number}).encode()) for number in range(count)]
+    wire.sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * 1024 * 1024)
+    wire.send_bytes(b"".join(frames))
+
+
+def order_of_calls(living, what, count):
+    """The principals of logged calls since the daemon went on, once `count` of them are there."""
+
+    def calls():
+        lines = [json.loads(line) for line in living.log().splitlines()]
+        return [line["principal"] for line in lines if line["event"] == "call" and line["method"] == what]
+
+    assert until(lambda: len(calls()) >= count, 30)
+    return calls()
+
+
+@pytest.mark.parametrize("connections", [1, 8])
+def test_one_call_beside_a_flood_waits_for_a_few_calls_not_for_all(connections, start):
+    living, _ = start(durability="memory")
+    assert calls_before_mine(living, connections) < 60
+
+
+def test_without_turns_it_would_wait_for_all_that_was_read(start):
+    # The control: the order is made by turns.
+    living, _ = start(durability="memory", constants=UNFAIR)
+    assert calls_before_mine(living, 1) > 200
+
+
+def calls_before_mine(living, connections):
+    with ExitStack() as stack:
+        flooders = [linked(stack, living, "flooder")]
+        token = _token(living, "flooder")
+        others = [stack.enter_context(LinkWire(living.link_socket, seconds=30)) for _ in range(connections - 1)]
+        flooders += [each.hello(token) for each in others]
+        good = linked(stack, living, "good")
+        living.process.send_signal(signal.SIGSTOP)
+        for each in flooders:
+            write(each, "agents.heartbeat", {"agentId": "flooder"}, FLOOD // connections)
+        write(good, "agents.heartbeat", {"agentId": "good"})
+        living.process.send_signal(signal.SIGCONT)
+        order = order_of_calls(living, "agents.heartbeat", FLOOD // connections * connections + 1)
+        assert order.count("agent:flooder") == FLOOD // connections * connections
+        return order.index("agent:good")
+
+
+def test_large_messages_come_one_at_a_time_and_an_ask_goes_between_them(start):
+    living, _ = start(durability="memory")
+    with ExitStack() as stack:
+        linked(stack, living, "sink")
+        senders = [linked(stack, living, f"heavy{number}") for number in range(4)]
+        good = linked(stack, living, "good")
+        living.process.send_signal(signal.SIGSTOP)
+        for each in senders:
+            # Several reads long, all of it in the buffers already.
+            write(each, "messages.send", {"agentId": "sink", "payload": "x" * 150_000})
+        write(good, "messages.send", {"agentId": "sink", "payload": "small"})
+        living.process.send_signal(signal.SIGCONT)
+        order = order_of_calls(living, "messages.send", 5)
+        assert sorted(order)[:-1] == ["agent:good", *(f"agent:heavy{number}" for number in range(3))]
+        assert order.index("agent:good") <= 2
+
+
+def test_a_flood_is_slowed_down_and_refused_seldom_while_others_are_answered(start, record_property):
+    _, target = start(durability="memory", calls_per_second=500, burst_calls=1_000)
+    seen = flood(target, door="link", connections=8, window=20, what="ask", seconds=1.5)
+    record_property("flood", seen)
+    calls = seen["counts"]
+    assert calls["refused"] > 0, "the limit was reached"
+    # Unpaused it was refused forty thousand times in this time, and each refusal cost nearly as much as a call.
+    assert calls["refused"] < 500
+    assert seen["loaded"]["count"] > 0
+    assert seen["loaded"]["p99_ms"] < max(STALL_MS, 10 * seen["alone"]["p99_ms"])
+
+
+def test_a_flood_over_http_leaves_others_their_answers(start, record_property):
+    _, target = start()
+    seen = flood(target, door="tcp", connections=64, window=1, what="fresh", seconds=1.5)
+    record_property("flood_http", seen)
+    assert seen["counts"]["ok"] > 0
+    assert seen["loaded"]["count"] > 0
+    assert seen["loaded"]["p99_ms"] < max(STALL_MS, 10 * seen["alone"]["p99_ms"])
+
+
+def test_asks_are_answered_while_others_send_a_mebibyte_each(start, record_property):
+    _, target = start()
+    seen = heavy(target, senders=4, seconds=1.5)
+    record_property("heavy", seen)
+    assert seen["counts"]["ok"] > 0
+    assert seen["loaded"]["count"] > 0
+    assert seen["loaded"]["p99_ms"] < max(STALL_MS, 10 * seen["alone"]["p99_ms"])
+
+
+def test_a_flooder_that_leaves_in_the_middle_takes_nothing_with_it(start):
+    living, _ = start(durability="memory")
+    with ExitStack() as stack:
+        flooder, good = linked(stack, living, "flooder"), linked(stack, living, "good")
+        write(flooder, "agents.heartbeat", {"agentId": "flooder"}, FLOOD)
+        flooder.close()
+        assert good.call("agents.heartbeat", {"agentId": "good"})
+        again = stack.enter_context(LinkWire(living.link_socket)).hello(_token(living, "flooder"))
+        assert again.call("agents.heartbeat", {"agentId": "flooder"})
+
+
+def _token(living, name):
+    with open(f"{living.state}/tokens/{name}.token", encoding="ascii") as file:
+        return file.read().strip()

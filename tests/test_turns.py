@@ -1,0 +1,118 @@
+"""Whose turn it is on the one loop."""
+
+import asyncio
+
+import pytest
+
+from bascule.turns import LARGE_BYTES, Turns
+
+
+@pytest.fixture
+def run():
+    def inside(scene):
+        async def main():
+            async with asyncio.timeout(10):
+                await scene(Turns(calls_per_turn=2, now=lambda: 0.0))
+
+        asyncio.run(main())
+
+    return inside
+
+
+def later(turns, who, done, name, size=0):
+    """A connection that is not let in waits and asks again, as doors do."""
+
+    def go_on():
+        if turns.take(who, size):
+            done.append(name)
+        else:
+            turns.wait(who, size, go_on)
+
+    go_on()
+
+
+async def until(done, count):
+    while len(done) < count:  # noqa: ASYNC110 - turns of the loop are what is counted
+        await asyncio.sleep(0)
+
+
+def test_a_share_is_had_at_once_and_the_rest_comes_in_later_turns_in_order(run):
+    async def scene(turns):
+        done = []
+        for number in range(7):
+            later(turns, "Tom", done, number)
+        assert done == [0, 1]
+        await asyncio.sleep(0)
+        assert done == [0, 1, 2, 3]
+        await until(done, 7)
+        assert done == list(range(7))
+
+    run(scene)
+
+
+def test_somebody_else_is_not_kept_waiting(run):
+    async def scene(turns):
+        done = []
+        for number in range(20):
+            later(turns, "Tom", done, number)
+        later(turns, "Jerry", done, "Jerry")
+        assert done == [0, 1, "Jerry"]
+
+    run(scene)
+
+
+def test_who_comes_later_does_not_overtake_its_own(run):
+    async def scene(turns):
+        done = []
+        for number in range(5):
+            later(turns, "Tom", done, number)
+        await asyncio.sleep(0)
+        later(turns, "Tom", done, "late")
+        await until(done, 6)
+        assert done == [0, 1, 2, 3, 4, "late"]
+
+    run(scene)
+
+
+def test_large_ones_of_all_principals_come_one_by_one_and_take_turns(run):
+    async def scene(turns):
+        done = []
+        size = LARGE_BYTES + 1
+        for name in ("Tom", "Tom", "Jerry"):
+            later(turns, name, done, name, size)
+        assert done == ["Tom"]
+        later(turns, "Tom", done, "small")
+        assert done == ["Tom", "small"]
+        await until(done, 3)
+        await until(done, 4)
+        assert sorted(done[2:]) == ["Jerry", "Tom"]
+
+    run(scene)
+
+
+def test_who_is_over_its_quota_rests_and_then_goes_on(run):
+    async def scene(turns):
+        done = []
+        turns.over_quota("Tom")
+        later(turns, "Tom", done, "Tom")
+        later(turns, "Jerry", done, "Jerry")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert done == ["Jerry"]
+        await until(done, 2)
+
+    run(scene)
+
+
+def test_a_task_that_was_cancelled_while_it_waited_leaves_the_line_moving(run):
+    async def scene(turns):
+        assert turns.take("Tom")
+        assert turns.take("Tom")
+        first = asyncio.ensure_future(turns.turn("Tom"))
+        second = asyncio.ensure_future(turns.turn("Tom"))
+        await asyncio.sleep(0)
+        first.cancel()
+        await second
+        assert first.cancelled()
+
+    run(scene)
