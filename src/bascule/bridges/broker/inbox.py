@@ -66,6 +66,10 @@ class Inbox:
         return len(self._numbers)
 
     @property
+    def idle(self) -> bool:
+        return not self._numbers and not self.receivers and not self.sealed
+
+    @property
     def ids(self) -> Collection[str]:
         """Everything that is not acknowledged."""
         return self._numbers.keys()
