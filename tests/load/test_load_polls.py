@@ -1,13 +1,16 @@
 """Thousands who wait: all are held, all are woken, nothing stays behind; and what the limits say to one more."""
 
+import os
 import resource
 
 import pytest
-from wires import Caller, Wire
+from wires import Caller, Wire, request
 
 from load_scenes import Swarm, descriptors, gauge, polls, rss_bytes, threads, until
 
 AGENTS, EACH = 100, 100
+# Threads of the loop's own pool, started when anchors are written and kept.
+POOL = (os.cpu_count() or 1) + 4
 # The issue's bound; a test that passes at ten times the usual figure would not see a leak of this size.
 MAX_RSS = 300e6
 
@@ -27,7 +30,7 @@ def test_ten_thousand_long_polls_are_held_and_each_hears_its_own_reply(door, sta
     assert seen["peak_rss_mb"] * 1e6 < MAX_RSS
     assert seen["descriptors_left"] <= 0
     assert seen["waits_left"] == 0
-    assert threads(target.pid) <= threads_before + 2
+    assert threads(target.pid) <= threads_before + POOL
 
 
 def test_polls_that_nobody_answers_end_by_themselves_and_hear_nothing(start):
@@ -129,3 +132,19 @@ def _token(living, name):
 def _a_ticket(living):
     listed = Caller(living).get("/tickets?limit=500").json
     return next(ticket["ticketId"] for ticket in listed if ticket["from"] == "a0")
+
+
+@pytest.mark.parametrize("path", ["/events", "/agents/a/inbox/stream", "/agents/a/inbox?waitMs=1500"])
+def test_a_client_that_leaves_with_a_request_queued_behind_its_stream_leaves_nothing(path, start):
+    # The server reads nothing more while a request is queued, so only writing shows that nobody is there.
+    living, target = start(durability="memory", constants={"bascule.web.app.SSE_PING_SECONDS": 0.1})
+    agent = Caller(living).register("a")
+    before = descriptors(target.pid)
+    wires = [Wire(living.tcp) for _ in range(20)]
+    for wire in wires:
+        wire.send(request("GET", path, agent.headers) + request("GET", "/healthz", agent.headers))
+    assert until(lambda: gauge(target, "bascule_waits") == 20, 20)
+    for wire in wires:
+        wire.close()
+    assert until(lambda: gauge(target, "bascule_waits") == 0, 20)
+    assert until(lambda: descriptors(target.pid) <= before, 20)

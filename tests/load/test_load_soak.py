@@ -150,7 +150,8 @@ def test_an_hour_or_a_minute_of_churn_leaves_nothing_behind(record_property):
         assert settled, left["tables"]
         assert not leaks(samples), figures
         assert until(lambda: descriptors(soak.pid) <= fds + 5, 20)
-        assert threads(soak.pid) <= workers + 4
+        # The loop's own pool, once started, is kept.
+        assert threads(soak.pid) <= workers + (os.cpu_count() or 1) + 4
         assert zombies(soak.pid) == 0
         tables = left["tables"]
         assert tables["waits"] == tables["links"] == tables["messages"] == tables["conversations"] == 0, tables

@@ -283,18 +283,18 @@ class App:
             self.left(held)
             raise _Gone
 
-    async def _stream(self, receive: Receive, send: Send, route: Route, stream: Stream) -> None:
+    async def _stream(self, scope: Scope, send: Send, route: Route, stream: Stream) -> None:
         headers = [*_COMMON, (b"content-type", b"text/event-stream")]
         self._on_status(200)
         wake = asyncio.Event()
         stream.on_ready = wake.set
-        watcher = asyncio.ensure_future(_disconnected(receive))
-        watcher.add_done_callback(lambda _: wake.set())
+        peer: Peer = scope[PEER]
+        peer.on_gone(wake.set)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             # Something at once, so that a client's "connected" fires before the first event.
             await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
-            while not watcher.done():
+            while not peer.gone:
                 wake.clear()
                 items, dropped = stream.drain()
                 body = b"".join(_event(route, item) for item in items)
@@ -312,7 +312,7 @@ class App:
                 except TimeoutError:
                     await send({"type": "http.response.body", "body": sse.COMMENT_PING, "more_body": True})
         finally:
-            watcher.cancel()
+            peer.forget(wake.set)
             stream.close()
 
     def _dressed(self, send: Send) -> Send:
