@@ -9,10 +9,11 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Hashable
 
-# Small calls of one principal in one turn: a few hundred microseconds, which nobody beside it notices.
-CALLS_PER_TURN = 4
-# A request over HTTP takes as long as several over link: one in a turn.
-HTTP_CALLS = 4
+# Small calls of one principal in one turn: half a millisecond, which nobody beside it notices. One agent that answers
+# everybody's questions is such a principal, too.
+CALLS_PER_TURN = 16
+# A request over HTTP takes as long as two over link.
+HTTP_CALLS = 2
 # A call of 1 MiB keeps the loop for milliseconds, and the disk after it. From this size on calls come one at a time,
 # with a pause in proportion between them, whoever they are from: an ask beside them meets one, not all.
 LARGE_BYTES = 64 * 1024

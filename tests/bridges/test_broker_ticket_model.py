@@ -299,11 +299,11 @@ class Tickets(RuleBasedStateMachine):
         over = RETENTION + TTL + REMEMBER + TIMEOUT + 3 * 60_000
         self.model.advance(over - over % 250)
         self.house.advance((over - over % 250) / 1000)
-        state, waits, kept = self.house.broker.state, self.house.broker.waits, self.house.broker.tickets
+        state, waits, kept = self.house.broker.state, self.house.broker.waits, self.house.broker.tickets.lifetimes
         assert not self.model.tickets
         left = (state.tickets.rows, state.messages.rows, state.remembered.rows, state.conversations, state.kept)
-        assert not any((*left, state.open_by_sender, waits._on_ticket, waits._held, waits._open))
-        assert not any((kept._due, kept._sent_at, kept._forget_at, state.deadlines._dead))
+        assert not any((*left, state.open_by_sender, waits._on_ticket, waits._open))
+        assert not any((kept._due, kept._ends, kept._sent_at, kept._forget_at))
         # The sweep, and one look at each agent.
         assert len(state.deadlines) <= 1 + 2 * len(TARGETS)
         assert self.call("local", "ledger.verify")["ok"]

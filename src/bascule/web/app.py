@@ -18,6 +18,7 @@ from bascule.ids import is_agent_id, is_ticket_id
 from bascule.later import Later
 from bascule.protocols.route import Route
 from bascule.stream import Stream
+from bascule.turns import HTTP_CALLS, Turns
 from bascule.web.gate import Gate, Headers
 from bascule.web.routes import Found, RouteTable, query_params
 from bascule.wire import codec, sse
@@ -33,9 +34,6 @@ MAX_BODY_BYTES = 8 * 1024 * 1024
 BODY_SECONDS = 10.0
 # A comment now and then, so that a reader whose network died notices.
 SSE_PING_SECONDS = 15.0
-
-# In the scope: the `Peer` of the connection.
-PEER = "bascule.peer"
 
 _COMMON = [
     (b"bascule-version", __version__.encode()),
@@ -79,32 +77,6 @@ class _Gone(Exception):
     """The client left; there is nobody to answer."""
 
 
-class Peer:
-    """Whoever is at the other end of a connection, and who is told when that is nobody any more."""
-
-    __slots__ = ("_told", "gone")
-
-    def __init__(self) -> None:
-        self.gone = False
-        self._told: list[Callable[[], object]] = []
-
-    def on_gone(self, leave: Callable[[], object]) -> None:
-        if self.gone:
-            leave()
-        else:
-            self._told.append(leave)
-
-    def forget(self, leave: Callable[[], object]) -> None:
-        if leave in self._told:
-            self._told.remove(leave)
-
-    def left(self) -> None:
-        self.gone = True
-        told, self._told = self._told, []
-        for leave in told:
-            leave()
-
-
 class App:
     """One per door: the same table behind that door's gate."""
 
@@ -124,7 +96,7 @@ class App:
         self._gate = gate
         self._table = table
         self._dispatch = dispatch
-        self._turns = turns
+        self.turns = turns
         self._door = door
         self._pages = pages
         self._mounts = mounts
@@ -249,6 +221,7 @@ class App:
             path: bytes = scope.get("raw_path") or scope["path"].encode()
             admitted = self.admit(scope["method"], path.partition(b"?")[0], scope["headers"])
         route, path_params = admitted.found
+        await self.turns.turn(admitted.principal, calls=HTTP_CALLS)
         mount = self._mounts.get(route.method)
         if mount is not None:
             body = b"" if scope["method"] == "GET" else await _read_body(receive)
@@ -283,18 +256,18 @@ class App:
             self.left(held)
             raise _Gone
 
-    async def _stream(self, scope: Scope, send: Send, route: Route, stream: Stream) -> None:
+    async def _stream(self, receive: Receive, send: Send, route: Route, stream: Stream) -> None:
         headers = [*_COMMON, (b"content-type", b"text/event-stream")]
         self._on_status(200)
         wake = asyncio.Event()
         stream.on_ready = wake.set
-        peer: Peer = scope[PEER]
-        peer.on_gone(wake.set)
+        watcher = asyncio.ensure_future(_disconnected(receive))
+        watcher.add_done_callback(lambda _: wake.set())
         try:
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             # Something at once, so that a client's "connected" fires before the first event.
             await send({"type": "http.response.body", "body": b": open\n\n", "more_body": True})
-            while not peer.gone:
+            while not watcher.done():
                 wake.clear()
                 items, dropped = stream.drain()
                 body = b"".join(_event(route, item) for item in items)
@@ -312,7 +285,7 @@ class App:
                 except TimeoutError:
                     await send({"type": "http.response.body", "body": sse.COMMENT_PING, "more_body": True})
         finally:
-            peer.forget(wake.set)
+            watcher.cancel()
             stream.close()
 
     def _dressed(self, send: Send) -> Send:

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from bascule.errors import BasculeError
 from bascule.transports.peercred import peer_of
+from bascule.turns import HTTP_CALLS
 from bascule.web.app import (
     BODY_SECONDS,
     MAX_BODY_BYTES,
@@ -43,6 +44,7 @@ KEEP_ALIVE_SECONDS = 30
 MAX_CONNECTIONS = 12_000
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_HTTP = "This is not HTTP as it is spoken here."
 
@@ -76,6 +78,8 @@ class HttpConnection(HttpToolsProtocol):
         self._stage: _Stage = "head"
         self._head_bytes = 0
         self._request: _Request | None = None
+        # What is being answered: it waits for its turn on the loop, or for what it asked for.
+        self._queued: _Request | None = None
         self._held: tuple[_Request, Held] | None = None
         self._ahead: deque[_Request] = deque()
         # Nothing that comes on this connection is read any more.
@@ -91,9 +95,14 @@ class HttpConnection(HttpToolsProtocol):
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
         foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != os.getuid()
-        if foreign or len(self.connections) > MAX_CONNECTIONS:
+        if foreign:
             self._deaf = True
             transport.abort()
+            return
+        if len(self.connections) > MAX_CONNECTIONS:
+            self._deaf = True
+            transport.write(_FULL)
+            transport.close()
             return
         self._expect_within(HEAD_SECONDS)
 
@@ -124,6 +133,7 @@ class HttpConnection(HttpToolsProtocol):
             self._timer.cancel()
             self._timer = None
         self._ahead.clear()
+        self._queued = None
         if self._held is not None and self._direct is not None:
             (_, held), self._held = self._held, None
             self._direct.left(held)
@@ -131,8 +141,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def shutdown(self) -> None:
         """The server stops: after what is being answered."""
-        if self._held is not None:
-            self._held[0].keep_alive = False
+        current = self._queued or (self._held[0] if self._held is not None else None)
+        if current is not None:
+            current.keep_alive = False
             self._ahead.clear()
             self._deaf = True
         else:
@@ -228,7 +239,9 @@ class HttpConnection(HttpToolsProtocol):
 
     @property
     def _busy(self) -> bool:
-        return self._held is not None or (self.cycle is not None and not self.cycle.response_complete)
+        if self._held is not None or self._queued is not None:
+            return True
+        return self.cycle is not None and not self.cycle.response_complete
 
     def _serve(self, request: _Request) -> None:
         assert self._direct is not None
@@ -236,8 +249,26 @@ class HttpConnection(HttpToolsProtocol):
             self._write(request, request.refusal)
             return
         assert request.admitted is not None
+        turns, who = self._direct.turns, request.admitted.principal
+        if turns.take(who, request.size, HTTP_CALLS):
+            self._carry(request, self._direct, request.admitted)
+        else:
+            self._queued = request
+            turns.wait(who, request.size, self._my_turn)
+
+    def _my_turn(self) -> None:
+        request, self._queued = self._queued, None
+        if request is None or self.transport.is_closing():
+            # The client left.
+            return
+        self._serve(request)
+        if not self._busy:
+            self._expect_next()
+            self._next_soon()
+
+    def _carry(self, request: _Request, app: App, admitted: Admitted) -> None:
         body = request.body[0] if len(request.body) == 1 else b"".join(request.body)
-        answer = self._direct.answer(request.admitted, request.query, request.headers, body)
+        answer = app.answer(admitted, request.query, request.headers, body)
         if isinstance(answer, Response):
             self._write(request, answer)
             return
@@ -277,7 +308,7 @@ class HttpConnection(HttpToolsProtocol):
             self._serve(self._ahead.popleft())
 
     def _to_asgi(self, admitted: Admitted | None) -> None:
-        if self._held is not None or self._ahead:
+        if self._busy or self._ahead:
             self._hear_no_more()
             return
         self._stage = "asgi"
@@ -325,6 +356,8 @@ class HttpConnection(HttpToolsProtocol):
         self._deaf = True
         if self._ahead:
             self._ahead[-1].keep_alive = False
+        elif self._queued is not None:
+            self._queued.keep_alive = False
         elif self._held is not None:
             self._held[0].keep_alive = False
         elif self.cycle is not None:

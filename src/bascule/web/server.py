@@ -10,7 +10,7 @@ import uvicorn
 
 from bascule.web.http import KEEP_ALIVE_SECONDS, HttpConnection
 
-BACKLOG = 1_024
+BACKLOG = 4_096
 
 
 class _Server(uvicorn.Server):

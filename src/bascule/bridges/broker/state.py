@@ -157,10 +157,8 @@ class State:
 
     def drop_idle_inboxes(self) -> None:
         """Inboxes of agents that are gone, once nothing is in them and nobody waits there."""
-        for agent_id in [each for each in self.inboxes if each not in self.agents.rows]:
-            inbox = self.inboxes[agent_id]
-            if not len(inbox) and not inbox.receivers:
-                del self.inboxes[agent_id]
+        for agent_id in [each for each, inbox in self.inboxes.items() if inbox.idle and each not in self.agents.rows]:
+            del self.inboxes[agent_id]
 
     def ticket(self, ticket_id: str) -> Ticket:
         ticket = self.tickets.rows.get(ticket_id)
