@@ -16,11 +16,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import uvloop
 
-from asks import Envelope, FrameClient, decode, encode
 from bascule import __version__, places
-from bascule.protocols.link import PROTOCOL_VERSION
+from bascule.protocols.link import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
+from bascule.transports.framed import FramedConnection
 from bascule.wire.content_length import frame
 
 # Nothing here takes a minute unless it hangs.
@@ -32,28 +33,79 @@ _HELLO = {"protocol": PROTOCOL_VERSION, "version": __version__}
 _MIB = "x" * (1024 * 1024 - 64)
 
 
-class Link(FrameClient):
-    """As the bench's link client, and many calls in one write."""
+class Envelope(msgspec.Struct):
+    """A message of either direction, as far as a client here looks at it."""
+
+    id: int | None = None
+    method: str | None = None
+    params: msgspec.Raw = msgspec.Raw(b"")
+    result: msgspec.Raw = msgspec.Raw(b"")
+    error: Any = None
+
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder(Envelope).decode
+
+
+class Link(FramedConnection):
+    """A link connection: a future per request, and many requests in one write."""
+
+    def __init__(self) -> None:
+        super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[int, asyncio.Future[Envelope]] = {}
+        self._last = 0
+        self.on_other: Callable[[Envelope], None] | None = None
+
+    @classmethod
+    async def connect(cls, path: str) -> "Link":
+        _, client = await asyncio.get_running_loop().create_unix_connection(cls, path)
+        return client
+
+    def call(self, method: str, params: bytes) -> "asyncio.Future[Envelope]":
+        return self.calls(method, params, 1)[0]
 
     def calls(self, method: str, params: bytes, count: int) -> "list[asyncio.Future[Envelope]]":
         futures, frames = [], []
         for _ in range(count):
-            id_ = self.next_id()
-            body = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (id_, method.encode(), params)
+            self._last += 1
+            body = b'{"jsonrpc":"2.0","id":%d,"method":"%b","params":%b}' % (self._last, method.encode(), params)
             frames.append(frame(body))
-            futures.append(self._waiting.setdefault(id_, self._loop.create_future()))
-        assert self._transport is not None
+            futures.append(self._waiting.setdefault(self._last, self._loop.create_future()))
+        if self._transport is None:
+            raise ConnectionResetError("the daemon closed the connection")
         self._transport.write(b"".join(frames))
         return futures
 
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def write(self, data: bytes) -> None:
+        """Bytes that need not be a frame."""
+        if self._transport is not None:
+            self._transport.write(data)
+
     def on_frame(self, body: bytes) -> None:
-        envelope = decode(body)
-        future = self._waiting.get(envelope.id) if envelope.id is not None else None
-        if future is not None and future.done():
+        envelope = _decode(body)
+        future = self._waiting.pop(envelope.id, None) if envelope.id is not None else None
+        if future is None:
+            if self.on_other is not None:
+                self.on_other(envelope)
+        elif future.done():
             # Nobody waits any more: the order was stopped meanwhile.
-            del self._waiting[envelope.id]
+            return
+        elif envelope.error is not None:
+            future.set_exception(RuntimeError(str(envelope.error)))
         else:
-            super().on_frame(body)
+            future.set_result(envelope)
+
+    def on_lost(self, error: Exception | None) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(error or ConnectionResetError("closed"))
+                future.exception()
 
 
 class Http(asyncio.Protocol):

@@ -14,9 +14,8 @@ from typing import Any
 
 import uvloop
 
-from asks import encode
 from bascule import places
-from swarm import _HELLO, Http, Link
+from swarm import _HELLO, Http, Link, encode
 
 ACTORS = 12
 REPORT_SECONDS = 0.2
@@ -99,7 +98,7 @@ class Churn:
             client.call(method, encode(params))
             self.acts += 1
         await asyncio.sleep(random.random() * 0.02)
-        client._transport.abort()
+        client.abort()
 
     async def leave_http_in_the_middle(self) -> None:
         client = await self.link(None)
@@ -124,9 +123,9 @@ class Churn:
             connection.transport.abort()
             self.acts += 1
         client = await self.link(None)
-        client._transport.write(b"Content-Length: 5000\r\n\r\n{")
+        client.write(b"Content-Length: 5000\r\n\r\n{")
         await asyncio.sleep(0.001)
-        client._transport.abort()
+        client.abort()
         self.acts += 1
 
     async def nobody_answers(self) -> None:
@@ -178,7 +177,7 @@ class Churn:
 
 
 async def main() -> None:
-    churn = Churn(sys.argv[1], int(sys.argv[2]), mcp=sys.argv[3] == "mcp")
+    churn = Churn(sys.argv[1], int(sys.argv[2]), mcp=sys.argv[3] == "on")
     async with asyncio.TaskGroup() as group:
         for _ in range(ACTORS):
             group.create_task(churn.act())

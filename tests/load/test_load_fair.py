@@ -7,7 +7,7 @@ everybody writes what they have, and when it goes on the log tells whom it serve
 import json
 import signal
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from wires import Caller, LinkWire
@@ -34,12 +34,29 @@ def write(wire, method, params, count=1):
     wire.send_bytes(b"".join(frames))
 
 
-def order_of_calls(living, what, count):
-    """The principals of logged calls since the daemon went on, once `count` of them are there."""
+@contextmanager
+def stopped(living):
+    """While the daemon stands still, everybody writes; then it finds all of it."""
+
+    def is_stopped():
+        with open(f"/proc/{living.process.pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] == "T"
+
+    living.process.send_signal(signal.SIGSTOP)
+    assert until(is_stopped, 20)
+    try:
+        yield
+    finally:
+        living.process.send_signal(signal.SIGCONT)
+
+
+def order_of_calls(living, what, count, who):
+    """Whose calls the log names, in order, once `count` of them are there."""
 
     def calls():
         lines = [json.loads(line) for line in living.log().splitlines()]
-        return [line["principal"] for line in lines if line["event"] == "call" and line["method"] == what]
+        calls = [line["principal"] for line in lines if line["event"] == "call" and line["method"] == what]
+        return [each for each in calls if each in who]
 
     assert until(lambda: len(calls()) >= count, 30)
     return calls()
@@ -48,30 +65,32 @@ def order_of_calls(living, what, count):
 @pytest.mark.parametrize("connections", [1, 8])
 def test_one_call_beside_a_flood_waits_for_a_few_calls_not_for_all(connections, start):
     living, _ = start(durability="memory")
-    assert calls_before_mine(living, connections) < 60
+    assert max(calls_before_mine(living, connections, number) for number in range(3)) < 60
 
 
 def test_without_turns_it_would_wait_for_all_that_was_read(start):
-    # The control: the order is made by turns.
+    # The control: the order is made by turns. Whose socket is looked at first is chance.
     living, _ = start(durability="memory", constants=UNFAIR)
-    assert calls_before_mine(living, 1) > 200
+    assert any(calls_before_mine(living, 1, number) > 200 for number in range(12))
 
 
-def calls_before_mine(living, connections):
+def calls_before_mine(living, connections, number):
+    """How many calls of a flood are carried out before one of somebody else that came with it."""
+    bad, mine = f"flooder{number}", f"good{number}"
     with ExitStack() as stack:
-        flooders = [linked(stack, living, "flooder")]
-        token = _token(living, "flooder")
+        flooders = [linked(stack, living, bad)]
+        token = _token(living, bad)
         others = [stack.enter_context(LinkWire(living.link_socket, seconds=30)) for _ in range(connections - 1)]
         flooders += [each.hello(token) for each in others]
-        good = linked(stack, living, "good")
-        living.process.send_signal(signal.SIGSTOP)
-        for each in flooders:
-            write(each, "agents.heartbeat", {"agentId": "flooder"}, FLOOD // connections)
-        write(good, "agents.heartbeat", {"agentId": "good"})
-        living.process.send_signal(signal.SIGCONT)
-        order = order_of_calls(living, "agents.heartbeat", FLOOD // connections * connections + 1)
-        assert order.count("agent:flooder") == FLOOD // connections * connections
-        return order.index("agent:good")
+        good = linked(stack, living, mine)
+        with stopped(living):
+            for each in flooders:
+                write(each, "agents.heartbeat", {"agentId": bad}, FLOOD // connections)
+            write(good, "agents.heartbeat", {"agentId": mine})
+        wanted = FLOOD // connections * connections + 1
+        order = order_of_calls(living, "agents.heartbeat", wanted, {f"agent:{bad}", f"agent:{mine}"})
+        assert len(order) == wanted
+        return order.index(f"agent:{mine}")
 
 
 def test_large_messages_come_one_at_a_time_and_an_ask_goes_between_them(start):
@@ -80,14 +99,14 @@ def test_large_messages_come_one_at_a_time_and_an_ask_goes_between_them(start):
         linked(stack, living, "sink")
         senders = [linked(stack, living, f"heavy{number}") for number in range(4)]
         good = linked(stack, living, "good")
-        living.process.send_signal(signal.SIGSTOP)
-        for each in senders:
-            # Several reads long, all of it in the buffers already.
-            write(each, "messages.send", {"agentId": "sink", "payload": "x" * 150_000})
-        write(good, "messages.send", {"agentId": "sink", "payload": "small"})
-        living.process.send_signal(signal.SIGCONT)
-        order = order_of_calls(living, "messages.send", 5)
-        assert sorted(order)[:-1] == ["agent:good", *(f"agent:heavy{number}" for number in range(3))]
+        with stopped(living):
+            for each in senders:
+                # All of it fits into the buffers.
+                write(each, "messages.send", {"agentId": "sink", "payload": "x" * 150_000})
+            write(good, "messages.send", {"agentId": "sink", "payload": "small"})
+        who = {"agent:good", *(f"agent:heavy{number}" for number in range(4))}
+        order = order_of_calls(living, "messages.send", 5, who)
+        assert set(order) == who
         assert order.index("agent:good") <= 2
 
 

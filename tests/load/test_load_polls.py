@@ -74,7 +74,7 @@ def test_one_poll_above_the_default_limit_is_told_so_and_harms_nobody(start):
 
 
 def test_one_connection_above_the_limit_hears_503_and_there_is_room_again_after_it(start):
-    living, _ = start(durability="memory", constants={"bascule.web.server.MAX_CONNECTIONS": 20})
+    living, _ = start(durability="memory", constants={"bascule.web.http.MAX_CONNECTIONS": 20})
     wires = [Wire(living.tcp) for _ in range(20)]
     with Wire(living.tcp) as late:
         status, headers = late.head()

@@ -54,6 +54,8 @@ class Soak:
             assert ready.readline() == b"ready\n"
         self.pid = self._process.pid
         self.acts = 0
+        # What ended the clients, should anything but us.
+        self.trouble = ""
         self._stop = threading.Event()
         self._clients = threading.Thread(target=self._churn)
         self._clients.start()
@@ -73,25 +75,28 @@ class Soak:
         self._clients.join()
 
     def _churn(self):
-        environment = {**os.environ, "PYTHONPATH": BENCH}
-        command = [sys.executable, os.path.join(HERE, "churn.py"), self.state, str(self.port)]
-        while not self._stop.is_set():
-            client = subprocess.Popen(
-                [*command, "mcp" if self._mcp == "on" else "-"],
-                env=environment,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            end = time.monotonic() + LIFE_SECONDS
-            before = self.acts
-            with client.stdout as reports:
-                while time.monotonic() < end and not self._stop.is_set():
-                    line = reports.readline()
-                    if not line:
-                        break
-                    self.acts = before + int(line.split()[0])
-                client.kill()
-            client.wait()
+        with open(self.state + ".churn", "w+b") as errors:
+            while not self._stop.is_set() and not self.trouble:
+                self._life(errors)
+
+    def _life(self, errors):
+        """Of one process of clients, from its start until it is killed."""
+        command = [sys.executable, os.path.join(HERE, "churn.py"), self.state, str(self.port), self._mcp]
+        client = subprocess.Popen(
+            command, env={**os.environ, "PYTHONPATH": BENCH}, stdout=subprocess.PIPE, stderr=errors
+        )
+        end = time.monotonic() + LIFE_SECONDS
+        before = self.acts
+        with client.stdout as reports:
+            while time.monotonic() < end and not self._stop.is_set():
+                line = reports.readline()
+                if not line:
+                    errors.seek(0)
+                    self.trouble = errors.read().decode(errors="replace") or "the clients ended by themselves"
+                    break
+                self.acts = before + int(line)
+            client.kill()
+        client.wait()
 
     def held(self):
         path = self.state + ".held"
@@ -139,6 +144,7 @@ def test_an_hour_or_a_minute_of_churn_leaves_nothing_behind(record_property):
         soak.watch(WARM_UP_SECONDS)
         samples = soak.watch(SECONDS)
         soak.still()
+        assert not soak.trouble, soak.trouble
         slope = mb_per_100_000(samples)
         # Leases of 60 s, TTLs and the waits of clients that were killed end by themselves.
         settled = until(lambda: soak.held()["tables"]["tickets"] == 0, 30)
@@ -172,7 +178,8 @@ def test_a_planted_leak_is_seen():
     # The control: the same judge, and a daemon that keeps 40 kB of every call.
     with contextlib.ExitStack() as stack:
         soak = Soak(stack, leak=40_000, mcp="off")
-        assert until(lambda: soak.acts > 0, 30)
+        assert until(lambda: soak.acts > 0 or soak.trouble, 30)
+        assert not soak.trouble, soak.trouble
         samples = [soak.sample()]
         assert until(lambda: samples.append(soak.sample()) or soak.acts > samples[0][0] + 1_000, 60)
         assert leaks(samples)
