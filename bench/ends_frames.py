@@ -175,7 +175,7 @@ def _stored_token(state: str, name: str) -> str | None:
 
 async def link_asker(address: str, name: str) -> Ask:
     client = await link(address, name)
-    send = encode({"agentId": RECEIVER, "payload": PAYLOAD, "waitMs": ANSWER_SECONDS * 1000})
+    send = encode({"agentId": RECEIVER, "payload": PAYLOAD, "waitMs": int(ANSWER_SECONDS * 1000)})
 
     async def ask() -> None:
         answer = await client.call("messages.send", send)

@@ -22,7 +22,7 @@ def hand_over_before_it_is_durable() -> None:
     def send(self: Any, call: Any, params: Any, tx: Any) -> Any:
         sent = before(self, call, params, tx)
         self._state.inbox(params.agent_id).sealed.discard(sent.ticket_id)
-        self._on_sent(params.agent_id)
+        self._waits.pump(params.agent_id)
         return sent
 
     tickets.Tickets.send = send

@@ -9,6 +9,7 @@ from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.identity.principals import identify
 from bascule.identity.tokens import hash_token
 from bascule.testing.house import House
+from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc
 from bascule.wire.content_length import FrameReader, frame
 
@@ -76,7 +77,13 @@ class _Scene:
 
     def _opened(self, transport: _Transport) -> LinkConnection:
         connection = LinkConnection(
-            self.house.dispatch, self._identify, self._connections, self.house.clock, self.house._log
+            self.house.dispatch,
+            self._identify,
+            self._connections,
+            self.house.clock,
+            log=self.house._log,
+            requests=jsonrpc.Requests({name: each.params for name, each in self.house.dispatch.methods.items()}),
+            turns=Turns(),
         )
         connection.connection_made(transport)
         assert connection in self._connections.all

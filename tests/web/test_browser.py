@@ -76,12 +76,15 @@ from bascule.web.app import App
 from bascule.web.gate import Gate
 assert callable(Gate.admit)
 Gate.admit = lambda self, headers: "agent:Jerry"
-serve = App.__call__
+def with_more(headers):
+    kept = [pair for pair in headers if pair[0] != b"content-type"]
+    return [*kept, (b"content-type", b"application/json"), (b"authorization", b"Bearer any")]
+answer, serve = App.answer, App.__call__
+def lenient_answer(self, admitted, query, headers, body):
+    return answer(self, admitted, query, with_more(headers), body)
 async def lenient(self, scope, receive, send):
-    kept = [pair for pair in scope["headers"] if pair[0] != b"content-type"]
-    more = [(b"content-type", b"application/json"), (b"authorization", b"Bearer any")]
-    await serve(self, {**scope, "headers": [*kept, *more]}, receive, send)
-App.__call__ = lenient
+    await serve(self, {**scope, "headers": with_more(scope["headers"])}, receive, send)
+App.answer, App.__call__ = lenient_answer, lenient
 """
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attack.js"), encoding="utf-8") as _file:

@@ -63,7 +63,7 @@ _OPERATION = {
                 "required": ["name", "in", "required", "schema"],
                 "properties": {
                     "name": {"type": "string"},
-                    "in": {"enum": ["path", "query"]},
+                    "in": {"enum": ["path", "query", "header"]},
                     "required": {"type": "boolean"},
                     "schema": {"type": "object"},
                 },
