@@ -18,7 +18,7 @@ from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import hash_token
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-STORIES = {"memory": 40, "fsync": 5, "relaxed": 8}
+STORIES = {"memory": 15, "fsync": 3, "relaxed": 4}
 # As in ticket_model.py: no two are due at one moment, for acts happen on whole quarters of a second.
 SILENCE, TAKEOVER, RETENTION, SWEEP = 20_003, 50_017, 300_029, 60_000
 MAX_AGENTS = 3

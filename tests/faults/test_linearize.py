@@ -237,7 +237,7 @@ def test_a_bug_is_found_in_every_history_where_it_shows_and_in_no_other(bug):
         history, visible = simulate(bug(), random.Random(seed), clients=1, calls=20, crashes=2)
         assert (explain(history, RIGHT) is None) == visible, history
         shown += visible
-        if shown == HISTORIES // 20:
+        if shown == HISTORIES // 33:
             break
 
 

@@ -343,13 +343,13 @@ SCALARS = (
 ANY = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT, inner), max_leaves=10)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(ANY)
 def test_what_is_written_canonically_reads_back_as_it_was(value):
     assert exact(codec.decode(canonical(value))) == exact(value)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 @given(ANY, ANY)
 def test_two_values_share_their_canonical_text_exactly_when_they_mean_the_same(one, other):
     assert (canonical(one) == canonical(other)) == (exact(one) == exact(other))
