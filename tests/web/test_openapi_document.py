@@ -66,6 +66,7 @@ _OPERATION = {
                     "in": {"enum": ["path", "query", "header"]},
                     "required": {"type": "boolean"},
                     "schema": {"type": "object"},
+                    "description": {"type": "string"},
                 },
                 "additionalProperties": False,
             },
