@@ -17,7 +17,7 @@ HTTP_CALLS = 2
 # A call of 1 MiB keeps the loop for milliseconds, and the disk after it. From this size on calls come one at a time,
 # with a pause in proportion between them, whoever they are from: an ask beside them meets one, not all.
 LARGE_BYTES = 64 * 1024
-LARGE_PAUSE_PER_BYTE = 0.010 / (1024 * 1024)
+LARGE_PAUSE_PER_BYTE = 0.050 / (1024 * 1024)
 # Who is over its quota is not read for so long: refusing costs nearly as much as serving.
 OVER_QUOTA_PAUSE = 0.05
 

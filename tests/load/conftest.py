@@ -14,7 +14,7 @@ sys.path[:0] = [os.path.join(os.path.dirname(_TESTS), "bench"), os.path.join(_TE
 
 from living import Living, short_dir  # noqa: E402 - found by the line above
 
-from load_scenes import Target  # noqa: E402
+from load_scenes import Target  # noqa: E402 - as above
 
 Start = Callable[..., tuple[Living, Target]]
 

@@ -33,6 +33,9 @@ LOCK_NOTE_BYTES = 1_024
 LINK_BACKLOG = 4_096
 # Ten times the default for young objects, twice for old ones: see `_settle_garbage`.
 GC_THRESHOLDS = (10_000, 20, 20)
+# How long the log's or the store's thread may keep the interpreter while the loop wants it; Python's own 5 ms is ten
+# calls that wait.
+SWITCH_SECONDS = 0.0005
 # How often the loop's lateness is looked at.
 LAG_PROBE_SECONDS = 0.5
 # Answers of waits that were just ended need a moment to reach their clients before the sockets close.
@@ -196,6 +199,7 @@ async def _live(
             await daemon.mcp.start(group, await mcp_surface)
         note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
         _settle_garbage()
+        sys.setswitchinterval(SWITCH_SECONDS)
         daemon.ready = True
         log("ready", **daemon.doors)
         if on_ready is not None:
