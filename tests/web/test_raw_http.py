@@ -1,5 +1,6 @@
 """HTTP as no library would send it: smuggled, flooding, slow. Each is cut, and nobody else notices."""
 
+import contextlib
 import time
 
 import pytest
@@ -132,12 +133,29 @@ def test_a_flood_of_headers_is_refused(daemon, flood):
     assert status in (400, 413, 431)
 
 
-def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
-    def memory() -> int:
-        with open(f"/proc/{daemon.process.pid}/statm") as file:
-            return int(file.read().split()[1]) * 4096
+def memory(daemon) -> int:
+    with open(f"/proc/{daemon.process.pid}/statm") as file:
+        return int(file.read().split()[1]) * 4096
 
-    before = memory()
+
+@pytest.mark.parametrize("at_once", [1, 400])
+def test_answers_that_nobody_reads_do_not_grow_the_daemon(daemon, at_once):
+    caller = Caller(daemon)
+    before = memory(daemon)
+    page = len(caller.get("/openapi.json").body)
+    count = 200 * 1024 * 1024 // page // at_once
+    ask = request("GET", "/openapi.json", caller.headers) * at_once
+    with Wire(daemon.tcp) as wire:
+        wire.sock.settimeout(0.5)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            for _ in range(count):
+                wire.send(ask)
+                assert caller.get("/healthz").status == 200
+        assert memory(daemon) - before < 32 * 1024 * 1024
+
+
+def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
+    before = memory(daemon)
     with Wire(daemon.tcp) as wire:
         wire.send(b"GET /healthz HTTP/1.1\r\n")
         try:
@@ -146,7 +164,7 @@ def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
         except ConnectionError:
             return
         # 64 MiB are held for somebody who has shown neither Host nor token.
-        assert memory() - before < 16 * 1024 * 1024
+        assert memory(daemon) - before < 16 * 1024 * 1024
 
 
 # -- slowness -------------------------------------------------------------------------------------

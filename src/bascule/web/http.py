@@ -139,6 +139,17 @@ class HttpConnection(HttpToolsProtocol):
             self._direct.left(held)
         super().connection_lost(exc)
 
+    def pause_writing(self) -> None:
+        """The peer does not read what it asked for: nothing more is read from it until it does."""
+        super().pause_writing()
+        if not self._in_asgi:
+            # ASGI waits by itself, and must hear when a reader of its stream is gone.
+            self.flow.pause_reading()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self.flow.resume_reading()
+
     def shutdown(self) -> None:
         """The server stops: after what is being answered."""
         current = self._queued or (self._held[0] if self._held is not None else None)
@@ -241,6 +252,10 @@ class HttpConnection(HttpToolsProtocol):
     def _busy(self) -> bool:
         if self._held is not None or self._queued is not None:
             return True
+        return self._in_asgi
+
+    @property
+    def _in_asgi(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
     def _serve(self, request: _Request) -> None:
@@ -391,7 +406,7 @@ class HttpConnection(HttpToolsProtocol):
             return
         if self._due > self.loop.time():
             self._timer = self.loop.call_at(self._due, self._look)
-        elif self._stage == "idle":
+        elif self._stage == "idle" and not self.transport.get_write_buffer_size():
             self.transport.close()
         elif self._stage == "body" and self._request is not None and self._direct is not None:
             self._refuse_request(self._request, self._direct.refusal(body_too_slow()))
