@@ -7,8 +7,9 @@ MAKEFLAGS += --no-print-directory
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
 ARGS =
-# Tests wait for processes more than they compute, so three workers suit two cores; files stay together.
-WORKERS = -n 3 --dist loadfile
+# Tests wait for processes more than they compute, so three workers suit two cores; files stay together, and
+# tests/conftest.py says which come first.
+WORKERS = -n 3 --dist loadfile --no-loadscope-reorder
 
 # $(call quiet,command,advice): output and advice only when the command fails.
 quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" 'check: $(2)' >&2; exit 1; }

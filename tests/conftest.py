@@ -33,3 +33,25 @@ def start_daemon() -> Iterator[StartDaemon]:
 def daemon(start_daemon: StartDaemon) -> DaemonProcess:
     """One daemon that keeps nothing on disk, for the test alone."""
     return start_daemon(None, "--durability", "memory")
+
+
+# Files that take tens of seconds, the longest first: begun last, they would run on when all else is done.
+_LONG_FILES = (
+    "test_load_soak.py",
+    "test_failpoints.py",
+    "test_browser.py",
+    "test_openapi_fuzz.py",
+    "test_load_polls.py",
+    "test_load_slow.py",
+    "test_fuzz.py",
+    "test_power_cut.py",
+    "test_broker_ticket_model.py",
+    "test_io_errors.py",
+    "test_bench.py",
+)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    place = {name: number for number, name in enumerate(_LONG_FILES)}
+    items.sort(key=lambda item: place.get(item.path.name, len(place)))

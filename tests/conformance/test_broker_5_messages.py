@@ -53,7 +53,7 @@ def test_the_callers_ticket_id_is_the_tickets(house, agent):
 
 @pytest.mark.req("BRK-4.2-3")
 def test_a_ticket_without_a_chosen_id_gets_a_uuid(house, agent):
-    assert uuid.UUID(house.send(agent.handle)).version == 4
+    assert uuid.UUID(house.send(agent.handle)).version == 7
 
 
 @pytest.mark.req("BRK-5.1-4")

@@ -73,7 +73,7 @@ def test_send_message_makes_up_a_ticket_id_each_time(client, agent):
         client.call("send_message", agentId=agent.handle, payload="x", awaitResponse=False).structured["ticketId"]
         for _ in range(3)
     }
-    assert {uuid.UUID(ticket).version for ticket in tickets} == {4}
+    assert {uuid.UUID(ticket).version for ticket in tickets} == {7}
     assert len(tickets) == 3
 
 

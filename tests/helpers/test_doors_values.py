@@ -1,5 +1,6 @@
 """The cheap copies of ids, limits and error codes say what the daemon's own modules say."""
 
+import time
 import uuid
 
 import pytest
@@ -19,11 +20,21 @@ def test_handles_and_ticket_ids_are_those_of_the_daemon(text):
     assert values.is_ticket_id(text) == ids.is_ticket_id(text)
 
 
-def test_a_new_ticket_id_is_a_random_uuid():
-    made = {values.new_ticket_id() for _ in range(100)}
-    assert len(made) == 100
-    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 4 for text in made)
+@pytest.mark.parametrize(
+    "new_ticket_id",
+    [values.new_ticket_id, lambda: ids.new_ticket_id(time.time_ns() // 1_000_000)],
+    ids=["helpers", "daemon"],
+)
+def test_a_new_ticket_id_is_a_uuid_in_the_order_of_time(new_ticket_id):
+    before = time.time_ns() // 1_000_000
+    made = [new_ticket_id() for _ in range(100)]
+    after = time.time_ns() // 1_000_000
+    assert len(set(made)) == 100
+    assert all(str(uuid.UUID(text)) == text and uuid.UUID(text).version == 7 for text in made)
     assert all(uuid.UUID(text).variant == uuid.RFC_4122 for text in made)
+    stamps = [uuid.UUID(text).int >> 80 for text in made]
+    assert stamps == sorted(stamps)
+    assert before <= stamps[0] <= stamps[-1] <= after
 
 
 def test_protocol_numbers_and_frame_limits_are_those_of_the_daemon():

@@ -97,7 +97,9 @@ class Verbs:
         patience_seconds: float = PATIENCE_SECONDS,
         slice_seconds: float = SLICE_SECONDS,
     ) -> None:
-        self._now = (clock or SystemClock()).monotonic
+        clock = clock or SystemClock()
+        self._now = clock.monotonic
+        self._wall_ms = clock.wall_ms
         self._retry_seconds = retry_seconds
         self._patience_seconds = patience_seconds
         self._slice_seconds = slice_seconds
@@ -112,7 +114,7 @@ class Verbs:
         params = SendParams(
             agent_id=agent_id,
             payload=payload,
-            ticket_id=options.get("ticket_id") or new_ticket_id(),
+            ticket_id=options.get("ticket_id") or new_ticket_id(self._wall_ms()),
             metadata=options.get("metadata") or {},
             expect_reply=expect_reply,
             timeout_ms=milliseconds(options.get("timeout")),
@@ -175,7 +177,7 @@ class Verbs:
             payload=payload,
             agent_ids=None if agent_ids is None else list(agent_ids),
             type=type_,
-            broadcast_id=broadcast_id or new_ticket_id(),
+            broadcast_id=broadcast_id or new_ticket_id(self._wall_ms()),
             metadata=metadata or {},
             expect_reply=expect_reply,
             timeout_ms=milliseconds(timeout),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 
 from bascule.doors.exits import BadAnswer, WrongUsage
 
@@ -61,9 +62,9 @@ def chunk_size(line: bytes) -> int:
 
 
 def new_ticket_id() -> str:
-    """A random UUID (version 4) written from 16 bytes: the `uuid` module costs 5 ms to import."""
-    raw = bytearray(os.urandom(16))
-    raw[6] = raw[6] & 0x0F | 0x40
+    """A UUID that begins with the time (version 7), as the daemon's own; the `uuid` module costs 5 ms to import."""
+    raw = bytearray((time.time_ns() // 1_000_000).to_bytes(6, "big") + os.urandom(10))
+    raw[6] = raw[6] & 0x0F | 0x70
     raw[8] = raw[8] & 0x3F | 0x80
     digits = raw.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"

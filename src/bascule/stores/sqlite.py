@@ -212,23 +212,32 @@ class SqliteStore:
             raise
 
     def _put_rows(self, batch: Batch) -> None:
-        execute = self._connection.execute
         # Later changes of the same row win; only the last is written.
         rows: dict[tuple[str, str], Any] = {(table, key): value for table, key, value in batch.changes}
+        puts: dict[str, list[tuple[Any, ...]]] = {}
         for (table, key), value in rows.items():
             if value is None:
-                execute(_DELETE[table], (key,))
+                self._connection.execute(_DELETE[table], (key,))
             else:
                 body = codec.encode(value)
-                execute(_UPSERT[table], (key, body, _checksum(key, body)))
+                puts.setdefault(table, []).append((key, body, _checksum(key, body)))
+        for table, values in puts.items():
+            self._put_many(table, values)
 
     def _put_ledger(self, batch: Batch) -> None:
-        self._connection.executemany(
-            "INSERT INTO ledger (seq, hash, body) VALUES (?, ?, ?)",
-            [(row.seq, row.hash, row.body) for row in batch.ledger],
-        )
+        self._put_many("ledger", [(row.seq, row.hash, row.body) for row in batch.ledger])
         if batch.forget_before:
             self._connection.execute("DELETE FROM ledger WHERE seq < ?", (batch.forget_before,))
+
+    def _put_many(self, table: str, rows: list[tuple[Any, ...]]) -> None:
+        """Few statements: each one gives the interpreter away and has to wait for the busy loop to get it back."""
+        statements = _PUT[table]
+        at = 0
+        for size in _AT_ONCE:
+            while len(rows) - at >= size:
+                values = [value for row in rows[at : at + size] for value in row]
+                self._connection.execute(statements[size], values)
+                at += size
 
     def _commit(self) -> None:
         """The fsync is in here; now and then the WAL is folded back, too."""
@@ -288,9 +297,15 @@ def _known(table: str) -> str:
     return table
 
 
-_UPSERT = {
-    table: f"INSERT INTO {table} (key, body, crc) VALUES (?, ?, ?) "  # noqa: S608 - table names are ours
-    "ON CONFLICT (key) DO UPDATE SET body = excluded.body, crc = excluded.crc"
-    for table in TABLES
-}
+# Rows written by one statement: as many as there are, in few sizes, for each is prepared once and kept.
+_AT_ONCE = (64, 16, 4, 1)
+_UPSERT = " ON CONFLICT (key) DO UPDATE SET body = excluded.body, crc = excluded.crc"
+
+
+def _puts(head: str, tail: str) -> dict[int, str]:
+    return {size: head + ", ".join(["(?, ?, ?)"] * size) + tail for size in _AT_ONCE}
+
+
+_PUT = {table: _puts(f"INSERT INTO {table} (key, body, crc) VALUES ", _UPSERT) for table in TABLES}  # noqa: S608 - table names are ours
+_PUT["ledger"] = _puts("INSERT INTO ledger (seq, hash, body) VALUES ", "")
 _DELETE = {table: f"DELETE FROM {table} WHERE key = ?" for table in TABLES}  # noqa: S608 - table names are ours

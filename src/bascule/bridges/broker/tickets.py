@@ -109,7 +109,7 @@ class Tickets:
                     tx.then = partial(self._wait, call.principal, params.wait_ms)
                 return self._sent_result(known, status)
         else:
-            ticket_id = new_ticket_id()
+            ticket_id = new_ticket_id(state.clock.wall_ms())
         if status is AgentStatus.OFFLINE and (params.require_online or limits.reject_offline):
             raise NotFound(
                 "agent not registered",
@@ -147,7 +147,7 @@ class Tickets:
         return self._sent_result(ticket, status)
 
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
-        broadcast_id = params.broadcast_id or new_ticket_id()
+        broadcast_id = params.broadcast_id or new_ticket_id(self._state.clock.wall_ms())
         targets = self._targets(call, params)
         tickets: list[BroadcastTicket] = []
         failed: list[BroadcastFailure] = []
