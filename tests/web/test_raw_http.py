@@ -1,11 +1,14 @@
 """HTTP as no library would send it: smuggled, flooding, slow. Each is cut, and nobody else notices."""
 
 import contextlib
+import json
 import time
 
 import pytest
 from living import Living, short_dir
 from wires import Caller, Wire, request
+
+from bascule.web.http import MAX_AHEAD
 
 JSON = ("Content-Type", "application/json")
 # What must never be answered: a request hidden where a body was announced.
@@ -107,6 +110,27 @@ def test_requests_sent_at_once_are_answered_in_order(daemon):
     with Wire(daemon.tcp) as wire:
         wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
         assert [wire.answer().status for _ in paths] == [200, 404, 200, 200]
+
+
+def test_requests_sent_behind_a_wait_are_answered_after_it_and_in_order(daemon):
+    caller = Caller(daemon)
+    caller.post("/agents/register", {"agentId": "Pip"})
+    ticket = json.loads(caller.post("/agents/Pip/send", {"payload": "hi"}).body)["ticketId"]
+    paths = [f"/replies/{ticket}?waitMs=100", "/nope", "/status", f"/replies/{ticket}?waitMs=50", "/healthz"]
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
+        assert [wire.answer().status for _ in paths] == [204, 404, 200, 204, 200]
+
+
+def test_more_than_can_be_sent_ahead_ends_the_connection_after_what_was_taken(daemon):
+    caller = Caller(daemon)
+    caller.post("/agents/register", {"agentId": "Pip"})
+    ticket = json.loads(caller.post("/agents/Pip/send", {"payload": "hi"}).body)["ticketId"]
+    paths = [f"/replies/{ticket}?waitMs=100", *["/healthz"] * (MAX_AHEAD + 5)]
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
+        assert [wire.answer().status for _ in range(1 + MAX_AHEAD)] == [204, *[200] * MAX_AHEAD]
+        assert everything(wire) == b""
 
 
 # -- floods ---------------------------------------------------------------------------------------

@@ -105,9 +105,12 @@ class App:
 
     # -- one request at a time --
 
-    def admit(self, verb: str, path: bytes, headers: Headers) -> Admitted:
-        """Before any body is read. Raises what the caller is to be told."""
-        return Admitted(self._gate.admit(headers), self._table.find(verb, path))
+    def admit(self, verb: str, path: bytes, headers: Headers) -> Admitted | Response:
+        """Before any body is read; a response is a refusal, and nothing is raised."""
+        try:
+            return Admitted(self._gate.admit(headers), self._table.find(verb, path))
+        except Exception as error:  # noqa: BLE001 - see `_refused`
+            return self._refused(error)
 
     def is_direct(self, admitted: Admitted) -> bool:
         """Whether `answer` answers it; else it is for ASGI."""
@@ -119,10 +122,8 @@ class App:
         """Carry out a request; nothing is raised."""
         try:
             return self._answer(admitted, query, headers, body)
-        except BasculeError as error:
-            return self.refusal(error)
-        except Exception as error:  # noqa: BLE001 - the boundary of I4: the peer hears an id, the log has the rest
-            return self.refusal(self._on_fault(error))
+        except Exception as error:  # noqa: BLE001 - see `_refused`
+            return self._refused(error)
 
     def finished(self, held: Held) -> Response:
         """The response to a held call that is settled and was not withdrawn."""
@@ -141,6 +142,10 @@ class App:
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:
             self._dispatch.abandoned(held.call, later.result())
+
+    def _refused(self, error: Exception) -> Response:
+        """The boundary of I4: of what we did not foresee the peer hears an id, the log has the rest."""
+        return self.refusal(error if isinstance(error, BasculeError) else self._on_fault(error))
 
     def refusal(self, error: BasculeError) -> Response:
         self._on_status(error.status)
@@ -209,17 +214,18 @@ class App:
             await self._serve(scope, receive, send)
         except _Gone:
             return
-        except BasculeError as error:
-            await _send(send, self.refusal(error))
-        except Exception as error:  # noqa: BLE001 - I4, as in `answer`
-            await _send(send, self.refusal(self._on_fault(error)))
+        except Exception as error:  # noqa: BLE001 - see `_refused`
+            await _send(send, self._refused(error))
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        admitted: Admitted | None = scope.get("bascule.admitted")
+        admitted: Admitted | Response | None = scope.get("bascule.admitted")
         if admitted is None:
             # On a server that is not ours: nothing has been judged yet.
             path: bytes = scope.get("raw_path") or scope["path"].encode()
             admitted = self.admit(scope["method"], path.partition(b"?")[0], scope["headers"])
+        if isinstance(admitted, Response):
+            await _send(send, admitted)
+            return
         route, path_params = admitted.found
         await self.turns.turn(admitted.principal, calls=HTTP_CALLS)
         mount = self._mounts.get(route.method)

@@ -15,7 +15,6 @@ from typing import Any, Literal
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bascule.errors import BasculeError
 from bascule.transports.peercred import peer_of
 from bascule.turns import HTTP_CALLS
 from bascule.web.app import (
@@ -195,14 +194,14 @@ class HttpConnection(HttpToolsProtocol):
         keep_alive = version != "1.0" and self.parser.should_keep_alive() and not self.parser.should_upgrade()
         path, _, query = self.url.partition(b"?")
         request = _Request(self.parser.get_method().decode("ascii"), query, headers, keep_alive=keep_alive)
-        try:
-            request.admitted = self._direct.admit(request.verb, path, headers)
-        except BasculeError as error:
-            self._refuse_request(request, self._direct.refusal(error))
+        admitted = self._direct.admit(request.verb, path, headers)
+        if isinstance(admitted, Response):
+            self._refuse_request(request, admitted)
             return
-        if not self._direct.is_direct(request.admitted):
-            self._to_asgi(request.admitted)
+        if not self._direct.is_direct(admitted):
+            self._to_asgi(admitted)
             return
+        request.admitted = admitted
         self._stage = "body"
         self._request = request
         if self.expect_100_continue and not self._busy:
@@ -232,7 +231,7 @@ class HttpConnection(HttpToolsProtocol):
         request, self._request = self._request, None
         if request is None or self._deaf:
             return
-        if not self._busy:
+        if not self._busy and not self._ahead:
             self._serve(request)
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
@@ -344,7 +343,7 @@ class HttpConnection(HttpToolsProtocol):
         self._request = None
         self._stage = "skipped"
         request.refusal = refusal
-        if not self._busy:
+        if not self._busy and not self._ahead:
             self._write(request, refusal)
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
