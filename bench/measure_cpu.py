@@ -4,7 +4,6 @@ No socket, no frame: what is left is what the house itself costs. The budget is 
 is CPU time of the process, the log's writer thread included, not of the clock on the wall.
 """
 
-import asyncio
 import gc
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
+from bascule.later import Later
 from bascule.stores.memory import MemoryStore
 from bascule.wire import codec
 from processes import scratch
@@ -89,7 +89,7 @@ class Bench:
         before = time.process_time()
         answers = [call(Call(principal, method, each, door="link")) for each in params]
         for index, answer in enumerate(answers):
-            if isinstance(answer, asyncio.Future):
+            if isinstance(answer, Later):
                 answers[index] = await answer
         self._log_written()
         self.spent[method] = (time.process_time() - before) / len(params) * 1e6

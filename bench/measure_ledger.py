@@ -1,6 +1,5 @@
 """The ledger's verification, and a restart with many tickets."""
 
-import asyncio
 import contextlib
 import hashlib
 import os
@@ -16,6 +15,7 @@ from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon, open_store
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
+from bascule.later import Later
 from bascule.protocols.house import VerifyResult
 from bascule.wire import codec
 from ends_frames import FrameClient, as_user
@@ -51,7 +51,7 @@ def fill(state: str, tickets: int) -> None:
 
         async def all_of(principal, method: str, params: list[dict]) -> list:
             answers = [call(Call(principal, method, codec.encode(each), door="link")) for each in params]
-            return [await each if isinstance(each, asyncio.Future) else each for each in answers]
+            return [await each if isinstance(each, Later) else each for each in answers]
 
         await all_of(LOCAL, "agents.register", [{"agentId": "Jerry"}])
         for _ in range(0, tickets, _AT_ONCE):
