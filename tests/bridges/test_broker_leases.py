@@ -51,6 +51,23 @@ def test_a_lease_that_ends_wakes_a_poll_that_waits(house):
     assert ids_of(waiting.result()) == ["t"]
 
 
+def test_a_message_that_goes_out_again_makes_no_other_lease_longer(house):
+    send(house, "a")
+    take(house)
+    house.advance(10)
+    send(house, "b")
+    take(house)
+    house.advance(LEASE - 11)
+    waiting = poll(house)
+    house.advance(1)
+    # The lease of `a` is over, and the poll has it for another minute; that of `b` ends in ten seconds all the same.
+    assert ids_of(waiting.result()) == ["a"]
+    house.advance(9)
+    assert take_ids(house) == []
+    house.advance(1)
+    assert take_ids(house) == ["b"]
+
+
 def test_messages_come_in_the_order_of_sending(house):
     for name in "abcde":
         send(house, name)

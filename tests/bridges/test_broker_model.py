@@ -166,6 +166,12 @@ class Books(RuleBasedStateMachine):
             assert dict(self.store.load(table.name, type_)) == table.rows
 
     @invariant()
+    def who_is_online_is_counted_as_it_is_listed(self):
+        agents = self.house.broker.agents
+        listed = [name for name in self.house.broker.state.agents.rows if agents.status(name) == "online"]
+        assert agents.online_count() == len(listed)
+
+    @invariant()
     def a_settled_ticket_has_an_end(self):
         state, tickets = self.house.broker.state, self.house.broker.tickets
         for key, row in state.tickets.rows.items():

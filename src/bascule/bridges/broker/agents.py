@@ -67,6 +67,8 @@ class Agents:
         self._files = files
         self._connections = connections
         self._presence: dict[str, Presence] = {}
+        # Those whose presence says `online`: counted for every look at the daemon's status.
+        self._online: set[str] = set()
         # Told when a token is no longer good: what was opened with it ends.
         self.on_revoked: Callable[[str], None] | None = None
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
@@ -235,7 +237,7 @@ class Agents:
         return len(inbox) if inbox is not None else 0
 
     def online_count(self) -> int:
-        return sum(1 for name in self._state.agents.rows if self.status(name) is AgentStatus.ONLINE)
+        return len(self._online)
 
     def declare(self, tx: Transaction, record: AgentRecord) -> None:
         """An agent that only the configuration knows: it can be written to before it ever came."""
@@ -258,7 +260,7 @@ class Agents:
         presence.seen_wall = clock.wall_ms()
         presence.gone = False
         if not presence.online:
-            presence.online = True
+            self._set_online(agent_id, presence, online=True)
             self._events.emit("agent.online", agent_id=agent_id)
             self._watch(agent_id)
 
@@ -318,7 +320,7 @@ class Agents:
 
     def _watch(self, agent_id: str) -> None:
         presence = self._presence[agent_id]
-        presence.online = self.status(agent_id) is AgentStatus.ONLINE
+        self._set_online(agent_id, presence, online=self.status(agent_id) is AgentStatus.ONLINE)
         if presence.online:
             record = self._state.agents.rows[agent_id]
             self._arm(agent_id, presence, presence.seen + self._lifetime_ms(record) / 1000)
@@ -347,8 +349,15 @@ class Agents:
 
     def _note_offline(self, agent_id: str, presence: Presence) -> None:
         if presence.online:
-            presence.online = False
+            self._set_online(agent_id, presence, online=False)
             self._events.emit("agent.offline", agent_id=agent_id)
+
+    def _set_online(self, agent_id: str, presence: Presence, *, online: bool) -> None:
+        presence.online = online
+        if online:
+            self._online.add(agent_id)
+        else:
+            self._online.discard(agent_id)
 
     def _changed(self, agent_id: str, old: AgentRecord | None, new: AgentRecord | None) -> None:
         """Keep tokens and presence beside the table, forwards and backwards."""
@@ -358,6 +367,7 @@ class Agents:
             self._tokens.add(agent_id, new.token_hash)
         if new is None:
             self._presence.pop(agent_id, None)
+            self._online.discard(agent_id)
         elif agent_id not in self._presence:
             self._presence[agent_id] = Presence(self._state.clock.monotonic(), new.seen_at)
 

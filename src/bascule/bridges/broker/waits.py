@@ -329,12 +329,12 @@ class Waits:
             self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._leases_over, inbox))
 
     def _leases_over(self, inbox: Inbox, now: float) -> None:
-        inbox.watched = False
-        over = list(itertools.takewhile(lambda each: inbox.leases[each].expires <= now, inbox.leases))
-        self.put_back(inbox, over)
-        if not inbox.watched and inbox.leases:
-            inbox.watched = True
-            first = next(iter(inbox.leases.values()))
+        # Watched all the while: what is handed over again in here ends later than what is out already.
+        self.put_back(inbox, list(itertools.takewhile(lambda each: inbox.leases[each].expires <= now, inbox.leases)))
+        first = next(iter(inbox.leases.values()), None)
+        if first is None:
+            inbox.watched = False
+        else:
             self._state.deadlines.at(first.expires, partial(self._leases_over, inbox))
 
     def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
