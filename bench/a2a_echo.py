@@ -16,8 +16,8 @@ class Echo(AgentExecutor):
     async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
         await event_queue.enqueue_event(new_text_message(get_message_text(context.message)))
 
-    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
-        raise NotImplementedError
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:  # noqa: ARG002 - the SDK gives them
+        raise RuntimeError("an echo has answered before it could be cancelled")
 
 
 def application(address: str) -> Starlette:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import uvloop
@@ -47,7 +47,7 @@ class FrameClient(FramedConnection):
         self.on_other: Callable[[Envelope], None] | None = None
 
     @classmethod
-    async def connect(cls, path: str) -> "FrameClient":
+    async def connect(cls, path: str) -> Self:
         _, client = await asyncio.get_running_loop().create_unix_connection(cls, path)
         return client
 
@@ -72,6 +72,9 @@ class FrameClient(FramedConnection):
         if future is None:
             if self.on_other is not None:
                 self.on_other(envelope)
+        elif future.done():
+            # Nobody waits any more.
+            return
         elif envelope.error is not None:
             future.set_exception(RuntimeError(str(envelope.error)))
         else:

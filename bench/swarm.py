@@ -19,7 +19,8 @@ import uvloop
 
 from bascule import __version__, places
 from bascule.protocols.link import PROTOCOL_VERSION
-from swarm_clients import Envelope, Http, Link, encode
+from ends_frames import Envelope, encode
+from swarm_clients import Http, Link
 
 # Nothing here takes a minute unless it hangs.
 PATIENCE_SECONDS = 90.0

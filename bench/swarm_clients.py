@@ -4,45 +4,15 @@ import asyncio
 import re
 import time
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
-
-from bascule.protocols.link import MAX_LINK_FRAME_BYTES
-from bascule.transports.framed import FramedConnection
 from bascule.wire.content_length import frame
+from ends_frames import Envelope, FrameClient
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 
 
-class Envelope(msgspec.Struct):
-    """A message of either direction, as far as a client here looks at it."""
-
-    id: int | None = None
-    method: str | None = None
-    params: msgspec.Raw = msgspec.Raw(b"")
-    result: msgspec.Raw = msgspec.Raw(b"")
-    error: Any = None
-
-
-encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder(Envelope).decode
-
-
-class Link(FramedConnection):
-    """A link connection: a future per request, and many requests in one write."""
-
-    def __init__(self) -> None:
-        super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
-        self._loop = asyncio.get_running_loop()
-        self._waiting: dict[int, asyncio.Future[Envelope]] = {}
-        self._last = 0
-        self.on_other: Callable[[Envelope], None] | None = None
-
-    @classmethod
-    async def connect(cls, path: str) -> "Link":
-        _, client = await asyncio.get_running_loop().create_unix_connection(cls, path)
-        return client
+class Link(FrameClient):
+    """A link connection: many requests in one write, and whoever waits when it is lost is told."""
 
     def call(self, method: str, params: bytes) -> "asyncio.Future[Envelope]":
         return self.calls(method, params, 1)[0]
@@ -67,20 +37,6 @@ class Link(FramedConnection):
         """Bytes that need not be a frame."""
         if self._transport is not None:
             self._transport.write(data)
-
-    def on_frame(self, body: bytes) -> None:
-        envelope = _decode(body)
-        future = self._waiting.pop(envelope.id, None) if envelope.id is not None else None
-        if future is None:
-            if self.on_other is not None:
-                self.on_other(envelope)
-        elif future.done():
-            # Nobody waits any more: the order was stopped meanwhile.
-            return
-        elif envelope.error is not None:
-            future.set_exception(RuntimeError(str(envelope.error)))
-        else:
-            future.set_result(envelope)
 
     def on_lost(self, error: Exception | None) -> None:
         waiting, self._waiting = self._waiting, {}
