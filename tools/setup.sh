@@ -15,8 +15,11 @@ set -eu
 #   e2fsprogs mount  make and mount the disk whose power is cut
 #   libfiu0   makes the n-th system call of a process fail
 #   libfaketime  shows a daemon a wall clock that jumps
+#   bubblewrap  the sandbox that commands run in
+#   busybox-static  one more way to reach a denied program
+#   tmux      shows announcements in its status line
 #   chromium  the browser whose pages attack the port in tests/web/test_browser.py
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime chromium"
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 BENCH_PACKAGES="redis-tools"

@@ -47,6 +47,11 @@ class Parties(Protocol):
         """Both sides of a ticket; raises `NotFound`."""
 
 
+class Starter(Protocol):
+    def __call__(self, id_: str, /) -> Principal:
+        """Who started the run or command, or opened the space; raises `NotFound`."""
+
+
 class Seen(Protocol):
     def __call__(self, principal: Principal, /) -> None:
         """An authenticated act of this principal: a sign of life."""
@@ -102,6 +107,7 @@ class Dispatch:
         log: Log,
         observe: Observe,
         plain: frozenset[str] = frozenset(),
+        starters: Mapping[str, Starter] | None = None,
     ) -> None:
         self.policy = policy
         # Methods that a caller without a token may use for any agent: only with `--auth off`, only on TCP.
@@ -109,6 +115,8 @@ class Dispatch:
         self._journal = journal
         self._quota = quota
         self._parties = parties
+        # By the parameter that names what was started: run_id, process_id, space_id.
+        self._starters = dict(starters or {})
         self._seen = seen
         self._log = log
         self._observe = observe
@@ -262,6 +270,8 @@ class Dispatch:
                 return partial(_check_self, attrgetter(row.who.field))
             case WhoKind.PARTY:
                 return partial(_check_party, attrgetter(row.who.field), self._parties)
+            case WhoKind.STARTER:
+                return partial(_check_starter, attrgetter(row.who.field), self._starters[row.who.field])
             case WhoKind.LOCAL:
                 return partial(_check_local, row.name)
             case WhoKind.PERSON:
@@ -408,6 +418,15 @@ def _check_party(named: Callable[[Any], str], parties: Parties, principal: Princ
         raise Forbidden(
             f"{principal} is not a side of ticket {named(params)}",
             hint="only the sender and the addressee may; act with that agent's token",
+        )
+
+
+def _check_starter(named: Callable[[Any], str], starter: Starter, principal: Principal, params: Any) -> None:
+    id_ = named(params)
+    if principal != PERSON and principal != starter(id_):
+        raise Forbidden(
+            f"{principal} did not start {id_}",
+            hint="only whoever started it may, and the person: unlock with the passphrase (`bascule person set`)",
         )
 
 

@@ -28,6 +28,10 @@ class Shape(StrEnum):
     WAIT = "wait"
     # One decision when it opens; items are not calls.
     STREAM = "stream"
+    # A container: its operations are calls of their own. Held until it is over.
+    RUN = "run"
+    # A call inside a run; no door leads to it.
+    OPERATION = "operation"
 
 
 class Record(StrEnum):
@@ -47,6 +51,8 @@ class WhoKind(StrEnum):
     SELF = "self"
     # A side of the ticket named by a parameter.
     PARTY = "party"
+    # Whoever started the run or command, or opened the space, that a parameter names.
+    STARTER = "starter"
     # The daemon's user at their own machine: `local` or the person, never a named agent.
     LOCAL = "local"
     PERSON = "person"
@@ -75,9 +81,18 @@ def party(field: str) -> Who:
     return Who(WhoKind.PARTY, field)
 
 
+def starter(field: str) -> Who:
+    return Who(WhoKind.STARTER, field)
+
+
 class Consent(StrEnum):
+    """What a rule that says `ask` means for a method."""
+
+    # Nobody can be asked about it: the call is refused.
     NEVER = "never"
+    # The caller waits a while, then calls again.
     HOLD = "hold"
+    # The run waits, and goes on by itself.
     PAUSE = "pause"
 
 

@@ -8,30 +8,42 @@ from collections.abc import Callable, Mapping
 from bascule.errors import BasculeError
 from bascule.places import make_private_dir, sync_dir
 
-TABLES = ("agents", "tickets", "messages", "remembered", "segments", "house")
+_TABLES_1 = ("agents", "tickets", "messages", "remembered", "segments", "house")
+# Consent and the workspace.
+_TABLES_2 = ("approvals", "rules", "begun", "spaces", "runs")
+TABLES = _TABLES_1 + _TABLES_2
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 # Older copies than these were made by versions nobody goes back to.
 KEEP_BACKUPS = 3
 
+
+def _table(name: str) -> str:
+    # `crc` finds a flipped bit that SQLite's own format does not notice.
+    return f"CREATE TABLE {name} (key TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
+
+
 _VERSION_1 = (
-    *(
-        # `crc` finds a flipped bit that SQLite's own format does not notice.
-        f"CREATE TABLE {table} (key TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
-        for table in TABLES
-    ),
+    *map(_table, _TABLES_1),
     "CREATE TABLE ledger (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL)",
 )
+_VERSION_2 = tuple(map(_table, _TABLES_2))
+
+
+def _add_version_2(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_2:
+        connection.execute(statement)
+
 
 Migration = Callable[[sqlite3.Connection], None]
 # From version N to N + 1. A migration never changes a row it does not have to, and is never edited once released.
-MIGRATIONS: Mapping[int, Migration] = {}
+MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2}
 
 
 def check_schema(connection: sqlite3.Connection) -> str | None:
     """What is there besides, or instead of, what we made: a flipped bit in a column's type changes what it keeps."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    odd = found.symmetric_difference(_VERSION_1)
+    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2)
     return f"its schema is not ours: {min(odd)!r}" if odd else None
 
 
@@ -64,12 +76,15 @@ def prepare(
             hint="install that version again, or put back a copy from the backups directory beside it",
         )
     if found == 0:
+        # All or nothing, so a crash leaves an empty file and not half a schema; nothing is there to copy away.
         with connection:
             connection.execute("BEGIN IMMEDIATE")
-            _create(connection)
-        found = 1
-        if found == version:
-            return None
+            for statement in _VERSION_1:
+                connection.execute(statement)
+            for step in range(1, version):
+                migrations[step](connection)
+            connection.execute(f"PRAGMA user_version = {version}")
+        return None
     backup = back_up(connection, path, found)
     for step in range(found, version):
         with connection:
@@ -77,12 +92,6 @@ def prepare(
             migrations[step](connection)
             connection.execute(f"PRAGMA user_version = {step + 1}")
     return backup
-
-
-def _create(connection: sqlite3.Connection) -> None:
-    for statement in _VERSION_1:
-        connection.execute(statement)
-    connection.execute("PRAGMA user_version = 1")
 
 
 def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:

@@ -1,0 +1,190 @@
+"""What the workspace needs of the machine: files beneath a root, a sandbox for commands, checkpoints.
+
+All of it may be slow. `Files` and `Checkpoints` block and are called on threads; `Sandbox` is asyncio's.
+"""
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Literal, Protocol
+
+import msgspec
+
+from bascule.policy.programs import ProgramRules
+from bascule.protocols.workspace import FileChange, FileEntry
+from bascule.protocols.workspace_paths import WorkspacePath
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+class FileFault(Exception):
+    """A file operation failed; the message is for the agent: what is wrong, and what to do instead."""
+
+
+class Root(Protocol):
+    """An open workspace directory: everything happens beneath its descriptor, links included."""
+
+    # The real path it was opened by, for people; nothing is ever opened by it again.
+    path: str
+
+    def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
+        """A regular file's content, whole or not at all."""
+
+    def create(self, path: WorkspacePath, data: bytes, *, overwrite: bool) -> None:
+        """Atomic. Makes parent directories. Without `overwrite` an existing name fails: `File already exists`."""
+
+    def replace(self, path: WorkspacePath, data: bytes, *, expected: bytes) -> None:
+        """Atomic, mode kept; refused when the content is no longer `expected`."""
+
+    def delete(self, path: WorkspacePath) -> None:
+        """A file, or a link itself; never a directory."""
+
+    def entries(self, path: WorkspacePath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        """A directory's entries, sorted, and whether there are more."""
+
+    def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
+        """SHA-256 of a regular file; None when there is none or it is larger."""
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    def open_root(self, path: str) -> Root:
+        """`FileFault` when it is no directory, or one that no space may be (ours, the root, a home)."""
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, once everything about it is decided."""
+
+    process_id: str
+    # For `sh -c`.
+    command: str
+    cwd: WorkspacePath | None = None
+    # Added to the base environment.
+    env: Mapping[str, str] = {}
+    # None for background commands.
+    timeout: timedelta | None = None
+    # Enforced when programs are really executed.
+    programs: ProgramRules
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream's output as an event shows it: whole, or head and tail."""
+
+    text: str = ""
+    size: int = 0
+    truncated: bool = False
+
+
+class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that was executed, or kept from it: provenance."""
+
+    path: str
+    # Cut to a few words.
+    argv: tuple[str, ...]
+    denied: str | None = None
+    times: int = 1
+
+
+EndedBy = Literal["exit", "timeout", "cancelled", "memory", "processes", "cpu", "disk", "lost"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. No process of it is left when this exists."""
+
+    exit_code: int
+    ended_by: EndedBy = "exit"
+    duration: timedelta
+    stdout: Captured
+    stderr: Captured
+    programs: tuple[ProgramRun, ...] = ()
+    # What the person or agent should know: which limit, which program was denied.
+    note: str | None = None
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    data: bytes
+    offset: int
+    size: int
+    # Bytes beyond the spool's limit.
+    dropped: int = 0
+
+
+OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
+
+
+class SandboxFault(Exception):
+    """No command can run here; the message says why and what to do (`bascule doctor`)."""
+
+
+class RunningCommand(Protocol):
+    process_id: str
+
+    async def wait(self) -> Outcome:
+        """Cancelling the waiter does not end the command; `stop` does."""
+
+    def stop(self, why: Literal["cancelled"] = "cancelled") -> None:
+        """End it and everything it started, by SIGKILL; `wait` then returns."""
+
+
+class Sandbox(Protocol):
+    """Where one space's commands run."""
+
+    # "bubblewrap" or "none".
+    kind: str
+
+    async def start(self, command: Command, on_output: OnOutput) -> RunningCommand:
+        """`SandboxFault` when it cannot be. `on_output` is called on the event loop as output comes."""
+
+    async def close(self) -> None:
+        """Every process is gone when it returns."""
+
+
+class Sandboxes(Protocol):
+    def problem(self) -> str | None:
+        """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
+
+    def open(self, space_id: str, root: Root, *, network: bool) -> Sandbox: ...
+
+    def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
+        """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""
+
+    def forget(self, process_id: str) -> None:
+        """Its spooled output may go."""
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+class CheckpointFault(Exception):
+    """No checkpoint could be taken or used; the message says why (too many files, too large, a later change)."""
+
+
+class Checkpoints(Protocol):
+    """Snapshots of one workspace in our state directory, as git objects."""
+
+    def take(self) -> str:
+        """The tree as it is now; cheap when little changed."""
+
+    def changes(self, before: str, after: str) -> list[FileChange]: ...
+
+    def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
+        """A unified diff, and whether it was cut."""
+
+    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
+        """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes."""
+
+    def copy_out(self, tree: str, into: str) -> None:
+        """The tree as files in a new directory: a workspace to try things in."""
+
+    def apply(self, before: str, after: str) -> list[FileChange]:
+        """Bring what happened between two trees into the workspace, if nothing of it changed since `before`."""
+
+
+class CheckpointStore(Protocol):
+    def open(self, space_id: str, root: Root) -> Checkpoints: ...
+
+    def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
+        """Drop what no kept tree of a space needs; bytes freed."""
