@@ -8,6 +8,7 @@ from typing import Literal
 
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
+from bascule.adapters.announce import Announcer
 from bascule.adapters.policy_file import PolicyFile
 from bascule.adapters.token_files import StateTokenFiles
 from bascule.approval.desk import Desk
@@ -140,6 +141,9 @@ class Daemon:
             log=log,
             desk=self.desk,
         )
+        self._announcer = Announcer(log=log) if config.announce == "on" else None
+        if self._announcer is not None:
+            self.desk.on_news.append(self._announcer)
         # Bridges that want to know what may have happened when the last life ended.
         self._on_unknown: list[OnUnknown] = []
         self.journal.on_fault = self._note_fault
@@ -261,6 +265,8 @@ class Daemon:
         self.broker.end()
         self.desk.end()
         self.house.consent.end()
+        if self._announcer is not None:
+            self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
