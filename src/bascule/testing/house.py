@@ -20,6 +20,7 @@ import msgspec
 from bascule import __version__
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
+from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
@@ -151,6 +152,7 @@ class House:
         consent_limits: ConsentLimits | None = None,
         rows: tuple[Row, ...] = (),
         handlers: Mapping[str, Any] | None = None,
+        draw: Mapping[str, Draw] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -162,6 +164,7 @@ class House:
         # More methods than the house has, for tests of what a bridge of one's own would do.
         self._rows = rows
         self._handlers = dict(handlers or {})
+        self._draw = draw
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
@@ -365,7 +368,7 @@ class House:
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
         self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
-        self.dispatch.mount(self._rows, self._handlers)
+        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
         rulebook.on_change = self._change_policy
         self.operations = Operations(
             policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
