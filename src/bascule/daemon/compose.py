@@ -44,10 +44,10 @@ from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
+from bascule.protocols import workspace_methods as workspace_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
-from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
@@ -74,7 +74,7 @@ PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"
 ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
 ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
-RULED = (*ROWS, *OPERATIONS)
+RULED = (*ROWS, *workspace_protocol.METHODS, *workspace_protocol.OPERATIONS)
 
 
 class Daemon:
@@ -185,7 +185,7 @@ class Daemon:
             journal=self.journal,
             desk=self.desk,
             effects=self.effects,
-            rows=OPERATIONS,
+            rows=workspace_protocol.OPERATIONS,
         )
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(

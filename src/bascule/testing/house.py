@@ -39,12 +39,11 @@ from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols import approvals, broker_methods
+from bascule.protocols import approvals, broker_methods, workspace_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.methods import Row, Shape
-from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
@@ -65,6 +64,15 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
 # Turns of the loop after which every callback that a call scheduled has run, and theirs.
 _TURNS = 4
+
+# What rules can speak of.
+_RULED = (
+    *broker_methods.METHODS,
+    *house_protocol.METHODS,
+    *approvals.METHODS,
+    *workspace_methods.METHODS,
+    *workspace_methods.OPERATIONS,
+)
 
 _plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
 
@@ -336,7 +344,7 @@ class House:
             facts=facts,
             file=self.policy_file,
             setting="standard",
-            rows=(*broker_methods.METHODS, *house_protocol.METHODS, *approvals.METHODS, *OPERATIONS, *self._rows),
+            rows=(*_RULED, *self._rows),
             clock=clock,
             log=self._log,
             desk=self.desk,
@@ -371,7 +379,11 @@ class House:
         self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
         rulebook.on_change = self._change_policy
         self.operations = Operations(
-            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
+            policy=lambda: self.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=workspace_methods.OPERATIONS,
         )
         tx = Transaction()
         if self.desk.begin_life(tx):
