@@ -184,7 +184,8 @@ class Desk:
                         f"{approval.approval_id} has {len(offers)} offers; `offer` must name one of them",
                         hint=f"`bascule approvals show {approval.approval_id}` prints them",
                     )
-                return self.rules.add(tx, approval, offers[offer - 1], minutes)
+                exact = approval.question.exact if offer == 1 else None
+                return self.rules.add(tx, approval, offers[offer - 1], minutes, exact=exact)
 
     # -- grants --
 
@@ -225,10 +226,17 @@ class Desk:
         tx.after.append(partial(self._tell, approval_id))
 
     def timed(
-        self, principal: Principal, method: str, effect: Effect, params: Any, run_id: str | None = None
+        self,
+        principal: Principal,
+        method: str,
+        effect: Effect,
+        params: Any,
+        run_id: str | None = None,
+        *,
+        over: str | None = None,
     ) -> TimedRule | None:
-        """The rule that a person laid over an `ask` for now, if one speaks of this call."""
-        return self.rules.matching(principal, method, effect, params, run_id)
+        """The rule that a person laid over the `ask` of the rule `over` for now, if one speaks of this call."""
+        return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over)
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
         """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""

@@ -40,8 +40,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     preview: str
     run_id: str | None = None
     operation_id: str | None = None
-    # Timed rules that an approval may make instead of a single grant.
+    # Timed rules that an approval may make instead of a single grant. With `exact`, the first of them is the same
+    # call again: this digest is of its params.
     offers: tuple[Rule, ...] = ()
+    exact: str | None = None
 
     @property
     def size(self) -> int:
@@ -85,5 +87,9 @@ class TimedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     approval_id: str
     made_at: int
     expires_at: int
+    # The rule of the policy that asked: what another one asks about was not answered. None: whatever asks.
+    over: str | None = None
+    # Only for calls with these params.
+    exact: str | None = None
     # Only for what this run asks.
     run_id: str | None = None
