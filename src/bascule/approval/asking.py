@@ -49,7 +49,7 @@ def put_before_the_person(journal: Journal, desk: Desk, question: Question, chan
             changes(tx)
     if is_new:
         tx.subject = approval.approval_id
-        tx.details = {"digest": question.digest}
+        tx.details = {"digest": desk.keyed(question.digest)}
         if question.run_id is not None:
             tx.details["run"] = question.run_id
         seq = journal.commit(tx, question.principal, question.method, "approval_required", question.rule)

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.states import State, check_move
+from bascule.approval.states import FINAL, State, check_move
 from bascule.call import Principal
 from bascule.policy.rules import Rule
 
@@ -49,6 +49,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     def size(self) -> int:
         return len(self.params_json) + len(self.preview)
 
+    def emptied(self) -> "Question":
+        """Without what it was about: that is kept while it is asked or carried out, and no longer."""
+        return msgspec.structs.replace(self, params_json="", preview="", offers=())
+
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question and what became of it."""
@@ -72,6 +76,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def moved(self, state: State, **changes: Any) -> "Approval":
         check_move(self.state, state)
+        if state in FINAL:
+            changes["question"] = self.question.emptied()
         return msgspec.structs.replace(self, state=state, **changes)
 
 
@@ -83,6 +89,7 @@ class TimedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A rule that a person laid over an `ask` for a while; never over a `deny`."""
 
     rule_id: str
+    principal: Principal
     rule: Rule
     approval_id: str
     made_at: int

@@ -62,6 +62,7 @@ class TimedRules:
         now = self._clock.wall_ms()
         timed = TimedRule(
             rule_id=new_id("rul"),
+            principal=approval.question.principal,
             rule=msgspec.structs.replace(rule, match=(), not_match=()),
             approval_id=approval.approval_id,
             made_at=now,
@@ -113,6 +114,10 @@ class TimedRules:
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
         for timed in [each for each in self.table.rows.values() if each.run_id == run_id]:
+            tx.put(self.table, timed.rule_id, None)
+
+    def end_principal(self, tx: Transaction, principal: Principal) -> None:
+        for timed in [each for each in self.table.rows.values() if each.principal == principal]:
             tx.put(self.table, timed.rule_id, None)
 
     def end_all(self, tx: Transaction) -> int:

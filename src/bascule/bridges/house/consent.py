@@ -59,7 +59,7 @@ class Consent:
             "decision": params.decision,
             "principal": asked.principal,
             "method": asked.method,
-            "digest": asked.digest,
+            "digest": self._desk.keyed(asked.digest),
             "process": getattr(call.connection, "peer", None),
         }
         if params.decision == "approved":
