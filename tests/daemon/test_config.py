@@ -40,6 +40,7 @@ SAMPLES = {
     "calls_per_second": 10.5,
     "burst_calls": 11.5,
     "ledger_days": 12,
+    "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",
     "mcp_trust_label": "untrusted",

@@ -8,7 +8,7 @@ next one, which is the group commit.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -76,6 +76,24 @@ class Transaction:
         for table, key, old in reversed(self._undo):
             table.apply(key, old)
         self._undo.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A change that could not be made whole is not made at all."""
+        if kind is not None:
+            self.undo()
+
+
+class Landing(Later[None]):
+    """When a batch is durable. Many wait for the same one, so nobody can withdraw it: a task that is cancelled while it
+    waits must not take the answer away from the others."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        return False
 
 
 class Journal:
@@ -161,11 +179,11 @@ class Journal:
             return None
         if self._flight and seq <= self._flight[-1].seq:
             if self._flight_done is None:
-                self._flight_done = Later()
+                self._flight_done = Landing()
             return self._flight_done
         if self._pending and seq <= self._pending[-1].seq:
             if self._pending_done is None:
-                self._pending_done = Later()
+                self._pending_done = Landing()
             return self._pending_done
         # Undone: what this number stood for never happened.
         return None

@@ -16,7 +16,7 @@ import selectors
 from bascule import places
 from bascule.doors.exits import BadAnswer, ConnectionLost, DoorError
 from bascule.doors.http import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, PROTOCOL_VERSION, connect
-from bascule.doors.values import chunk_size, decode, decode_answer, encode, number_in_header
+from bascule.doors.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -258,7 +258,7 @@ class Exchange:
         if self.taken:
             name = self.params["agentId"]
             return self._error({"code": "conflict", "message": f"{name} is another session of this user"})
-        if self._status >= 300:
+        if self._status >= 300 or self._status == NOT_YET:
             return self._error(self._fault())
         self.granted = True
         if self.method == "replies.post":

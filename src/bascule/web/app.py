@@ -138,7 +138,8 @@ class App:
         """The client left before it could be answered: a dead waiter eats no messages, an effect stays one."""
         later = held.later
         if not later.done():
-            if getattr(held.call.params, "wait_ms", 0):
+            # What only asks a person has not begun, and nothing runs without a caller who waits for it.
+            if held.call.asking or getattr(held.call.params, "wait_ms", None):
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:
             self._dispatch.abandoned(held.call, later.result())
