@@ -1,7 +1,7 @@
 """A command line read before it runs: the programs it names, what they do, and what cannot be told."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from shlex import quote
 
@@ -185,7 +185,9 @@ class _Reader:
         if name == "IFS" and lasting:
             # For one `read`; what else it does to the text is followed where words are split.
             return
-        values = scope.possible(assignment.value) if assignment.value is not None else [None]
+        values: Sequence[str | None] = [None]
+        if assignment.value is not None:
+            values = scope.texts(assignment.value) or [_search_path(assignment.value, name, scope)]
         if not name:
             self._steered("a variable whose name is not known before it runs")
         elif any(steers(name, value) for value in values):
@@ -309,6 +311,19 @@ class _Place(msgspec.Struct):
     scope: Scope
     via: tuple[str, ...]
     depth: int
+
+
+def _search_path(word: Word, name: str, scope: Scope) -> str | None:
+    """`PYTHONPATH="$PWD/src:$PYTHONPATH"`: the workspace's own directories before what there was."""
+    text = ""
+    for part in word.parts:
+        if part.kind == "fixed":
+            text += part.text
+        elif part.kind == "variable" and part.text == "PWD" and not scope.assigned("PWD"):
+            text += "."
+        elif part.text != name and not part.text.startswith(f"${{{name}:+"):
+            return None
+    return text.strip(":")
 
 
 def _feeds_the_shell(raw: RawCommand) -> bool:
