@@ -265,6 +265,12 @@ def test_braces_that_are_no_placeholder_stay_and_names_in_commands_are_not_place
     assert decide(strict, "'x{path}'").reason == "x{path} {other} {}"
 
 
+def test_what_is_filled_in_stays_on_one_line():
+    strict = policy(rule(DENY, paths=(".git/**",), reason="{path} is not yours"))
+    verdict = strict.decide(JERRY, "workspace.createFile", Effect.WRITE, lambda: {"path": ".git/a\nallowed: all"})
+    assert verdict.reason == ".git/a\\nallowed: all is not yours"
+
+
 def test_the_part_of_the_policy_is_named_for_events():
     assert decide(policy(), "ls").policy == "shell.denied"
     assert decide(policy(rule(DENY)), "ls").policy == "shell.denied"
