@@ -172,7 +172,8 @@ def test_params_principals_and_methods_still_count():
     ["echo x > .git/hooks/a", "cd .git && echo x > hooks/a", "tee .git/hooks/a", "cp a .git/hooks/",
      "mv a .git/hooks/a", "ln -s ../a .git/hooks/b", "install -m 755 a .git/hooks/a", "chmod +x .git/hooks/a",
      "touch .git/hooks/a", "sed -i s/a/b/ .git/config", "cp -t .git/hooks a", "cat a >> ./.git/config",
-     "cp hooks .git", "curl -o .git/hooks/a x", "dd if=a of=.git/config", "rm .git/config"]
+     "cp hooks .git", "curl -o .git/hooks/a x", "dd if=a of=.git/config", "rm -r .git/config", "ln -s .git x",
+     "tee -a .git/config", "rm .git/config"]
 )  # fmt: skip
 def test_files_that_everyday_commands_write_are_seen(command):
     assert about(rule(ASK, paths=(".git/**",)), command)

@@ -22,8 +22,8 @@ MAX_TEXTS_DEEP = 6
 MAX_WRAPPERS = 12
 # Characters read for one command line, texts within it included: aliases and variables must not multiply the work.
 MAX_CHARS_READ = 32 * 1024
-# The same line is read for the decision, for the preview and once more before it runs.
-READINGS_KEPT = 256
+# The same line is read for the decision, for the preview and once more before it runs. The largest takes a megabyte.
+READINGS_KEPT = 32
 
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 _NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2")
@@ -91,7 +91,11 @@ def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
     scope = Scope([], values={name: (value,) for name, value in env})
     if "\0" in text:
         reader.opaque("a null byte")
-    reader.text(text, scope, (), 0)
+    try:
+        reader.text(text, scope, (), 0)
+    except RecursionError:
+        # The limits are far below Python's own; but whoever calls may be deep down already.
+        reader.opaque("nested too deeply")
     return _reading(text, reader)
 
 
