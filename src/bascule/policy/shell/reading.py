@@ -99,9 +99,12 @@ def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
     return _reading(text, reader)
 
 
-def read_arguments(argv: tuple[str, ...]) -> Reading:
-    """The same for a program that is about to be executed: nothing is left to expand."""
-    reader = _Reader()
+def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
+    """The same for a program that is about to be executed: nothing is left to expand.
+
+    Without `texts`, what a shell would read is left to what it then executes: `sudo x || true` need not run sudo.
+    """
+    reader = _Reader(texts=texts)
     fields = [known(argument) for argument in argv]
     try:
         reader.run(fields, _Place(RawCommand([], [], []), Scope([]), (), 0), (), 0)
@@ -140,7 +143,8 @@ class _TooMuch(Exception):
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, texts: bool = True) -> None:
+        self._reads_texts = texts
         self.commands: list[Command] = []
         self.traits: set[str] = set()
         self.notes: list[str] = []
@@ -157,6 +161,8 @@ class _Reader:
 
     def text(self, text: str, outer: Scope, via: tuple[str, ...], depth: int) -> None:
         """Read one text; a text within it comes back here."""
+        if not self._reads_texts:
+            return
         self._chars += len(text)
         if depth > MAX_TEXTS_DEEP:
             self.opaque(f"texts within texts, more than {MAX_TEXTS_DEEP} deep")
