@@ -189,17 +189,17 @@ class _Reader:
         for redirect in raw.redirects:
             self._redirect(redirect, place.scope)
         for assignment in (*raw.assignments, *assigning.declared(raw)):
-            self._assigned(assignment, place.scope, lasting=bool(raw.words))
+            self._assigned(assignment, place.scope, for_one=bool(raw.words))
         try:
             for fields in _variants(raw.words, place.scope):
                 self.run(fields, place, place.via, 0)
         except Uncertain as error:
             self.opaque(f"too many possibilities for {error}")
 
-    def _assigned(self, assignment: Assignment, scope: Scope, *, lasting: bool) -> None:
+    def _assigned(self, assignment: Assignment, scope: Scope, *, for_one: bool) -> None:
         name = assignment.name
-        if name == "IFS" and lasting:
-            # For one `read`; what else it does to the text is followed where words are split.
+        if name == "IFS" and for_one:
+            # `IFS= read x`: for that command alone.
             return
         values: Sequence[str | None] = [None]
         if assignment.value is not None:
