@@ -22,6 +22,8 @@ _BOUNDARY = r"(?=[\s;&|<>()]|$)"
 _CLOSING = re.compile(rf"(?:then|do|done|fi|else|elif|esac|\}}){_BOUNDARY}")
 _OPENING = re.compile(rf"(?:if|while|until|for|select|case|\{{|function|\[\[){_BOUNDARY}")
 _NOT = re.compile(rf"!{_BOUNDARY}")
+# bash times compound commands; to dash it is a program's name, and what follows a syntax error.
+_TIME = re.compile(r"time[ \t]+(?:-p[ \t]+)?(?=\(|\{\s|(?:if|while|until|for|case)\s)")
 _IN = re.compile(rf"in{_BOUNDARY}")
 _DO = re.compile(rf"do{_BOUNDARY}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,10 +93,15 @@ class Grammar(Lexer):
             self.blanks()
 
     def _pipeline(self, *, piped: bool) -> None:
-        while _NOT.match(self.text, self.at):
-            self.at += 1
+        start, timed = self.at, False
+        while prefix := _NOT.match(self.text, self.at) or _TIME.match(self.text, self.at):
+            timed = timed or prefix.re is _TIME
+            self.at = prefix.end()
             self.blanks()
         self._command(piped=piped)
+        if timed and self.whole:
+            # The second parser takes `time` for a program, and what follows apart wrongly.
+            self.parsed.unplaced.append((start, self.at))
         for _ in range(MAX_PIPELINE):
             self.blanks()
             if not self.sees("|") or self.sees("||"):
@@ -265,16 +272,20 @@ class Grammar(Lexer):
     def _test(self) -> None:
         """`[[ a || b ]]`: one test to bash. dash has no such command, fails, and so goes on with `b ]]`."""
         words: list[Word] = []
-        runs = False
+        # What dash would do with the words since the last operator.
+        runs, failed = False, True
         while True:
-            self._lines()
+            self.blanks()
             character = self.peek()
             if not character:
                 raise Unreadable("a [[ without its end")
-            if character in "|&":
-                runs = self._operator_in_test(character, words, runs=runs)
+            if character in "|&;\n":
+                self._run_by_dash(words, runs=runs)
                 words = []
-            elif character in "()<>;" and not self._process_substitution_here():
+                runs = not (self.sees("&&") and failed)
+                failed = failed and not runs
+                self._operator_in_test(character)
+            elif character in "()<>" and not self._process_substitution_here():
                 self.at += 1
             else:
                 word = self.word()
@@ -284,15 +295,18 @@ class Grammar(Lexer):
                 words.append(word)
                 if word.bare == "=~":
                     self._regular_expression()
+        self._run_by_dash(words, runs=runs)
+
+    def _run_by_dash(self, words: list[Word], *, runs: bool) -> None:
         if runs and words:
             self.parsed.add(RawCommand(words, [], []))
 
-    def _operator_in_test(self, character: str, words: list[Word], *, runs: bool) -> bool:
-        if runs and words:
-            self.parsed.add(RawCommand(words, [], []))
-        both = self.sees("&&")
+    def _operator_in_test(self, character: str) -> None:
+        if character == "\n":
+            self.newline()
+            return
         self.at += 2 if self.sees(character * 2) else 1
-        return not both
+        self._lines()
 
     def _process_substitution_here(self) -> bool:
         return self.sees("<(") or self.sees(">(")
