@@ -9,13 +9,13 @@ import time
 
 import pytest
 import trees
-from faults.lacking import missing_here
 
 from bascule.adapters.checkpoints.scan import Limits, Scan
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.checkpoints.stats import RACY_NS
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
+from faults.lacking import missing_here
 
 ALL = 1_000_000
 

@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pytest
 import trees
-from faults.lacking import missing_here
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bascule.adapters.checkpoints.restore import Restore
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
+from faults.lacking import missing_here
 
-EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 100
+EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
 ALL = 1_000_000
 
 
@@ -53,7 +52,7 @@ def file(content: bytes, mode: int = 0o644) -> tuple:
 # -- properties -----------------------------------------------------------------------------------
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_undoing_restores_every_byte_mode_and_link(before, after):
     with tempfile.TemporaryDirectory() as directory:
@@ -72,7 +71,7 @@ def test_undoing_restores_every_byte_mode_and_link(before, after):
         space.root.close()
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees, later=trees.random_trees)
 def test_what_came_later_is_never_lost(before, after, later):
     """Refused and nothing touched, or every path is as it was before, or as somebody left it later."""
@@ -94,7 +93,7 @@ def test_what_came_later_is_never_lost(before, after, later):
                 assert now.get(path) == was, path
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_what_the_diff_says_is_what_git_would_do(before, after):
     """`git apply` takes our diff from one workspace to the other, for what git can hold."""
@@ -133,7 +132,8 @@ def _for_git(tree: trees.Tree) -> trees.Tree:
                 text = content.decode("ascii", "ignore").replace("\0", "").encode()
                 kept[path] = ("file", 0o755 if mode & 0o100 else 0o644, text)
             case ("link", target):
-                kept[path] = ("link", b"target" if b"\xff" in target else target)
+                # One that leads nowhere: git looks through links for what a patch puts in their place.
+                kept[path] = ("link", b"nowhere%d" % (len(target) % 3))
             case _:
                 kept[path] = ("dir", 0o755)
     full = {path for path, value in kept.items() if value[0] != "dir"}
