@@ -86,7 +86,8 @@ def test_a_damaged_object_is_written_again_by_the_next_checkpoint(tmp_path, work
         path.chmod(0o600)
         path.write_bytes(b"")
     with pytest.raises(CheckpointFault):
-        fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy-1"))
+        fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
     assert fresh(tmp_path, root).take() == tree
     fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy"))
     assert trees.read(tmp_path / "copy") == trees.read(workspace)

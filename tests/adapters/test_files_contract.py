@@ -1,8 +1,10 @@
 """What file operations promise, by both ways of opening: the kernel's and our own walk."""
 
+import contextlib
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,34 @@ def test_an_existing_file_is_not_overwritten_unless_asked(place):
     place.root.create(parse_path("x"), b"new", overwrite=True)
     assert (place.inside / "x").read_bytes() == b"new"
     assert left_in(place.inside) == ["x"]
+
+
+def test_where_the_kernel_cannot_rename_carefully_a_second_name_does_it(place, monkeypatch):
+    monkeypatch.setattr("bascule.adapters.files.syscalls._renameat2", lambda: None)
+    place.root.create(parse_path("x"), b"first", overwrite=False)
+    with pytest.raises(FileFault, match=r"^File already exists$"):
+        place.root.create(parse_path("x"), b"second", overwrite=False)
+    assert (place.inside / "x").read_bytes() == b"first"
+    assert ((place.inside / "x").stat().st_nlink, left_in(place.inside)) == (1, ["x"])
+
+
+def test_of_many_who_create_the_same_file_one_wins(place):
+    """Whoever comes second is told, and never overwrites."""
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        with contextlib.suppress(FileFault):
+            place.root.create(parse_path("deep/x"), b"%d" % number, overwrite=False)
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert (place.inside / "deep/x").read_bytes() == b"%d" % won[0]
+    assert left_in(place.inside) == ["deep", "deep/x"]
 
 
 def test_a_dangling_link_is_an_existing_name(place):

@@ -8,6 +8,7 @@ workspace from which the same undo goes on, because what is already as it should
 import contextlib
 import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
 
@@ -163,7 +164,10 @@ def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> None:
     try:
         _dress(directory, 0o755, owner)
         _write_tree(store, TreeView(store, tree), b"", directory, owner)
-    except OSError as error:
+    except (OSError, CheckpointFault) as error:
+        shutil.rmtree(into, ignore_errors=True)
+        if isinstance(error, CheckpointFault):
+            raise
         raise CheckpointFault(f"the copy cannot be made: {_why(error)}") from error
     finally:
         os.close(directory)
