@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
-from measure_files import CREATE, EDIT, OVERWRITE
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
 from report import Section, ratio
 
@@ -83,11 +82,6 @@ def _http(label: str) -> Ratio:
     return Ratio(f"`{label}`: requests per second / bare ASGI", mine, bare, 0.6, at_most=False)
 
 
-def _file(operation: str) -> Ratio:
-    mine, bare = (Figure("files", operation, key) for key in ("p50_us", "bare_us"))
-    return Ratio(f"A file of 4 KiB, {operation}: p50 / bare calls", mine, bare, 3.0, at_most=True)
-
-
 GOALS: tuple[Ratio | Growth, ...] = (
     *_asks("ask", LINK, NATS, "NATS core", p50=0.6, throughput=2.0),
     *_asks("ask", LINK, BARE, "the bare broker", p50=1.3),
@@ -95,7 +89,6 @@ GOALS: tuple[Ratio | Growth, ...] = (
     *(_http(label) for label in (SEND, REPLY, SETTLED, HEARTBEAT, LIST)),
     Growth("A call with 100,000 open tickets / with 10", "scale-tickets", 1.2),
     Growth("A call with 10,000 agents / with 10", "scale-agents", 1.2),
-    *(_file(operation) for operation in (CREATE, OVERWRITE, EDIT)),
 )
 
 

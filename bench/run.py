@@ -19,7 +19,6 @@ import plot
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
-from measure_files import checkpoint, files
 from measure_http import http_requests, routes
 from measure_ledger import ledger
 from measure_scale import scale_agents, scale_tickets, waiters
@@ -41,8 +40,6 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "waiters": waiters,
     "start": start,
     "ledger": ledger,
-    "files": files,
-    "checkpoint": checkpoint,
 }
 
 
