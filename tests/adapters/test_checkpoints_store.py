@@ -170,6 +170,31 @@ def test_collecting_never_takes_what_the_next_checkpoint_builds_on(tmp_path, wor
     assert trees.read(tmp_path / "copy") == trees.read(workspace)
 
 
+def test_copies_that_are_gone_hold_nothing_and_leave_nothing(tmp_path, workspace, root):
+    store = GitCheckpoints(os.fspath(tmp_path / "state"))
+    checkpoints = store.open("spc_1", root)
+    (workspace / "x").write_text("x")
+    tree = checkpoints.take()
+    trees_of_copies = []
+    for number in range(3):
+        place = tmp_path / f"copy-{number}"
+        checkpoints.copy_out(tree, os.fspath(place))
+        copy = WorkspaceFiles(()).open_copy(os.fspath(place))
+        (place / "x").write_text(f"tried {number}")
+        trees_of_copies.append(store.open("spc_1", copy).take())
+        copy.close()
+    # Told a moment ago: the records may not know of them yet.
+    store.collect({"spc_1": frozenset()})
+    assert [change.path for change in checkpoints.changes(tree, trees_of_copies[0])] == ["x"]
+    checkpoints._told.clear()
+    store.collect({"spc_1": frozenset()})
+    for gone in trees_of_copies:
+        with pytest.raises(CheckpointFault, match="is gone"):
+            checkpoints.changes(tree, gone)
+    assert len(store._spaces["spc_1"].open) == 1
+    assert len(list((tmp_path / "state/spc_1").glob("stats-*"))) == 1
+
+
 def test_spaces_that_are_not_named_are_left_alone(tmp_path, workspace, root):
     tree = fresh(tmp_path, root).take()
     store = GitCheckpoints(os.fspath(tmp_path / "state"))

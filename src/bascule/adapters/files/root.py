@@ -67,8 +67,11 @@ class WorkspaceRoot:
         *,
         umask: int,
         max_content: int = MAX_CONTENT_BYTES,
+        lasting: bool = True,
     ) -> None:
         self.path = path
+        # Not a copy that goes with the run that needed it.
+        self.lasting = lasting
         self.opener = opener
         self._descriptor = descriptor
         self._umask = umask
@@ -80,6 +83,10 @@ class WorkspaceRoot:
 
     def fileno(self) -> int:
         return self._descriptor
+
+    @property
+    def closed(self) -> bool:
+        return self._descriptor < 0
 
     def close(self) -> None:
         if self._descriptor >= 0:
