@@ -28,6 +28,8 @@ from bascule.protocols.workspace import FileChange
 GRACE = timedelta(hours=1)
 # Files that changed since the memory was last put on disk; until then a restart reads those again.
 SAVE_AFTER = 500
+# Copies that were made and not opened; more are opened without what is known of them.
+MAX_COPIES = 4
 # Times that a workspace may change between looking and acting.
 MAX_LOOKS = 3
 
@@ -36,17 +38,16 @@ _STATS = "stats-"
 
 
 class SpaceCheckpoints:
-    def __init__(self, store: ObjectStore, root: WorkspaceRoot, limits: Limits, told: dict[bytes, float]) -> None:
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
         self.root = root
-        self._store = store
+        self._space = space
+        self._store = store = space.store
         self._limits = limits
         # A copy is gone before a restart could need what is remembered of it.
         name = f"{_STATS}{root.identity[0]:x}-{root.identity[1]:x}"
         self._stats = os.path.join(store.directory, name) if root.lasting else None
-        self._last = stats.load(self._stats) if self._stats is not None else None
+        self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
-        # Trees of the space that were told, and when.
-        self._told = told
         # What the last `take` could not hold.
         self.skipped: tuple[str, ...] = ()
 
@@ -67,7 +68,7 @@ class SpaceCheckpoints:
             self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
-            self._told[found.tree] = time.monotonic()
+            self._space.told[found.tree] = time.monotonic()
             return found.tree.hex()
 
     def changes(self, before: str, after: str) -> list[FileChange]:
@@ -86,7 +87,11 @@ class SpaceCheckpoints:
 
     def copy_out(self, tree: str, into: str) -> None:
         with self._store.lock:
-            write_out(self._store, _tree(tree), into, self.root.owner)
+            node = write_out(self._store, _tree(tree), into, self.root.owner)
+            found = os.stat(into)
+            self._space.copies[found.st_dev, found.st_ino] = node
+            while len(self._space.copies) > MAX_COPIES:
+                self._space.copies.pop(next(iter(self._space.copies)))
 
     def last(self) -> set[bytes]:
         """The tree that the next one builds on."""
@@ -121,7 +126,10 @@ class SpaceCheckpoints:
 class _Space:
     def __init__(self, directory: str) -> None:
         self.store = ObjectStore(directory)
+        # Trees that were told, and when.
         self.told: dict[bytes, float] = {}
+        # What is in copies that nobody has opened yet.
+        self.copies: dict[tuple[int, int], stats.Node] = {}
         self.open: list[SpaceCheckpoints] = []
 
     def kept(self) -> set[bytes]:
@@ -147,7 +155,7 @@ class GitCheckpoints:
         with self._lock:
             space = self._space(space_id)
         with space.store.lock:
-            opened = SpaceCheckpoints(space.store, root, self._limits, space.told)
+            opened = SpaceCheckpoints(space, root, self._limits)
             space.open = [
                 other for other in space.open if not other.root.closed and other.root.identity != root.identity
             ]
