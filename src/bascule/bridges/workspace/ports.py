@@ -51,6 +51,9 @@ class Files(Protocol):
     def open_root(self, path: str) -> Root:
         """`FileFault` when it is no directory, or one that no space may be (ours, the root, a home)."""
 
+    def open_copy(self, path: str) -> Root:
+        """A directory that we filled ourselves (`copy_out`), wherever it is; never one that a caller named."""
+
 
 # -- commands -------------------------------------------------------------------------------------
 
@@ -187,4 +190,4 @@ class CheckpointStore(Protocol):
     def open(self, space_id: str, root: Root) -> Checkpoints: ...
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
-        """Drop what no kept tree of a space needs; bytes freed."""
+        """Drop what no kept tree of a space needs; bytes freed. Spaces that are not named stay as they are."""
