@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from bascule.protocols.methods import Params, Result
+from bascule.protocols.workspace_paths import MAX_PATH_CHARS
 
 SPACES_PROTOCOL_VERSION = "1.0"
 
@@ -23,6 +24,8 @@ MAX_TIMEOUT_MS = 3_600_000
 MAX_OPERATIONS = 10_000
 MAX_EDITS = 1_000
 MAX_ENV_VARIABLES = 256
+# Of names and values together; the kernel takes 128 KiB for one string and some megabytes for all.
+MAX_ENV_BYTES = 64 * 1024
 MAX_OPERATION_ID_CHARS = 128
 
 Encoding = Literal["utf-8", "base64"]
@@ -33,6 +36,29 @@ LiveRunStatus = Literal["completed", "awaiting_approval", "error", "running"]
 Category = Literal["validation", "policy", "execution", "timeout", "system"]
 
 OperationId = Annotated[str, Meta(min_length=1, max_length=MAX_OPERATION_ID_CHARS)]
+
+# "All file paths must" (Path Validation), for the JSON Schemas; what is wrong with a path is said better by
+# `workspace_paths`, so decoding leaves it to that.
+_STEPS = r"(?![A-Za-z]:)(?!/)(?!(?:[^\u0000\\]*/)?\.\.(?:/|$))[^\u0000\\]+$"
+Path = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "minLength": 1,
+            "maxLength": MAX_PATH_CHARS,
+            # A path of nothing but `.` names the workspace itself, which is no file.
+            "pattern": r"^(?!(?:\.?/)*\.?$)" + _STEPS,
+        }
+    ),
+]
+# A command may run in the workspace itself.
+Directory = Annotated[
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": r"^" + _STEPS})
+]
+EnvName = Annotated[str, Meta(extra_json_schema={"pattern": r"^[A-Za-z_][A-Za-z0-9_]*$"})]
+# What neither a command line nor a variable can hold.
+_NoNul = Meta(extra_json_schema={"pattern": r"^[^\u0000]*$"})
+EnvValue = Annotated[str, _NoNul]
 
 
 class _Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):
@@ -46,14 +72,14 @@ class MessageOperation(_Operation, frozen=True, kw_only=True, tag_field="type", 
 
 
 class CreateFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="createFile"):
-    path: str
+    path: Path
     content: str
     encoding: Encoding = "utf-8"
     overwrite: bool = False
 
 
 class ReadFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="readFile"):
-    path: str
+    path: Path
     encoding: Encoding = "utf-8"
 
 
@@ -63,21 +89,21 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class EditFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="editFile"):
-    path: str
+    path: Path
     edits: Annotated[list[Edit], Meta(min_length=1, max_length=MAX_EDITS)]
 
 
 class DeleteFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="deleteFile"):
-    path: str
+    path: Path
 
 
 class ShellOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="shell"):
-    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)]
+    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS), _NoNul]
     # The workspace itself unless given.
-    cwd: str | None = None
+    cwd: Directory | None = None
     # A number in the spec, so 1500.5 is one too.
     timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV_VARIABLES)] = {}
+    env: Annotated[dict[EnvName, EnvValue], Meta(max_length=MAX_ENV_VARIABLES)] = {}
 
 
 Operation = (
@@ -88,6 +114,13 @@ Operation = (
     | DeleteFileOperation
     | ShellOperation
 )
+
+
+class OperationsMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):
+    """What an agent sends: "All messages must include the protocol version"."""
+
+    protocol_version: Literal["1.0"]
+    operations: Annotated[list[Operation], Meta(max_length=MAX_OPERATIONS)]
 
 
 # -- events ---------------------------------------------------------------------------------------

@@ -20,11 +20,17 @@ class FileFault(Exception):
     """A file operation failed; the message is for the agent: what is wrong, and what to do instead."""
 
 
+class StorageFault(FileFault):
+    """The disk or file system takes no more (full, quota, read-only): nothing that the next operation could mend."""
+
+
 class Root(Protocol):
     """An open workspace directory: everything happens beneath its descriptor, links included."""
 
     # The real path it was opened by, for people; nothing is ever opened by it again.
     path: str
+    # Device and inode: whether a directory opened again by the same path is the same one.
+    identity: tuple[int, int]
 
     def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
         """A regular file's content, whole or not at all."""
