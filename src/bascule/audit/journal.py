@@ -8,7 +8,7 @@ next one, which is the group commit.
 """
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -76,6 +76,14 @@ class Transaction:
         for table, key, old in reversed(self._undo):
             table.apply(key, old)
         self._undo.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A change that could not be made whole is not made at all."""
+        if kind is not None:
+            self.undo()
 
 
 class Journal:

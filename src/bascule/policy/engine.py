@@ -11,6 +11,7 @@ import msgspec
 from bascule.call import Principal
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.presets import DEFAULT_PRESET, PRESETS
+from bascule.policy.programs import ProgramRules
 from bascule.policy.rules import NO_RULE, BadPolicy, Rule, could_apply, params_match, parse_rules
 from bascule.protocols.methods import Effect
 from bascule.wire.canonical import NotCanonical, digest
@@ -82,6 +83,10 @@ class Policy:
         lines.append("whose call it may be (the method's `who`) is checked before any rule")
         return "\n".join(lines)
 
+    def program_rules(self, principal: Principal) -> ProgramRules:  # noqa: ARG002 - rules on commands will ask who
+        """What a sandbox enforces at execution; rules on commands add to it."""
+        return ProgramRules()
+
     def _decide_anew(
         self,
         principal: str,
@@ -136,13 +141,12 @@ def standard() -> Policy:
 def load(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = "custom") -> Policy:
     """A policy from the text a person wrote."""
     rules = parse_rules(text, known_methods, effects)
-    for rule in rules:
-        if rule.decision is Decision.ASK:
-            raise BadPolicy(
-                f"rule {rule.name!r} says ask, and nobody can be asked yet: consent arrives with the workspace bridge",
-                hint="write allow or deny for now",
-            )
     return Policy(rules, name, rules_digest(rules))
+
+
+def matches(rule: Rule, principal: str, method: str, effect: Effect, params: Any) -> bool:
+    """Whether one rule, with all its conditions, speaks of this call."""
+    return could_apply(rule, principal, method, effect) and _matches(rule, params)
 
 
 def rules_digest(rules: Iterable[Rule]) -> str:
