@@ -7,9 +7,9 @@ import msgspec
 from bascule.approval.effects import Begun
 from bascule.approval.records import Approval
 from bascule.bridges.workspace.feeds import Feed
-from bascule.bridges.workspace.ports import Root, Sandbox
+from bascule.bridges.workspace.ports import Checkpoints, Root, Sandbox
 from bascule.bridges.workspace.processes import Process
-from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, RunRecord, Segment, Step
+from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
 from bascule.call import Call, Principal
 from bascule.later import Later
 from bascule.protocols.workspace import (
@@ -39,6 +39,16 @@ class Unfinished(NamedTuple):
     details: dict[str, Any] | None
 
 
+class Copy(NamedTuple):
+    """A workspace of its own, made from a checkpoint."""
+
+    directory: str
+    tree: str
+    root: Root
+    sandbox: Sandbox
+    checkpoints: Checkpoints
+
+
 class Run:
     def __init__(self, record: RunRecord, steps: list[Step], events: list[Event], event_bytes: int = 0) -> None:
         self.record = record
@@ -60,8 +70,10 @@ class Run:
         self.segments: list[Segment] = list(record.segments)
         self.note: str | None = record.note
         self.would_ask = record.would_ask
+        # What it was asked before `answer` came.
+        self.asked: Question | None = None
         # The workspace it works in, when that is a copy.
-        self.copy: tuple[Root, Sandbox] | None = None
+        self.copy: Copy | None = None
 
     @property
     def run_id(self) -> str:

@@ -40,6 +40,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     approval_id: str
     # Of everything the answer is bound to: operation, place, policy, and the files it names.
     digest: str
+    bound: dict[str, Any]
     event: ApprovalRequiredEvent
 
 

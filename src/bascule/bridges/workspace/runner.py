@@ -406,10 +406,10 @@ class Runner:
     # -- where it works --
 
     async def _root(self, run: Run, space: Space) -> Root:
-        return run.copy[0] if run.copy is not None else await self._spaces.root_of(space)
+        return run.copy.root if run.copy is not None else await self._spaces.root_of(space)
 
     async def _sandbox(self, run: Run, space: Space) -> Sandbox:
-        return run.copy[1] if run.copy is not None else await self._spaces.sandbox_of(space)
+        return run.copy.sandbox if run.copy is not None else await self._spaces.sandbox_of(space)
 
     async def _checkpoint(self, run: Run, space: Space) -> None:
         """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
@@ -417,7 +417,7 @@ class Runner:
             return
         try:
             if run.copy is not None:
-                run.before = run.copied
+                run.before = run.copy.tree
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
             run.before = await self._threads.do(checkpoints.take)
@@ -430,7 +430,7 @@ class Runner:
         if before is None:
             return
         try:
-            checkpoints = run.copy_checkpoints or await self._spaces.checkpoints_of(space)
+            checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
             after = await self._threads.do(checkpoints.take)
         except (CheckpointFault, FileFault) as error:
             run.note = f"not undoable: {error}"
