@@ -1,37 +1,15 @@
 """What each tool asks the daemon and what the model gets: generators driven by hand."""
 
 import pytest
+from driving import Script
 
 from bascule.doors.exits import NotRunning, Refusal, WrongUsage
 from bascule.shim import tools, words
-from bascule.shim.calls import TOOLS, Ask, Become, Me, answer, resolved
+from bascule.shim.calls import TOOLS, Ask, Become, Me, answer
 from bascule.shim.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
 from bascule.shim.tools import fault_in
 
 ME = Me(lambda: "Jerry", None)
-
-
-class Script:
-    """Drives a generator with the daemon's answers and remembers what was asked."""
-
-    def __init__(self, generator, *answers):
-        self.asked = []
-        value = None
-        answers = list(answers)
-        try:
-            asked = generator.send(None)
-            while True:
-                if isinstance(asked, Ask):
-                    asked.params = resolved(asked.params)
-                self.asked.append(asked)
-                value = answers.pop(0)
-                asked = generator.throw(value) if isinstance(value, Exception) else generator.send(value)
-        except StopIteration as stop:
-            self.result = stop.value
-
-    @property
-    def methods(self):
-        return [ask.method for ask in self.asked]
 
 
 def refused(code):

@@ -13,9 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bascule.client.client import Client
-    from bascule.client.faults import ConnectionLost, NotRunning, OutcomeUnknown, ReplyTimeout, TicketCancelled
+    from bascule.client.faults import (
+        ConnectionLost,
+        NotRunning,
+        OperationFailed,
+        OutcomeUnknown,
+        ReplyTimeout,
+        TicketCancelled,
+    )
     from bascule.client.messages import Message, SyncMessage
     from bascule.client.serving import ServedAgent, serve
+    from bascule.client.spaces import Space, SyncSpace
     from bascule.client.sync import SyncClient
     from bascule.client.verbs import Reply
 
@@ -24,12 +32,15 @@ __all__ = [
     "ConnectionLost",
     "Message",
     "NotRunning",
+    "OperationFailed",
     "OutcomeUnknown",
     "Reply",
     "ReplyTimeout",
     "ServedAgent",
+    "Space",
     "SyncClient",
     "SyncMessage",
+    "SyncSpace",
     "TicketCancelled",
     "serve",
 ]
@@ -39,12 +50,15 @@ _HOMES = {
     "ConnectionLost": "faults",
     "Message": "messages",
     "NotRunning": "faults",
+    "OperationFailed": "faults",
     "OutcomeUnknown": "faults",
     "Reply": "verbs",
     "ReplyTimeout": "faults",
     "ServedAgent": "serving",
+    "Space": "spaces",
     "SyncClient": "sync",
     "SyncMessage": "messages",
+    "SyncSpace": "spaces",
     "TicketCancelled": "faults",
     "serve": "serving",
 }

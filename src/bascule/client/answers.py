@@ -1,13 +1,15 @@
 """What the daemon's frames mean: results by their type, errors by their class, items of streams."""
 
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from bascule.client.faults import BadAnswer
 from bascule.errors import BY_CODE, BasculeError, Internal
+from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
+from bascule.protocols.workspace import StreamedOutput
 from bascule.wire import codec, jsonrpc
 
 
@@ -55,14 +57,12 @@ class Note(NamedTuple):
     dropped: int = 0
 
 
-class _InboxItem(msgspec.Struct, frozen=True):
-    stream: int
-    item: InboxItem
+Item = TypeVar("Item")
 
 
-class _EventItem(msgspec.Struct, frozen=True):
+class _Item(msgspec.Struct, Generic[Item], frozen=True):
     stream: int
-    item: Event
+    item: Item
 
 
 class _Other(msgspec.Struct, frozen=True):
@@ -70,14 +70,16 @@ class _Other(msgspec.Struct, frozen=True):
     dropped: int = 0
 
 
-_NOTES: dict[str, Any] = {
-    "inbox.item": _InboxItem,
-    "events.item": _EventItem,
-    "inbox.overflow": _Other,
-    "events.overflow": _Other,
-    "inbox.end": _Other,
-    "events.end": _Other,
+_ITEMS: dict[str, Any] = {
+    "inbox": InboxItem,
+    "events": Event,
+    "runs": StreamedOutput,
+    "approvals": ApprovalView,
 }
+_NOTES: dict[str, Any] = {
+    f"{name}.item": _Item[type_]  # type: ignore[valid-type] # a type made at run time, for msgspec
+    for name, type_ in _ITEMS.items()
+} | {f"{name}.{what}": _Other for name in _ITEMS for what in ("overflow", "end")}
 
 
 def read_note(message: jsonrpc.Notification) -> Note | None:

@@ -1,7 +1,7 @@
 """The asyncio client."""
 
 import asyncio
-from collections.abc import AsyncIterator, Generator, Iterable
+from collections.abc import AsyncIterator, Callable, Generator, Iterable
 from contextlib import closing
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -13,11 +13,14 @@ from bascule.client.connection import Connection, run
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
+from bascule.client.feeds import Feed
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import Message
+from bascule.client.spaces import Space, absolute
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
-from bascule.client.streams import EventReader, InboxReader
+from bascule.client.streams import EventReader, InboxReader, StreamReader
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
+from bascule.client.work import Work, open_space
 from bascule.clock import SystemClock
 from bascule.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.protocols.broker import (
@@ -57,7 +60,7 @@ class Client:
         self._clock = SystemClock()
         self._connection: Connection | None = None
         self._returning: asyncio.Task[Connection] | None = None
-        self._readers: WeakSet[InboxReader | EventReader] = WeakSet()
+        self._readers: WeakSet[InboxReader | EventReader | StreamReader[Any]] = WeakSet()
         self._closed = False
 
     @classmethod
@@ -238,6 +241,19 @@ class Client:
             self._readers.add(reader)
             while (event := await reader.next()) is not None:
                 yield event
+
+    async def space(self, path: str = ".", *, name: str | None = None) -> Space:
+        """The space of a directory, opened if need be: run operations and commands there."""
+        view = await self._do(open_space(self._verbs, absolute(path), name))
+        return Space(view, Work(self._verbs, view.space_id), self._do, self._follow)
+
+    def _follow(self, opening: Callable[[], Request], feed: Feed[Any]) -> StreamReader[Any]:
+        async def ask(_: Connection) -> Request:
+            return opening()
+
+        reader: StreamReader[Any] = StreamReader(self._live_unless, ask, feed)
+        self._readers.add(reader)
+        return reader
 
     # -- the connection --
 

@@ -5,6 +5,7 @@ All are `BasculeError`s, so that one `except` catches everything, and each says 
 
 from bascule.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.protocols.broker import TicketStatus
+from bascule.protocols.workspace import ApprovalRequiredEvent, ErrorEvent, Event, PolicyDeniedEvent
 
 
 class NotRunning(Unavailable):
@@ -84,3 +85,27 @@ class TicketCancelled(BasculeError):
             details={"ticketId": ticket_id},
         )
         self.ticket_id = ticket_id
+
+
+class OperationFailed(BasculeError):
+    """An operation in a space was denied, asks, or failed; `event` says all, `run_id` leads to the rest."""
+
+    code = "operation_failed"
+    status = 422
+
+    def __init__(self, run_id: str | None, event: Event) -> None:
+        hint = None
+        match event:
+            case PolicyDeniedEvent():
+                message = f"denied: {event.reason}"
+                hint = event.suggestion or None
+            case ApprovalRequiredEvent():
+                message = f"a person must approve it: {event.reason}"
+                hint = f"`bascule approvals approve {event.details.get('approvalId', '')}`, then wait({run_id!r})"
+            case ErrorEvent():
+                message = event.message
+            case _:
+                message = getattr(event, "error", None) or "the operation failed"
+        super().__init__(message, hint=hint, details={"runId": run_id} if run_id else None)
+        self.run_id = run_id
+        self.event = event

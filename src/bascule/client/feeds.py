@@ -8,6 +8,7 @@ from bascule.client.answers import Note
 from bascule.clock import Clock, rfc3339
 from bascule.protocols.broker import Event, InboxItem
 from bascule.protocols.link import CREDIT_WINDOW
+from bascule.protocols.workspace import StreamedOutput
 
 # About a second of a busy daemon's events. A reader further behind is told how many it missed.
 MAX_EVENTS = 1_024
@@ -18,6 +19,10 @@ T = TypeVar("T")
 
 
 class Feed(Protocol[T]):
+    @property
+    def finished(self) -> bool:
+        """Nothing can follow what has arrived: the stream need not be opened again."""
+
     def offer(self, item: T) -> None: ...
 
     def left_out(self, count: int) -> None:
@@ -69,6 +74,10 @@ class InboxFeed:
         self._in_hand: dict[str, tuple[float, int]] = {}
         self._opening = 0
 
+    @property
+    def finished(self) -> bool:
+        return False
+
     def offer(self, item: InboxItem) -> None:
         now = self._now()
         ends, opening = self._in_hand.get(item.ticket_id, (now, self._opening))
@@ -118,6 +127,10 @@ class EventFeed:
         # The life of the daemon that the ids belong to.
         self._life: tuple[int, str] | None = None
 
+    @property
+    def finished(self) -> bool:
+        return False
+
     def offer(self, item: Event) -> None:
         self._last = item.id
         if len(self._events) >= self._limit:
@@ -166,3 +179,45 @@ class EventFeed:
             at=rfc3339(self._clock.wall_ms()),
             detail=f"{missed} events were left out because they were not read fast enough; the ledger has them",
         )
+
+
+# How a run may end; `awaiting_approval` is not an end.
+RUN_ENDS = frozenset({"completed", "error", "cancelled", "unknown"})
+# Megabytes of output at most: a piece of it is a pipe's read.
+MAX_RUN_ITEMS = 4_096
+
+
+class RunFeed:
+    """Events and output of one run. Output that is not read fast enough is left out and said so; events are not."""
+
+    def __init__(self, *, limit: int = MAX_RUN_ITEMS) -> None:
+        self._limit = limit
+        self._items: deque[StreamedOutput] = deque()
+        self._missed = 0
+        # The newest item that came: where a stream that broke off goes on.
+        self.last = 0
+        self.finished = False
+
+    def offer(self, item: StreamedOutput) -> None:
+        if item.seq <= self.last:
+            return
+        self.last = item.seq
+        if item.status in RUN_ENDS:
+            self.finished = True
+        if item.kind in ("stdout", "stderr") and len(self._items) >= self._limit:
+            self._missed += 1
+            return
+        self._items.append(item)
+
+    def left_out(self, count: int) -> None:
+        self._missed += count
+
+    def lost(self) -> None:
+        """What has arrived stays true."""
+
+    def take(self) -> StreamedOutput | None:
+        if self._missed:
+            missed, self._missed = self._missed, 0
+            text = f"[{missed} pieces of output were left out because they were not read fast enough]"
+            return StreamedOutput(seq=self.last, kind=OVERFLOW_EVENT, text=text)
+        return self._items.popleft() if self._items else None

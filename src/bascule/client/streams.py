@@ -44,6 +44,8 @@ class StreamReader(Generic[T]):
             item = self._feed.take()
             if item is not None:
                 return item
+            if self._feed.finished:
+                return None
             if self._opened is None or self._opened.over:
                 await self._open()
                 continue

@@ -15,8 +15,10 @@ from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
 from bascule.client.feeds import EventFeed, Feed, InboxFeed, Opened
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import SyncMessage
+from bascule.client.spaces import SyncSpace, absolute
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
+from bascule.client.work import Work, open_space
 from bascule.clock import SystemClock
 from bascule.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.protocols.broker import (
@@ -211,6 +213,16 @@ class SyncClient:
 
         return self._stream(opening, feed)
 
+    def space(self, path: str = ".", *, name: str | None = None) -> SyncSpace:
+        """The space of a directory, opened if need be: run operations and commands there."""
+        view = self._do(open_space(self._verbs, absolute(path), name))
+        return SyncSpace(
+            view,
+            Work(self._verbs, view.space_id),
+            self._do,
+            lambda opening, feed: self._stream(lambda _: opening(), feed),
+        )
+
     # -- the connection --
 
     def __enter__(self) -> Self:
@@ -255,6 +267,8 @@ class SyncClient:
                         item = feed.take()
                         if item is not None:
                             yield item
+                        elif feed.finished:
+                            return
                         elif opened.over:
                             break
                         else:

@@ -70,11 +70,14 @@ class Me:
         default_timeout_ms: int | None,
         slice_ms: int = SLICE_MS,
         trust: str = words.DEFAULT_TRUST,
+        directory: str | None = None,
     ) -> None:
         self.handle = handle
         self.default_timeout_ms = default_timeout_ms
         self.slice_ms = slice_ms
         self.trust = trust
+        # Where the client started us: the space of the workspace's tools. Nothing a model says changes it.
+        self.directory = directory
 
 
 class Result(dict[str, "Any"]):
@@ -275,9 +278,15 @@ TOOLS: dict[str, Tool] = {
 }
 
 
+def _workspace() -> dict[str, Tool]:
+    from bascule.shim import workspace  # noqa: PLC0415 - only who works in files pays for it
+
+    return workspace.TOOLS
+
+
 def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
     """The tool's result, with the number of unread messages on it when there are any."""
-    tool = TOOLS.get(name) or _forward(name, tools.METHODS[name])
+    tool = TOOLS.get(name) or _workspace().get(name) or _forward(name, tools.METHODS[name])
     result = yield from tool(me, arguments)
     if "unread" in result or name == "wait_for_message":
         return result

@@ -60,6 +60,7 @@ def _shim(arguments: Sequence[str]) -> Shim:
         toolsets=tools.toolsets_in(toolsets) if toolsets else tools.TOOLSETS,
         hidden=("register_agent",) if options and options.no_rename else (),
         trust=words.trust_label(trust) if trust else words.DEFAULT_TRUST,
+        directory=os.getcwd(),
         default_timeout_ms=int(timeout) if timeout.isdigit() and int(timeout) else None,
     )
 
