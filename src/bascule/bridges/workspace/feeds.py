@@ -24,10 +24,10 @@ _ITEM_BYTES = 200
 
 
 class Feed:
-    def __init__(self) -> None:
+    def __init__(self, seq: int = 0) -> None:
         self._items: deque[tuple[StreamedOutput, int]] = deque()
         self._bytes = 0
-        self.seq = 0
+        self.seq = seq
         self._readers: dict[Stream, int] = {}
         self._decoders: dict[tuple[str, str], codecs.IncrementalDecoder] = {}
         self._pumping: set[Stream] = set()

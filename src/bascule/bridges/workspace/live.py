@@ -58,7 +58,7 @@ class Run:
         self.events = events
         self.event_bytes = event_bytes
         self.saved = len(events)
-        self.feed = Feed()
+        self.feed = Feed(record.seq)
         self.waiters: dict[Later[EventsMessage], None] = {}
         self.stop: Stop | None = None
         self.turn: Later[None] | None = None

@@ -73,6 +73,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     # Its events made room for those of newer runs.
     events_dropped: bool = False
     worked_ms: int = 0
+    # Items of its stream so far: a reader that comes back after a restart asks for what comes after its last one.
+    seq: int = 0
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="plan"):
