@@ -57,6 +57,9 @@ class Files(Protocol):
     def open_root(self, path: str) -> Root:
         """`FileFault` when it is no directory, or one that no space may be (ours, the root, a home)."""
 
+    def open_copy(self, path: str) -> Root:
+        """A directory that we filled ourselves (`copy_out`), wherever it is; never one that a caller named."""
+
 
 # -- commands -------------------------------------------------------------------------------------
 
