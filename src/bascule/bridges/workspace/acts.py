@@ -4,7 +4,9 @@ import base64
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from bascule.bridges.workspace.edits import EditFault, apply_edits
+from msgspec import UNSET
+
+from bascule.bridges.workspace.edits import EXACT, EditFault, edit_bytes
 from bascule.bridges.workspace.ports import FileFault, Root, StorageFault
 from bascule.protocols.workspace import (
     CreateFileEvent,
@@ -25,7 +27,6 @@ FileOperation = CreateFileOperation | ReadFileOperation | EditFileOperation | De
 
 OK = "ok"
 FAILED = "failed"
-_EXACT = "exact"
 
 
 class Acted(NamedTuple):
@@ -108,8 +109,7 @@ class FileActs:
     def _edit(self, operation: EditFileOperation, path: WorkspacePath, id_: str) -> Acted:
         try:
             before = self._root.read(path, self._max_read_bytes)
-            text, rungs = edited(before, operation)
-            after = text.encode()
+            after, rungs = edit_bytes(before, operation.edits)
             if after != before:
                 self._root.replace(path, after, expected=before)
         except StorageFault:
@@ -122,16 +122,9 @@ class FileActs:
             path=operation.path,
             success=True,
             edits_applied=len(operation.edits),
+            # Only said when it says something.
+            rungs=UNSET if all(rung == EXACT for rung in rungs) else list(rungs),
         )
-        if any(rung != _EXACT for rung in rungs):
-            event = EditFileEvent(
-                timestamp=event.timestamp,
-                operation_id=id_,
-                path=operation.path,
-                success=True,
-                edits_applied=len(operation.edits),
-                rungs=list(rungs),
-            )
         return Acted(event, OK, {"edits": len(operation.edits), "bytes": len(after)})
 
     def _delete(self, operation: DeleteFileOperation, path: WorkspacePath, id_: str) -> Acted:
@@ -144,18 +137,6 @@ class FileActs:
         return Acted(
             DeleteFileEvent(timestamp=self._now(), operation_id=id_, path=operation.path, success=True), OK, None
         )
-
-
-def edited(before: bytes, operation: EditFileOperation) -> tuple[str, tuple[str, ...]]:
-    """The text with all edits applied, and how each was found; `FileFault` or `EditFault` when not."""
-    try:
-        text = before.decode()
-    except UnicodeDecodeError as error:
-        raise FileFault(
-            f'the file is not UTF-8 text (byte {error.start}); write it anew with createFile, encoding "base64"'
-        ) from None
-    applied = apply_edits(text, operation.edits)
-    return applied.text, tuple(applied.rungs)
 
 
 def _failed(kind: Any, now: str, operation_id: str, path: str, error: Exception) -> Acted:

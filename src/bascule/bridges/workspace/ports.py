@@ -197,3 +197,16 @@ class CheckpointStore(Protocol):
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
         """Drop what no kept tree of a space needs; bytes freed."""
+
+
+# -- room of our own ------------------------------------------------------------------------------
+
+
+class Scratch(Protocol):
+    """Private directories for copies of workspaces. Blocks; called on threads."""
+
+    def make(self, name: str) -> str:
+        """A new empty directory that nobody else can reach."""
+
+    def remove(self, directory: str) -> None:
+        """With everything in it, whatever its modes are."""

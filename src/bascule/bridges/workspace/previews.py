@@ -5,8 +5,7 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from bascule.bridges.workspace.acts import edited
-from bascule.bridges.workspace.edits import EditFault
+from bascule.bridges.workspace.edits import EditFault, edit_bytes
 from bascule.bridges.workspace.ports import FileFault, Root
 from bascule.policy.decision import Verdict
 from bascule.policy.shell.reading import Reading, read
@@ -123,8 +122,8 @@ def _file(operation: Operation, path: WorkspacePath, root: Root, max_bytes: int)
         case EditFileOperation():
             assert before is not None
             try:
-                return diff(before, edited(before, operation)[0].encode(), path)
-            except (FileFault, EditFault) as error:
+                return diff(before, edit_bytes(before, operation.edits)[0], path)
+            except EditFault as error:
                 return f"it would fail: {error}"
         case ReadFileOperation():
             return f"{len(before or b'')} bytes would be read"

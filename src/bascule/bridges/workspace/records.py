@@ -44,6 +44,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc
     event: ApprovalRequiredEvent
 
 
+class Asks(msgspec.Struct, frozen=True, gc=False):
+    """By which rule an operation on a copy would have asked, and why."""
+
+    rule: str
+    reason: str
+
+
 class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a run did between taking and giving back its turn, as two checkpoints."""
 
@@ -62,8 +69,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     operations: int
     ended_at: int | None = None
     on_copy: bool = False
-    # On a copy: some operation would have asked, so taking the result over asks.
-    would_ask: bool = False
+    # On a copy: what some operation would have been asked for, so that taking the result over asks.
+    would_ask: Asks | None = None
     committed: bool = False
     undone: bool = False
     segments: tuple[Segment, ...] = ()

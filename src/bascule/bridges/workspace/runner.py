@@ -29,7 +29,7 @@ from bascule.bridges.workspace.ports import (
     SandboxFault,
 )
 from bascule.bridges.workspace.processes import Process, Processes
-from bascule.bridges.workspace.records import COMPLETED, ERROR, Segment, Step
+from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Segment, Step
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.clock import Clock, rfc3339
@@ -198,7 +198,7 @@ class Runner:
         grant = None
         if verdict.decision is Decision.ASK and run.record.on_copy:
             # Nothing lasts before `runs.commit`, and that asks.
-            run.would_ask = True
+            run.would_ask = Asks(verdict.rule, verdict.reason)
         elif verdict.decision is Decision.ASK or run.answer is not None:
             self.settle(run)
             try:
