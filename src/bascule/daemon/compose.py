@@ -3,11 +3,16 @@
 import asyncio
 import os
 import re
+from functools import partial
 from typing import Literal
 
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
+from bascule.adapters.policy_file import PolicyFile
 from bascule.adapters.token_files import StateTokenFiles
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects, OnUnknown
+from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
@@ -15,7 +20,9 @@ from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.house import edge as house_edge
-from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
+from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, PERSON_KEY, HouseFact
+from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
@@ -30,13 +37,16 @@ from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id, new_token
 from bascule.mcp.mount import Mount
+from bascule.operations import Operations
 from bascule.places import UnsafePlace
-from bascule.policy.engine import preset
+from bascule.policy.engine import Policy
+from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
+from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
@@ -61,13 +71,24 @@ MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for ve
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
 ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
-ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS)
+ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS)
+# What rules can speak of: the methods, and the operations inside runs, to which no door leads.
+RULED = (*ROWS, *OPERATIONS)
 
 
 class Daemon:
     """Everything that lives between start and stop, made in order, on a running event loop."""
 
-    def __init__(self, config: Config, state_dir: str, clock: Clock, log: DaemonLog, store: JournalStore) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state_dir: str,
+        clock: Clock,
+        log: DaemonLog,
+        store: JournalStore,
+        *,
+        config_dir: str | None = None,
+    ) -> None:
         self.config = config
         self.state_dir = state_dir
         self.clock = clock
@@ -101,6 +122,26 @@ class Daemon:
             log=log,
             key=digest_key.encode(),
         )
+        self.desk = Desk(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.broker.state.deadlines,
+            has_person=lambda: PERSON_KEY in self.facts.rows,
+            log=log,
+        )
+        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        rulebook = Rulebook(
+            facts=self.facts,
+            file=PolicyFile(config_dir or places.config_dir()),
+            setting=config.policy,
+            rows=RULED,
+            clock=clock,
+            log=log,
+            desk=self.desk,
+        )
+        # Bridges that want to know what may have happened when the last life ended.
+        self._on_unknown: list[OnUnknown] = []
         self.journal.on_fault = self._note_fault
         self.journal.start()
         self.connections.presences = self.broker.agents
@@ -110,13 +151,17 @@ class Daemon:
             facts=self.facts,
             clock=clock,
             anchors=self.anchors,
-            collectors=[self.broker],
+            collectors=[self.broker, self.desk],
             status=self._status,
             ledger_days=config.ledger_days,
+            consent=Consent(self.desk),
+            rulebook=rulebook,
         )
-        self.broker.sweep_also.append(self.house.sweep)
+        self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False)]
         self.dispatch = Dispatch(
-            policy=preset(config.policy),
+            policy=rulebook.policy,
+            desk=self.desk,
+            effects=self.effects,
             journal=self.journal,
             quota=CallQuota(
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
@@ -129,6 +174,15 @@ class Daemon:
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
+        self.dispatch.mount(approvals_protocol.METHODS, self.house.consent_handlers())
+        rulebook.on_change = self._change_policy
+        self.operations = Operations(
+            policy=lambda: self.dispatch.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=OPERATIONS,
+        )
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
             self.dispatch,
@@ -205,6 +259,8 @@ class Daemon:
         """Everybody who waits gets an answer before the doors close."""
         self.ready = False
         self.broker.end()
+        self.desk.end()
+        self.house.consent.end()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
@@ -234,7 +290,8 @@ class Daemon:
             "head": chain.head.hex(),
             "clean": CLEAN_STOP_KEY in self.facts.rows or chain.seq == 0,
             "durability": self.store.durability,
-            "policy": self.config.policy,
+            "policy": self.dispatch.policy.name,
+            "policy_digest": self.dispatch.policy.digest,
         }
         self.log("started", version=__version__, ledger_records=chain.seq, ledger_head=chain.head.hex())
         known = self.facts.rows.get(DIGEST_KEY_KEY)
@@ -246,8 +303,16 @@ class Daemon:
             tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self._started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
+        if dead := self.desk.begin_life(tx):
+            tx.details["grants_ended"] = dead
         self.journal.commit(tx, DAEMON, "daemon.start")
+        for row in self.effects.recover(self._on_unknown):
+            self.log("unknown", level="warning", method=row.method, principal=row.principal, subject=row.subject)
+        self.house.rulebook.look_at_file()
         self.journal.anchor("start")
+
+    def _change_policy(self, policy: Policy) -> None:
+        self.dispatch.policy = policy
 
     def _anchor(self, anchor: Anchor) -> None:
         if self._closing:
@@ -301,6 +366,7 @@ class Daemon:
         gauge("bascule_agents_online", "Agents online.", self.broker.agents.online_count)
         gauge("bascule_waits", "Long polls and streams held open.", self.broker.waits.count)
         gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
+        gauge("bascule_approvals_pending", "Questions that wait for the person.", lambda: len(self.desk.pending()))
         gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
         gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
         gauge(

@@ -156,18 +156,25 @@ def parse_rules(text: str, known_methods: Iterable[str], effects: Mapping[str, E
 
     With no `known_methods`, patterns are not compared with the methods that exist.
     """
+    rules = rules_in(read_document(text))
+    check_rules(rules, known_methods, effects)
+    return rules
+
+
+def read_document(text: str) -> dict[str, Any]:
     if len(text) > MAX_POLICY_CHARS:
         raise BadPolicy(f"the policy has {len(text)} characters; at most {MAX_POLICY_CHARS} are read")
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadPolicy(f"the policy is not TOML: {error}") from error
     except RecursionError:
         raise BadPolicy("the policy is not TOML: it is nested too deeply") from None
-    tables = _tables(document)
-    rules = tuple(_rule(table, number) for number, table in enumerate(tables, 1))
-    check_rules(rules, known_methods, effects)
-    return rules
+
+
+def rules_in(document: dict[str, Any]) -> tuple[Rule, ...]:
+    """What a document of `version` and `[[rule]]` says; its rules are not checked against anything yet."""
+    return tuple(_rule(table, number) for number, table in enumerate(_tables(document), 1))
 
 
 def check_rules(rules: Iterable[Rule], known_methods: Iterable[str], effects: Mapping[str, Effect]) -> None:

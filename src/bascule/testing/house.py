@@ -18,29 +18,44 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from bascule import __version__
-from bascule.audit.journal import Journal, Table
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects
+from bascule.approval.limits import Limits as ConsentLimits
+from bascule.audit.begun import BegunBook
+from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
-from bascule.bridges.house.records import HouseFact
+from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House as HouseBridge
-from bascule.call import Call, Principal, agent_principal
+from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.dispatch import Dispatch
 from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
-from bascule.policy.engine import Policy, preset
-from bascule.protocols import broker_methods
+from bascule.operations import Operations
+from bascule.policy.engine import Policy
+from bascule.protocols import approvals, broker_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
-from bascule.protocols.methods import Shape
+from bascule.protocols.methods import Row, Shape
+from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
 from bascule.testing.clock import FakeClock
-from bascule.testing.fakes import FakeConnection, FakeConnections, FakeTokenFiles, MemoryAnchors, NoQuota
+from bascule.testing.fakes import (
+    FakeConnection,
+    FakeConnections,
+    FakePolicyFile,
+    FakeTokenFiles,
+    MemoryAnchors,
+    NoQuota,
+)
 from bascule.wire import codec
 
 T = TypeVar("T")
@@ -133,13 +148,21 @@ class House:
         store: JournalStore | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
+        consent_limits: ConsentLimits | None = None,
+        rows: tuple[Row, ...] = (),
+        handlers: Mapping[str, Any] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
         self.clock = clock or FakeClock()
         self.store: JournalStore = store or MemoryStore()
         self.limits = limits or Limits()
-        self.policy = policy or preset("standard")
+        self._policy = policy
+        self._consent_limits = consent_limits
+        # More methods than the house has, for tests of what a bridge of one's own would do.
+        self._rows = rows
+        self._handlers = dict(handlers or {})
+        self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
         # Every log line: its event and its fields.
@@ -215,7 +238,7 @@ class House:
     def restart(self, *, down_seconds: float = 0.0, clean: bool = True) -> None:
         """Stop, stay down, start again. Not clean is what kill -9 leaves: nothing is said or stored on the way."""
         if clean:
-            self.run(self.broker.end)
+            self.run(self._end_waits)
             self.run(self.broker.store_presence)
         self.clock.advance(down_seconds)
         self.run(self._begin_life)
@@ -255,7 +278,7 @@ class House:
     def close(self) -> None:
         """End the loop and the store."""
         if not self._loop.is_closed():
-            self.run(self.broker.end)
+            self.run(self._end_waits)
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -267,6 +290,11 @@ class House:
         self.close()
 
     # -- inside --
+
+    def _end_waits(self) -> None:
+        self.broker.end()
+        self.desk.end()
+        self.bridge.consent.end()
 
     def _begin_life(self) -> None:
         clock, store = self.clock, self.store
@@ -291,6 +319,25 @@ class House:
             log=self._log,
             key=b"testing",
         )
+        self.desk = Desk(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.broker.state.deadlines,
+            has_person=lambda: PERSON_KEY in facts.rows,
+            log=self._log,
+            limits=self._consent_limits,
+        )
+        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        rulebook = Rulebook(
+            facts=facts,
+            file=self.policy_file,
+            setting="standard",
+            rows=(*broker_methods.METHODS, *house_protocol.METHODS, *approvals.METHODS, *OPERATIONS, *self._rows),
+            clock=clock,
+            log=self._log,
+            desk=self.desk,
+        )
         self.journal.start()
         self.bridge = HouseBridge(
             store=store,
@@ -298,12 +345,16 @@ class House:
             facts=facts,
             clock=clock,
             anchors=self.anchors,
-            collectors=[self.broker],
+            collectors=[self.broker, self.desk],
             status=self._status,
             ledger_days=self._ledger_days,
+            consent=Consent(self.desk),
+            rulebook=rulebook,
         )
         self.dispatch = Dispatch(
-            policy=self.policy,
+            policy=self._policy or rulebook.policy,
+            desk=self.desk,
+            effects=self.effects,
             journal=self.journal,
             quota=NoQuota(),
             parties=self.broker.parties,
@@ -313,6 +364,24 @@ class House:
         )
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
+        self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
+        self.dispatch.mount(self._rows, self._handlers)
+        rulebook.on_change = self._change_policy
+        self.operations = Operations(
+            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
+        )
+        tx = Transaction()
+        if self.desk.begin_life(tx):
+            self.journal.commit(tx, DAEMON, "daemon.start")
+        self.effects.recover()
+
+    @property
+    def policy(self) -> Policy:
+        """The one in force."""
+        return self.dispatch.policy
+
+    def _change_policy(self, policy: Policy) -> None:
+        self.dispatch.policy = policy
 
     def _within(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
