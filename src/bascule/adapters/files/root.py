@@ -327,7 +327,7 @@ class WorkspaceRoot:
         return place
 
     def _make_directory(self, place: _Place, step: str, path: str) -> int:
-        if path.casefold() == ARTIFACTS:
+        if path == ARTIFACTS:
             raise sentences.in_artifacts(path)
         try:
             os.mkdir(step, 0o700, dir_fd=place.directory)
@@ -337,7 +337,11 @@ class WorkspaceRoot:
         place.made.append((os.dup(place.directory), step))
         # Not chmod by name: that would follow a link put in its place.
         below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
-        self._dress(below, 0o777 & ~self._umask, None)
+        try:
+            self._dress(below, 0o777 & ~self._umask, None)
+        except BaseException:
+            os.close(below)
+            raise
         return below
 
     def _keep_artifacts(self, place: _Place, path: str, text: str, *, linked: bool) -> None:

@@ -269,9 +269,15 @@ def _places(text: str, old: str) -> list[int]:
     places: list[int] = []
     at = text.find(old)
     while at >= 0 and len(places) <= MAX_PLACES:
-        places.append(at)
+        # A newline that belongs to a carriage return is half a line ending: replacing it would leave the other half.
+        if not (_pair(text, at) or _pair(text, at + len(old))):
+            places.append(at)
         at = text.find(old, at + 1)
     return places
+
+
+def _pair(text: str, at: int) -> bool:
+    return text[at - 1 : at + 1] == "\r\n"
 
 
 def _split(block: str) -> list[str]:
