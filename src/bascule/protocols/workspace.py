@@ -116,7 +116,9 @@ Operation = (
 )
 
 
-class OperationsMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):
+class OperationsMessage(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False
+):
     """What an agent sends: "All messages must include the protocol version"."""
 
     protocol_version: Literal["1.0"]
@@ -176,7 +178,7 @@ class ShellEvent(_Event, frozen=True, kw_only=True, tag_field="type", tag="shell
     stderr: str | UnsetType = UNSET
     timed_out: bool | UnsetType = UNSET
     duration_ms: int | UnsetType = UNSET
-    # Not all output is here: `processes.logs` has the rest under this id.
+    # Not all output is here: `processes.logs` has it under the id.
     truncated: bool | UnsetType = UNSET
     process_id: str | UnsetType = UNSET
     # What ended it when it did not end by itself: memory, processes, cpu, disk, cancelled, lost.
@@ -415,6 +417,8 @@ class ProcessLogs(Result, frozen=True, kw_only=True):
 class ProcessView(Result, frozen=True, kw_only=True):
     process_id: str
     space_id: str
+    # The run whose command it is; none for those in the background.
+    run_id: str | None = None
     command: str
     started_by: str
     started_at: str

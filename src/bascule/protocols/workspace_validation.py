@@ -110,7 +110,7 @@ def parse_operations_message(value: object) -> OperationsMessage:
             operations.append(parse_operation(item))
         except BadOperation as error:
             raise error.within(f"operations[{number}]") from None
-    return OperationsMessage(protocol_version=SPACES_PROTOCOL_VERSION, operations=operations)
+    return OperationsMessage(protocol_version="1.0", operations=operations)
 
 
 def check_message(protocol_version: object, operations: object) -> Sequence[Any]:
@@ -156,9 +156,10 @@ def operation_ids(items: Sequence[Any]) -> list[str]:
         if id_ is None:
             # Unless somebody called another operation just that.
             names = (f"op-{number}" + (f".{more}" if more else "") for more in itertools.count())
-            id_ = next(name for name in names if name not in taken)
-            taken.add(id_)
-        ids.append(id_)
+            ids.append(next(name for name in names if name not in taken))
+            taken.add(ids[-1])
+        else:
+            ids.append(id_)
     return ids
 
 

@@ -31,6 +31,8 @@ from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House as HouseBridge
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.dispatch import Dispatch
@@ -38,7 +40,7 @@ from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols import approvals, broker_methods
+from bascule.protocols import approvals, broker_methods, workspace_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
@@ -56,7 +58,10 @@ from bascule.testing.fakes import (
     MemoryAnchors,
     NoQuota,
 )
+from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.wire import codec
+
+ROWS = (*broker_methods.METHODS, *house_protocol.METHODS, *approvals.METHODS, *workspace_methods.METHODS)
 
 T = TypeVar("T")
 
@@ -151,6 +156,8 @@ class House:
         consent_limits: ConsentLimits | None = None,
         rows: tuple[Row, ...] = (),
         handlers: Mapping[str, Any] | None = None,
+        machine: Machine | None = None,
+        workspace_limits: WorkspaceLimits | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -162,6 +169,9 @@ class House:
         # More methods than the house has, for tests of what a bridge of one's own would do.
         self._rows = rows
         self._handlers = dict(handlers or {})
+        # Where spaces are: directories and commands as the test says.
+        self.machine = machine or Machine()
+        self._workspace_limits = workspace_limits
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
@@ -240,6 +250,9 @@ class House:
         if clean:
             self.run(self._end_waits)
             self.run(self.broker.store_presence)
+            self._within(self.workspace.close())
+        else:
+            self._within(self.workspace.keeper.close(0))
         self.clock.advance(down_seconds)
         self.run(self._begin_life)
 
@@ -279,6 +292,7 @@ class House:
         """End the loop and the store."""
         if not self._loop.is_closed():
             self.run(self._end_waits)
+            self._within(self.workspace.close())
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -333,10 +347,28 @@ class House:
             facts=facts,
             file=self.policy_file,
             setting="standard",
-            rows=(*broker_methods.METHODS, *house_protocol.METHODS, *approvals.METHODS, *OPERATIONS, *self._rows),
+            rows=(*ROWS, *OPERATIONS, *self._rows),
             clock=clock,
             log=self._log,
             desk=self.desk,
+        )
+        self.operations = Operations(
+            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
+        )
+        self.workspace = Workspace(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            operations=self.operations,
+            files=self.machine,
+            sandboxes=FakeSandboxes(self.machine),
+            checkpoints=FakeCheckpointStore(self.machine),
+            scratch=FakeScratch(self.machine),
+            log=self._log,
+            key=b"testing",
+            policy_digest=lambda: self.policy.digest,
+            limits=self._workspace_limits,
+            sandbox=self.machine.sandbox,
         )
         self.journal.start()
         self.bridge = HouseBridge(
@@ -361,19 +393,19 @@ class House:
             seen=self.broker.agents.seen,
             log=self._log,
             observe=lambda _method, _outcome, _seconds: None,
+            starters=self.workspace.starters(),
         )
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
         self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
+        self.dispatch.mount(workspace_methods.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
         self.dispatch.mount(self._rows, self._handlers)
         rulebook.on_change = self._change_policy
-        self.operations = Operations(
-            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
-        )
         tx = Transaction()
         if self.desk.begin_life(tx):
             self.journal.commit(tx, DAEMON, "daemon.start")
-        self.effects.recover()
+        self.effects.recover([self.workspace.on_unknown])
+        self.workspace.recover()
 
     @property
     def policy(self) -> Policy:

@@ -45,6 +45,8 @@ _MCP_REFUSALS: dict[int, str] = {
 }
 # Fields of which a body gives one at most; the handlers refuse both.
 _ONE_OF: dict[str, tuple[str, str]] = {"messages.broadcast": ("agentIds", "type")}
+# What is no message of a published protocol is told in that protocol's form.
+_IN_THEIR_FORM = frozenset({"runs.start"})
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")
 
@@ -69,7 +71,8 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
             operation = _operation(route, row, components, results.get(row.name, {}))
         else:
             operation = _mcp(route) if route.method in _MCP else _page(route)
-        paths.setdefault(route.path, {})[route.verb.lower()] = operation
+        # The rest of a path is one parameter to OpenAPI.
+        paths.setdefault(route.path.replace("...}", "}"), {})[route.verb.lower()] = operation
     # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
     for row in served:
         components.pop(row.params.__name__, None)
@@ -113,7 +116,7 @@ def _operation(route: Route, row: Row, components: dict[str, Any], result: dict[
     schema = components[row.params.__name__]
     properties: dict[str, Any] = schema["properties"]
     required = set(schema.get("required", ()))
-    in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    in_path = route.names
     rest = {name: value for name, value in properties.items() if name not in in_path}
     operation: dict[str, Any] = {
         "operationId": row.name,
@@ -163,7 +166,14 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
     if row.shape is Shape.WAIT:
         responses["204"] = {"description": "Nothing came within waitMs; ask again."}
     wrong = set(_statuses()) - _OUTSIDE_ROUTES - (_WITH_A_BODY if route.verb == "GET" else frozenset())
-    return responses | {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
+    responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
+    if row.name in _IN_THEIR_FORM:
+        either = {"anyOf": [{"$ref": _SCHEMA.format(name="Error")}, result]}
+        responses["400"] = {
+            "description": "No operations message: told in the protocol's own form.",
+            "content": {"application/json": {"schema": either}},
+        }
+    return responses
 
 
 def _page(route: Route) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from bascule.errors import BasculeError
 from bascule.protocols.route import Route
 from bascule.protocols.workspace import ErrorEvent, EventsMessage
 
@@ -27,6 +26,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_RUN}/undo", "runs.undo"),
     Route("POST", f"{_RUN}/commit", "runs.commit"),
     Route("GET", f"{_SPACE}/files", "files.list"),
+    Route("GET", f"{_SPACE}/files/{{path...}}/", "files.list"),
     Route("GET", f"{_SPACE}/files/{{path...}}", "files.read"),
     Route("PUT", f"{_SPACE}/files/{{path...}}", "files.write", max_body=_MAX_MESSAGE_BYTES),
     Route("DELETE", f"{_SPACE}/files/{{path...}}", "files.delete"),
@@ -37,9 +37,9 @@ ROUTES: tuple[Route, ...] = (
 )
 
 
-def status_of(answer: Any) -> int | None:
+def status_of(answer: Any) -> int:
     """A message that is none is the client's fault, and HTTP's word for that is 400; the body is the protocol's."""
-    return 400 if is_invalid(answer) else None
+    return 400 if is_invalid(answer) else 200
 
 
 def is_invalid(answer: Any) -> bool:
@@ -48,8 +48,3 @@ def is_invalid(answer: Any) -> bool:
         return False
     event = answer.events[0]
     return isinstance(event, ErrorEvent) and event.category == "validation" and not isinstance(event.operation_id, str)
-
-
-def refusal_of(error: BasculeError, invalid: Any) -> EventsMessage | None:
-    """What could not even be decoded is told in the protocol's form too."""
-    return invalid(error.message) if error.code == "invalid_request" else None

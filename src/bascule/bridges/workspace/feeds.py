@@ -65,8 +65,12 @@ class Feed:
         loop = asyncio.get_running_loop()
         stream = Stream(limit=READER_ITEMS, on_close=closed)
         self._readers[stream] = since
-        # In its own turn of the loop: draining happens in the middle of handing over.
-        stream.on_drained = lambda: loop.call_soon(self._pump, stream)
+
+        def drained() -> None:
+            # In its own turn of the loop: draining happens in the middle of handing over.
+            loop.call_soon(self._pump, stream)
+
+        stream.on_drained = drained
         self._pump(stream)
         return stream
 

@@ -17,7 +17,6 @@ from bascule.bridges.workspace.ports import (
     CheckpointStore,
     FileFault,
     Files,
-    Sandboxes,
     Scratch,
 )
 from bascule.bridges.workspace.records import RunRecord, Segment
@@ -45,20 +44,16 @@ class History:
         limits: WorkspaceLimits,
         threads: Threads,
         files: Files,
-        sandboxes: Sandboxes,
         store: CheckpointStore,
         scratch: Scratch,
-        network: bool,
     ) -> None:
         self._book = book
         self._spaces = spaces
         self._limits = limits
         self._threads = threads
         self._files = files
-        self._sandboxes = sandboxes
         self._store = store
         self._scratch = scratch
-        self._network = network
 
     # -- methods --
 
@@ -76,7 +71,9 @@ class History:
             checkpoints = await self._opened(space)
             drawn = await self._threads.do(self._undone, checkpoints, record.segments, dry_run=params.dry_run)
         except (CheckpointFault, FileFault) as error:
-            raise Conflict(f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand") from None
+            raise Conflict(
+                f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
+            ) from None
         finally:
             space.turns.give_back()
         doing.details["files"] = len(drawn.changes)
@@ -121,13 +118,17 @@ class History:
             summary=f"take over {len(drawn.changes)} changed files of {record.run_id}",
             preview=drawn.diff + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
             bound={"trees": [[each.before, each.after] for each in record.segments]},
-            verdict=None if asks is None else Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}"),
+            verdict=None
+            if asks is None
+            else Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}"),
         )
 
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
         if not record.on_copy:
-            raise InvalidRequest(f"{record.run_id} worked in the space itself", hint="only a run with onCopy is committed")
+            raise InvalidRequest(
+                f"{record.run_id} worked in the space itself", hint="only a run with onCopy is committed"
+            )
         if not is_over(record):
             raise Conflict(f"{record.run_id} is not over yet", hint="wait for it: runs.wait")
         if record.committed:
@@ -168,10 +169,12 @@ class History:
             paths = {change.path for change in checkpoints.changes(segment.before, segment.after)}
             if both := sorted(touched & paths):
                 raise CheckpointFault(
-                    f"others changed the workspace while it waited for the person, and it changed {both[0]} before and after"
+                    f"others worked here while it waited for the person, and it changed {both[0]} before and after that"
                 )
             touched |= paths
-        drawn = self._draw(checkpoints, tuple(Segment(before=each.after, after=each.before) for each in reversed(segments)))
+        drawn = self._draw(
+            checkpoints, tuple(Segment(before=each.after, after=each.before) for each in reversed(segments))
+        )
         for segment in reversed(segments):
             checkpoints.undo(segment.before, segment.after, dry_run=True)
         if not dry_run:
@@ -197,7 +200,8 @@ class History:
             root = await self._threads.do(self._files.open_copy, place)
             # Commands see it where the workspace itself is: paths in files and caches stay right.
             root.path = space.record.path
-            sandbox = self._sandboxes.open(run.run_id, root, network=self._network)
+            await self._spaces.look_for_problems()
+            sandbox = self._spaces.open_sandbox(run.run_id, root)
             copied = await self._threads.do(self._store.open, space.space_id, root)
         except BaseException:
             await self._threads.do(self._scratch.remove, directory)

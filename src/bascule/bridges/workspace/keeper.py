@@ -5,6 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from bascule.audit.ports import Log
+from bascule.errors import BasculeError
 
 
 class Keeper:
@@ -20,7 +21,9 @@ class Keeper:
 
     def _ended(self, task: "asyncio.Task[Any]") -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
+        error = None if task.cancelled() else task.exception()
+        # A refusal is the answer of somebody who waits for it.
+        if error is not None and not isinstance(error, BasculeError):
             self._log("fault", level="error", task=task.get_name(), error=error)
 
     async def close(self, seconds: float) -> None:

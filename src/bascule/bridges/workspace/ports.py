@@ -121,6 +121,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
 
 
+SandboxKind = Literal["bubblewrap", "none"]
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 
@@ -155,7 +156,8 @@ class Sandboxes(Protocol):
     def problem(self) -> str | None:
         """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
 
-    def open(self, space_id: str, root: Root, *, network: bool) -> Sandbox: ...
+    def open(self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap") -> Sandbox:
+        """`kind` is "none" only because a person's settings say so."""
 
     def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
         """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""

@@ -71,7 +71,7 @@ def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
 
 
 def draw(
-    operation: Operation, path: WorkspacePath | None, root: Root, verdict: Verdict, pinned: Pinned, max_bytes: int
+    operation: Operation, path: WorkspacePath | None, root: Root, verdict: Verdict, *, pinned: Pinned, max_bytes: int
 ) -> str:
     """Blocking. Complete; `drawing` makes what is invisible in it visible."""
     if isinstance(operation, ShellOperation):

@@ -28,6 +28,8 @@ class Process:
     def __init__(
         self, process_id: str, space_id: str, command: str, started_by: Principal, started_at: int, *, background: bool
     ) -> None:
+        # The run whose foreground it is.
+        self.run_id: str | None = None
         self.process_id = process_id
         self.space_id = space_id
         self.command = command
@@ -58,6 +60,7 @@ class Process:
         return ProcessView(
             process_id=self.process_id,
             space_id=self.space_id,
+            run_id=self.run_id,
             command=self.command,
             started_by=self.started_by,
             started_at=rfc3339(self.started_at),
@@ -116,14 +119,14 @@ class Processes:
         *,
         cwd: WorkspacePath | None,
         env: dict[str, str],
-        timeout: timedelta | None,
+        limit: timedelta | None,
         programs: ProgramRules,
+        run_id: str | None = None,
         on_output: OnOutput | None = None,
     ) -> Process:
-        """`SandboxFault` when it cannot be. Without a timeout it is one for the background."""
-        process = Process(
-            new_id("prc"), space_id, command, started_by, self._clock.wall_ms(), background=timeout is None
-        )
+        """`SandboxFault` when it cannot be. Without a limit of time it is one for the background."""
+        process = Process(new_id("prc"), space_id, command, started_by, self._clock.wall_ms(), background=limit is None)
+        process.run_id = run_id
 
         def heard(stream: "str", data: bytes) -> None:
             process.told()
@@ -131,7 +134,7 @@ class Processes:
                 on_output(stream, data)  # type: ignore[arg-type] # the port's own two names
 
         wanted = Command(
-            process_id=process.process_id, command=command, cwd=cwd, env=env, timeout=timeout, programs=programs
+            process_id=process.process_id, command=command, cwd=cwd, env=env, timeout=limit, programs=programs
         )
         self._all[process.process_id] = process
         try:
@@ -199,7 +202,11 @@ class Processes:
                 deadline = 0.0
 
     def _page(self, params: ProcessLogsParams) -> LogPage:
-        return self._sandboxes.logs(params.process_id, params.stream, params.offset, params.limit)
+        offset = params.offset
+        if offset < 0:
+            # Counted from the end as it is now.
+            offset = max(0, self._sandboxes.logs(params.process_id, params.stream, 0, 0).size + offset)
+        return self._sandboxes.logs(params.process_id, params.stream, offset, params.limit)
 
     def _make_room(self) -> None:
         ended = [process for process in self._all.values() if process.ended.done()]

@@ -7,6 +7,7 @@ import msgspec
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.records import (
     AWAITING,
     RUN_ROW,
@@ -22,6 +23,7 @@ from bascule.bridges.workspace.records import (
 )
 from bascule.errors import NotFound
 from bascule.protocols.workspace import Event
+from bascule.wire import codec
 
 
 class RunBook:
@@ -77,6 +79,21 @@ class RunBook:
         return row if isinstance(row, RunRest) else None
 
     # -- changing --
+
+    def save(self, run: Run, tx: Transaction) -> None:
+        """Its events so far, in this transaction; they are told to followers when it is durable."""
+        fresh = run.events[run.saved :]
+        if not fresh:
+            return
+        sizes = [len(codec.encode(event)) for event in fresh]
+        self.put_events(tx, run.run_id, run.saved, RunEvents(events=fresh, size=sum(sizes)))
+        run.saved = len(run.events)
+
+        def tell() -> None:
+            for event, size in zip(fresh, sizes, strict=True):
+                run.feed.event(event, size)
+
+        tx.after.append(tell)
 
     def put(self, tx: Transaction, record: RunRecord) -> None:
         tx.put(self.table, record.run_id, record)
@@ -146,4 +163,3 @@ class RunBook:
             self.event_bytes += times * row.size
         elif isinstance(row, RunRest):
             self.paused_bytes += times * row.size
-

@@ -9,46 +9,32 @@ that must end is told so (`Run.end_early`), ends its command, and still says for
 import asyncio
 import hashlib
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any, Protocol
 
 import msgspec
 
 from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import Log
 from bascule.bridges.workspace import previews
-from bascule.bridges.workspace.acts import FAILED, OK, Acted, FileActs
+from bascule.bridges.workspace.acts import FAILED, Acted, FileActs
+from bascule.bridges.workspace.commands import Commands
+from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop, Unfinished, now_running
-from bascule.bridges.workspace.ports import (
-    CheckpointFault,
-    FileFault,
-    Outcome,
-    Root,
-    Sandbox,
-    SandboxFault,
-)
-from bascule.bridges.workspace.processes import Process, Processes
+from bascule.bridges.workspace.ports import CheckpointFault, FileFault, Root
 from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Segment, Step
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.clock import Clock, rfc3339
 from bascule.errors import BasculeError, Conflict, StorageFull
 from bascule.later import within
 from bascule.operations import Operations
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import (
-    Category,
-    ErrorEvent,
     Event,
     MessageEvent,
     MessageOperation,
     Operation,
-    OperationType,
-    PolicyDeniedEvent,
     ReadFileEvent,
     ReadFileOperation,
-    ShellEvent,
     ShellOperation,
 )
 from bascule.protocols.workspace_validation import path_of
@@ -56,8 +42,6 @@ from bascule.wire import codec
 
 # Events of reads and messages are stored with the next record; so many may wait for one.
 MAX_UNSAVED_EVENTS = 64
-# Programs of one command that its record names.
-MAX_RECORDED_PROGRAMS = 64
 # Characters of a command's digest in the ledger: enough to tell two apart, and keyed.
 _DIGEST_CHARS = 16
 
@@ -94,26 +78,24 @@ class Runner:
         *,
         store: RunStore,
         spaces: Spaces,
-        processes: Processes,
+        commands: Commands,
         operations: Operations,
         journal: Journal,
-        clock: Clock,
+        teller: Teller,
         limits: WorkspaceLimits,
         threads: Threads,
-        log: Log,
         key: bytes,
         policy_digest: Callable[[], str],
         internal: Callable[[BaseException], BasculeError],
     ) -> None:
         self._store = store
         self._spaces = spaces
-        self._processes = processes
+        self._commands = commands
         self._operations = operations
         self._journal = journal
-        self._clock = clock
+        self._teller = teller
         self._limits = limits
         self._threads = threads
-        self._log = log
         self._key = key
         self._policy_digest = policy_digest
         self._internal = internal
@@ -168,7 +150,7 @@ class Runner:
     async def _end(self, run: Run, space: Space) -> None:
         if run.stop is not None:
             for step in run.steps[run.at :]:
-                run.events.append(self._error(step, run.stop.category, f"not run: {run.stop.sentence}"))
+                run.events.append(self._teller.error(step, run.stop.category, f"not run: {run.stop.sentence}"))
             run.at = len(run.steps)
         await self.close_segment(run, space)
         if run.stop is None:
@@ -182,18 +164,18 @@ class Runner:
         """Whether it has its event; else the run waits for the person."""
         operation = step.operation
         if operation is None:
-            self._add(run, self._error(step, "validation", step.problem or "not an operation"))
+            self._add(run, self._teller.error(step, "validation", step.problem or "not an operation"))
             return True
         if isinstance(operation, MessageOperation):
-            self._add(run, MessageEvent(timestamp=self._now(), operation_id=step.id, success=True))
+            self._add(run, MessageEvent(timestamp=self._teller.now(), operation_id=step.id, success=True))
             return True
-        method = f"workspace.{operation.__struct_config__.tag}"
+        method = f"workspace.{type_of(operation)}"
         call = run.call(method, operation)
         verdict = self._operations.judge(call, method, operation, run_id=run.run_id)
         if verdict.decision is Decision.DENY:
             self.settle(run)
             self._operations.refused(call, method, subject=run.run_id, verdict=verdict)
-            self._add(run, self._denied(step, operation, verdict.reason, verdict.suggestion))
+            self._add(run, self._teller.denied(step, verdict.reason, verdict.suggestion))
             return True
         grant = None
         if verdict.decision is Decision.ASK and run.record.on_copy:
@@ -204,7 +186,7 @@ class Runner:
             try:
                 bound, preview = await self._bind(run, space, step, operation, verdict)
             except FileFault as error:
-                self._add(run, self._error(step, "execution", str(error)))
+                self._add(run, self._teller.error(step, "execution", str(error)))
                 return True
             grant = self._operations.grant(call, method, self._operations.digest(operation, bound), run.run_id)
             if grant is None and verdict.decision is Decision.ASK:
@@ -221,7 +203,8 @@ class Runner:
                 await self.close_segment(run, space)
                 return not await self._store.pause(run, ask)
         run.answer = None
-        await self._carry_out(run, space, step, operation, verdict, grant.approval_id if grant else None)
+        approval_id = grant.approval_id if grant is not None else None
+        await self._carry_out(run, space, step, operation, rule=verdict.rule, approval_id=approval_id)
         return True
 
     def _go_on(self, run: Run) -> bool:
@@ -242,7 +225,7 @@ class Runner:
             hint = "do without it, or ask the person what would be allowed"
         else:
             said, hint = "nobody answered in time", "ask a person to look at `bascule approvals`, then run it again"
-        self._add(run, self._denied(step, step.operation, said, hint))
+        self._add(run, self._teller.denied(step, said, hint))
         return False
 
     def _why_again(self, run: Run, bound: dict[str, Any]) -> str | None:
@@ -263,7 +246,7 @@ class Runner:
             previews.pins, operation, path, root, limits.max_pinned_files, limits.max_pinned_bytes
         )
         preview = await self._threads.do(
-            previews.draw, operation, path, root, verdict, pinned, self._limits.max_read_bytes
+            previews.draw, operation, path, root, verdict, pinned=pinned, max_bytes=limits.max_read_bytes
         )
         bound = {
             "space": space.space_id,
@@ -275,7 +258,7 @@ class Runner:
         return bound, preview
 
     async def _carry_out(
-        self, run: Run, space: Space, step: Step, operation: Operation, verdict: Verdict, approval_id: str | None
+        self, run: Run, space: Space, step: Step, operation: Operation, *, rule: str, approval_id: str | None
     ) -> None:
         try:
             root = await self._root(run, space)
@@ -286,9 +269,9 @@ class Runner:
                 return
             await self._checkpoint(run, space)
         except FileFault as error:
-            self._add(run, self._error(step, "execution", str(error)))
+            self._add(run, self._teller.error(step, "execution", str(error)))
             return
-        method = f"workspace.{operation.__struct_config__.tag}"
+        method = f"workspace.{type_of(operation)}"
         details = {"operation": step.id, "space": space.space_id, **self._about(operation)}
         if run.record.on_copy:
             details["copy"] = True
@@ -299,7 +282,7 @@ class Runner:
                     run.call(method, operation),
                     method,
                     subject=run.run_id,
-                    rule=verdict.rule,
+                    rule=rule,
                     details=details,
                     approval_id=approval_id,
                     run_id=run.run_id,
@@ -309,11 +292,11 @@ class Runner:
                 await begun.durable
         except Conflict as error:
             # The grant expired between looking and spending.
-            self._add(run, self._denied(step, operation, error.message, error.hint))
+            self._add(run, self._teller.denied(step, error.message, error.hint))
             return
         except StorageFull as error:
             # What cannot be recorded is not done, and the next operation would meet the same disk.
-            run.events.append(self._error(step, "system", f"{error.message}; {error.hint}"))
+            run.events.append(self._teller.error(step, "system", f"{error.message}; {error.hint}"))
             run.stop = Stop("system", error.message, ERROR)
             return
         acted = await self._act(run, space, root, step, operation)
@@ -322,11 +305,11 @@ class Runner:
 
     async def _act(self, run: Run, space: Space, root: Root, step: Step, operation: Operation) -> Acted:
         if isinstance(operation, ShellOperation):
-            return await self._shell(run, space, step, operation)
+            return await self._commands.carry_out(run, space, step, operation)
         assert not isinstance(operation, MessageOperation)
         path = path_of(operation)
         assert path is not None
-        acts = FileActs(root, self._now, self._limits.max_read_bytes)
+        acts = FileActs(root, self._teller.now, self._limits.max_read_bytes)
         acted = await self._threads.do(acts.carry_out, operation, path, step.id)
         if isinstance(operation, ReadFileOperation):
             return self._within_budget(run, acted)
@@ -340,76 +323,19 @@ class Runner:
             if len(event.content) > left:
                 said = f"the events of a run hold {self._limits.max_event_bytes} bytes; read it in a run of its own"
                 failed = ReadFileEvent(
-                    timestamp=event.timestamp, operation_id=event.operation_id, path=event.path, success=False, error=said
+                    timestamp=event.timestamp,
+                    operation_id=event.operation_id,
+                    path=event.path,
+                    success=False,
+                    error=said,
                 )
                 return Acted(failed, FAILED, acted.details)
         return acted
-
-    # -- commands --
-
-    async def _shell(self, run: Run, space: Space, step: Step, operation: ShellOperation) -> Acted:
-        try:
-            sandbox = await self._sandbox(run, space)
-            process = await self._processes.start(
-                sandbox,
-                space.space_id,
-                run.principal,
-                operation.command,
-                cwd=path_of(operation),
-                env=operation.env,
-                timeout=timedelta(milliseconds=operation.timeout),
-                programs=self._operations.program_rules(run.principal),
-                on_output=lambda stream, data: run.feed.output(step.id, stream, data),
-            )
-        except (SandboxFault, FileFault) as error:
-            return Acted(self._error(step, "execution", str(error)), FAILED, {"error": str(error)})
-        run.process = process
-        try:
-            if run.stop is not None and process.running is not None:
-                # It was told to end while the command was being started.
-                process.running.stop()
-            outcome = await self._processes.wait(process)
-        except SandboxFault as error:
-            return Acted(self._error(step, "execution", str(error)), FAILED, {"error": str(error)})
-        finally:
-            run.process = None
-        return self._shell_event(run, step, operation, process, outcome, sandbox.kind)
-
-    def _shell_event(
-        self, run: Run, step: Step, operation: ShellOperation, process: Process, outcome: Outcome, kind: str
-    ) -> Acted:
-        event = shell_event(self._now(), step.id, operation.command, process.process_id, outcome, kind)
-        left = self._limits.max_event_bytes - run.event_bytes
-        if len(codec.encode(event)) > left:
-            event = msgspec.structs.replace(
-                event, stdout="", stderr="", truncated=True, process_id=process.process_id
-            )
-        details: dict[str, Any] = {
-            "process": process.process_id,
-            "exit": outcome.exit_code,
-            "ended": outcome.ended_by,
-            "ms": round(outcome.duration / timedelta(milliseconds=1)),
-            "out": outcome.stdout.size,
-            "err": outcome.stderr.size,
-            "sandbox": kind,
-        }
-        if outcome.programs:
-            # Provenance: which programs ran, never with which arguments, for those may be secrets.
-            details["programs"] = [
-                f"{program.path} x{program.times}" + (f" denied by {program.denied}" if program.denied else "")
-                for program in outcome.programs[:MAX_RECORDED_PROGRAMS]
-            ]
-            if len(outcome.programs) > MAX_RECORDED_PROGRAMS:
-                details["more_programs"] = len(outcome.programs) - MAX_RECORDED_PROGRAMS
-        return Acted(event, OK if event.success else FAILED, details)
 
     # -- where it works --
 
     async def _root(self, run: Run, space: Space) -> Root:
         return run.copy.root if run.copy is not None else await self._spaces.root_of(space)
-
-    async def _sandbox(self, run: Run, space: Space) -> Sandbox:
-        return run.copy.sandbox if run.copy is not None else await self._spaces.sandbox_of(space)
 
     async def _checkpoint(self, run: Run, space: Space) -> None:
         """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
@@ -458,55 +384,9 @@ class Runner:
             self._store.save(run, tx)
             self._journal.commit_quietly(tx)
 
-    def _now(self) -> str:
-        return rfc3339(self._clock.wall_ms())
-
-    def _error(self, step: Step, category: Category, message: str) -> ErrorEvent:
-        details: dict[str, Any] = {}
-        if step.operation is not None:
-            details["operationType"] = step.operation.__struct_config__.tag
-        return ErrorEvent(
-            timestamp=self._now(), operation_id=step.id, category=category, message=message, details=details
-        )
-
-    def _denied(self, step: Step, operation: Operation, reason: str, suggestion: str | None) -> PolicyDeniedEvent:
-        kind: OperationType = operation.__struct_config__.tag  # type: ignore[assignment] # the six tags
-        event = PolicyDeniedEvent(timestamp=self._now(), operation_id=step.id, operation_type=kind, reason=reason)
-        return msgspec.structs.replace(event, suggestion=suggestion) if suggestion is not None else event
-
     def _about(self, operation: Operation) -> dict[str, Any]:
         """What the ledger may know: a path, or a keyed digest of the command; never content."""
         if isinstance(operation, ShellOperation):
             text = codec.encode([operation.command, operation.cwd, operation.env])
             return {"command": hashlib.sha256(self._key + text).hexdigest()[:_DIGEST_CHARS]}
         return {} if isinstance(operation, MessageOperation) else {"path": operation.path}
-
-
-def shell_event(
-    now: str, operation_id: str, command: str, process_id: str, outcome: Outcome, kind: str
-) -> ShellEvent:
-    """The spec's fields, and of ours those that say something."""
-    timed_out = outcome.ended_by == "timeout"
-    truncated = outcome.stdout.truncated or outcome.stderr.truncated
-    more: dict[str, Any] = {}
-    if timed_out:
-        more["timed_out"] = True
-    if truncated:
-        more |= {"truncated": True, "process_id": process_id}
-    if outcome.ended_by not in ("exit", "timeout"):
-        more["ended_by"] = outcome.ended_by
-    if kind == "none":
-        more["sandbox"] = "none"
-    if outcome.note is not None:
-        more["error"] = outcome.note
-    return ShellEvent(
-        timestamp=now,
-        operation_id=operation_id,
-        command=command,
-        success=outcome.exit_code == 0 and outcome.ended_by == "exit",
-        exit_code=outcome.exit_code,
-        stdout=outcome.stdout.text,
-        stderr=outcome.stderr.text,
-        duration_ms=round(outcome.duration / timedelta(milliseconds=1)),
-        **more,
-    )

@@ -8,47 +8,37 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.records import Approval
-from bascule.approval.states import State
 from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import Log
+from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.feeds import Feed
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop, events_message, is_over
-from bascule.bridges.workspace.previews import summary
+from bascule.bridges.workspace.pausing import Pausing
 from bascule.bridges.workspace.records import (
     AWAITING,
     CANCELLED,
     ERROR,
     RUNNING,
-    UNKNOWN,
-    Question,
-    RunEvents,
     RunPlan,
     RunRecord,
-    RunRest,
     Step,
 )
+from bascule.bridges.workspace.recovery import Recovery
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.runner import Ask, Runner
 from bascule.bridges.workspace.spaces import Space, Spaces
-from bascule.call import DAEMON, Call, Principal
+from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
-from bascule.errors import Conflict, Overloaded, StorageFull, TooLarge
+from bascule.errors import Conflict, Overloaded, StorageFull
 from bascule.ids import new_id
 from bascule.later import Later
 from bascule.operations import Operations
 from bascule.protocols.workspace import (
-    ApprovalRequiredEvent,
     CancelRunParams,
-    ErrorEvent,
-    Event,
     EventsMessage,
-    MessageOperation,
     OperationType,
-    PolicyDeniedEvent,
     ResumeParams,
     RunIdParams,
     RunParams,
@@ -56,12 +46,10 @@ from bascule.protocols.workspace import (
     RunStreamParams,
     RunView,
     RunWaitParams,
-    ShellOperation,
     StreamedOutput,
 )
 from bascule.protocols.workspace_validation import BadOperation, check_message, operation_ids, parse_operation
 from bascule.stream import Stream
-from bascule.wire import codec
 
 # As for every wait of the house: a longer one is cut to this.
 MAX_WAIT_MS = 60_000
@@ -80,7 +68,7 @@ class Runs:
         clock: Clock,
         limits: WorkspaceLimits,
         keeper: Keeper,
-        log: Log,
+        teller: Teller,
     ) -> None:
         self.book = book
         self._spaces = spaces
@@ -89,7 +77,7 @@ class Runs:
         self._clock = clock
         self._limits = limits
         self._keeper = keeper
-        self._log = log
+        self._teller = teller
         # Put in by the service: the two need each other.
         self.runner: Runner | None = None
         # Prepares and takes down the copy of a run that works on one.
@@ -101,6 +89,16 @@ class Runs:
         # Ended, but the store could not be written: tried again by `sweep`.
         self._unsaved: dict[str, RunRecord] = {}
         self._stopping = False
+        self._recovery = Recovery(book, operations, journal, clock)
+        self._pausing = Pausing(
+            book=book,
+            operations=operations,
+            journal=journal,
+            limits=limits,
+            teller=teller,
+            live=self.live,
+            go_on=self._go_on,
+        )
 
     def starter(self, run_id: str) -> Principal:
         return Principal(self.book.find(run_id).started_by)
@@ -114,7 +112,8 @@ class Runs:
         except BadOperation as error:
             # In the protocol's own form; nothing was done, so nothing is recorded.
             return self.invalid(str(error))
-        return self.begin(call, tx, space, list(items), wait_ms=params.wait_ms, on_copy=params.on_copy)
+        self.begin(call, tx, space, list(items), wait_ms=params.wait_ms, on_copy=params.on_copy)
+        return None
 
     def begin(
         self,
@@ -128,7 +127,9 @@ class Runs:
     ) -> None:
         """The run is in the store when `tx` is; then it works, and the caller waits for what it is to hear."""
         self._check_room(call.principal, space)
-        steps = [_step(place, item, id_) for place, (item, id_) in enumerate(zip(items, operation_ids(items), strict=True))]
+        steps = [
+            _step(place, item, id_) for place, (item, id_) in enumerate(zip(items, operation_ids(items), strict=True))
+        ]
         record = RunRecord(
             run_id=new_id("run"),
             space_id=space.space_id,
@@ -156,8 +157,7 @@ class Runs:
         tx.then = go
 
     def invalid(self, sentence: str) -> EventsMessage:
-        event = ErrorEvent(timestamp=self._now(), category="validation", message=sentence, details={})
-        return events_message(new_id("run"), ERROR, [event])
+        return events_message(new_id("run"), ERROR, [self._teller.invalid(sentence)])
 
     def _check_room(self, principal: Principal, space: Space) -> None:
         mine = [run for run in self.live.values() if run.principal == principal]
@@ -178,6 +178,9 @@ class Runs:
         if self._stopping:
             run.end_early(_STOPPING)
         self._keeper.keep(self._worked(run, space), run.run_id)
+
+    def _go_on(self, run: Run) -> None:
+        self._work(run, self._spaces.find(run.record.space_id))
 
     async def _worked(self, run: Run, space: Space) -> None:
         assert self.runner is not None
@@ -224,9 +227,7 @@ class Runs:
             stream.push(
                 StreamedOutput(seq=seq, kind="event", operation_id=id_ if isinstance(id_, str) else None, event=event)
             )
-        stream.push(
-            StreamedOutput(seq=max(since, record.seq, len(events)) + 1, kind="status", status=record.status)
-        )
+        stream.push(StreamedOutput(seq=max(since, record.seq, len(events)) + 1, kind="status", status=record.status))
         stream.end()
         return stream
 
@@ -258,9 +259,7 @@ class Runs:
 
     # -- waiting --
 
-    def _wait(
-        self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool
-    ) -> Later[EventsMessage]:
+    def _wait(self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool) -> Later[EventsMessage]:
         """Settled when the run is over or asks. Who is attached takes the run along when it leaves."""
         waiter: Later[EventsMessage] = Later()
         self._hold(principal)
@@ -343,7 +342,7 @@ class Runs:
         if run.record.status == AWAITING:
             # Nobody works on it: its events have to be written by somebody.
             run.record = msgspec.structs.replace(run.record, status=RUNNING, question=None)
-            self._keeper.keep(self._worked(run, self._spaces.find(run.record.space_id)), run.run_id)
+            self._go_on(run)
 
     def end_space(self, space_id: str, sentence: str) -> list[Later[EventsMessage]]:
         """Its runs end; what to wait for."""
@@ -367,121 +366,10 @@ class Runs:
     # -- what the runner asks for --
 
     def save(self, run: Run, tx: Transaction) -> None:
-        fresh = run.events[run.saved :]
-        if not fresh:
-            return
-        sizes = [len(codec.encode(event)) for event in fresh]
-        self.book.put_events(tx, run.run_id, run.saved, RunEvents(events=fresh, size=sum(sizes)))
-        run.saved = len(run.events)
-
-        def tell() -> None:
-            for event, size in zip(fresh, sizes, strict=True):
-                run.feed.event(event, size)
-
-        tx.after.append(tell)
+        self.book.save(run, tx)
 
     async def pause(self, run: Run, ask: Ask) -> bool:
-        rest = RunRest(steps=run.steps[run.at :], size=0)
-        rest = msgspec.structs.replace(rest, size=len(codec.encode(rest)))
-        paused: list[RunRecord] = []
-
-        def changes(tx: Transaction) -> None:
-            self.save(run, tx)
-            paused.append(self._paused(run, ask))
-            self.book.put(tx, paused[0])
-            self.book.put_rest(tx, run.run_id, rest)
-
-        try:
-            if self.book.paused_bytes + rest.size > self._limits.max_paused_bytes:
-                raise TooLarge(  # noqa: TRY301 - told like what the desk itself refuses
-                    f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
-                    hint="have the waiting ones answered, or send less in one run",
-                )
-            asked = self._operations.ask(
-                run.call(ask.method, ask.operation),
-                ask.method,
-                ask.operation,
-                ask.verdict,
-                summary=summary(ask.operation),
-                preview=f"{ask.again}: it is asked anew\n\n{ask.preview}" if ask.again else ask.preview,
-                run_id=run.run_id,
-                operation_id=ask.step.id,
-                bound=ask.bound,
-                changes=changes,
-            )
-            if asked.durable is not None:
-                await asked.durable
-        except StorageFull as error:
-            run.events.append(self._error(ask.step.id, f"{error.message}; {error.hint}"))
-            run.end_early(Stop("system", error.message, ERROR))
-            return False
-        except (Overloaded, TooLarge) as error:
-            # Nobody can be asked now: the same as no.
-            event = PolicyDeniedEvent(
-                timestamp=self._now(), operation_id=ask.step.id, operation_type=_kind(ask.step), reason=error.message
-            )
-            run.events.append(msgspec.structs.replace(event, suggestion=error.hint) if error.hint else event)
-            return False
-        run.record = paused[0]
-        question = run.record.question
-        assert question is not None
-        run.feed.event(question.event, len(ask.preview))
-        run.feed.status(AWAITING)
-        run.tell()
-        # In a turn of its own: the answer may be there already, and the run is still in the middle of pausing.
-        asyncio.get_running_loop().call_soon(self._watch, run.run_id, question.approval_id)
-        return True
-
-    def _paused(self, run: Run, ask: Ask) -> RunRecord:
-        approval = self._operations.desk.pending_of_run(run.run_id)[-1]
-        details: dict[str, Any] = {}
-        if isinstance(ask.operation, ShellOperation):
-            details["command"] = ask.operation.command
-        elif not isinstance(ask.operation, MessageOperation):
-            details["path"] = ask.operation.path
-        details["policy"] = ask.verdict.policy or ask.verdict.rule
-        details["approvalId"] = approval.approval_id
-        details["expiresAt"] = rfc3339(approval.expires_at)
-        if ask.again is not None:
-            details["again"] = ask.again
-        event = ApprovalRequiredEvent(
-            timestamp=self._now(),
-            operation_id=ask.step.id,
-            operation_type=_kind(ask.step),
-            reason=ask.verdict.reason,
-            details=details,
-        )
-        question = Question(
-            approval_id=approval.approval_id, digest=approval.question.digest, bound=ask.bound, event=event
-        )
-        return msgspec.structs.replace(
-            run.record,
-            status=AWAITING,
-            question=question,
-            segments=tuple(run.segments),
-            note=run.note,
-            would_ask=run.would_ask,
-            seq=run.feed.seq + 2,
-        )
-
-    def _watch(self, run_id: str, approval_id: str) -> None:
-        self._operations.desk.watch(approval_id, partial(self._answered, run_id))
-
-    def _answered(self, run_id: str, approval: Approval) -> None:
-        run = self.live.get(run_id)
-        question = run.record.question if run is not None else None
-        if run is None or question is None or question.approval_id != approval.approval_id:
-            return
-        if approval.state is State.WITHDRAWN or run.record.status != AWAITING or self._stopping:
-            return
-        run.answer = approval
-        run.record = msgspec.structs.replace(run.record, status=RUNNING)
-        tx = Transaction()
-        self.book.put(tx, msgspec.structs.replace(run.record, question=None))
-        self.book.put_rest(tx, run_id, None)
-        self._journal.commit_quietly(tx)
-        run.feed.status(RUNNING)
-        self._work(run, self._spaces.find(run.record.space_id))
+        return await self._pausing.pause(run, ask)
 
     async def finish(self, run: Run, status: str) -> None:
         run.record = msgspec.structs.replace(
@@ -530,54 +418,20 @@ class Runs:
         """Runs that were under way when the last life ended get their missing events; paused ones wait on."""
         for record in list(self.book.all()):
             if record.status == RUNNING:
-                self._interrupted(record, begun.get(record.run_id, []))
+                self._recovery.interrupted(record, begun.get(record.run_id, []))
             elif record.status == AWAITING:
                 self._wait_on(record)
-
-    def _interrupted(self, record: RunRecord, begun: list[BegunRow]) -> None:
-        plan = self.book.plan(record.run_id)
-        done = self.book.events_count(record.run_id)
-        may_have_run = {row.operation_id for row in begun}
-        events: list[Event] = []
-        for place, id_ in enumerate(plan.ids if plan is not None else []):
-            if place < done:
-                continue
-            said = "unknown: may have run; the daemon ended meanwhile" if id_ in may_have_run else "not run: the daemon ended"
-            kind = plan.types[place] if plan is not None else None
-            details = {"operationType": kind} if kind is not None else {}
-            events.append(
-                ErrorEvent(timestamp=self._now(), operation_id=id_, category="execution", message=said, details=details)
-            )
-        tx = Transaction()
-        tx.subject = record.run_id
-        if events:
-            self.book.put_events(
-                tx, record.run_id, done, RunEvents(events=events, size=sum(len(codec.encode(e)) for e in events))
-            )
-        self.book.put(
-            tx,
-            msgspec.structs.replace(
-                record,
-                status=UNKNOWN if may_have_run else ERROR,
-                ended_at=self._clock.wall_ms(),
-                note="not undoable: the daemon ended while it was under way",
-            ),
-        )
-        self.book.put_plan(tx, record.run_id, None)
-        self.book.put_rest(tx, record.run_id, None)
-        self._operations.desk.end_run(tx, record.run_id)
-        self._journal.commit(tx, DAEMON, "runs.end", UNKNOWN if may_have_run else ERROR)
 
     def _wait_on(self, record: RunRecord) -> None:
         rest = self.book.rest(record.run_id)
         question = record.question
         if rest is None or question is None:
-            self._interrupted(record, [])
+            self._recovery.interrupted(record, [])
             return
         run = Run(record, rest.steps, self.book.events(record.run_id), self.book.events_size(record.run_id))
         self.live[record.run_id] = run
         if question.approval_id in self._operations.desk.approvals.rows:
-            asyncio.get_running_loop().call_soon(self._watch, record.run_id, question.approval_id)
+            self._pausing.watch(record.run_id, question.approval_id)
         else:
             self._end(run, Stop("execution", "what it asked is no longer known", ERROR))
 
@@ -588,17 +442,10 @@ class Runs:
                 self.book.put(tx, record)
                 self.book.put_plan(tx, run_id, None)
                 self.book.put_rest(tx, run_id, None)
-            tx.after.append(partial(self._unsaved.pop, run_id, None))
+            tx.after.append(partial(self._saved, run_id))
 
-    # -- small things --
-
-    def _now(self) -> str:
-        return rfc3339(self._clock.wall_ms())
-
-    def _error(self, operation_id: str, message: str) -> ErrorEvent:
-        return ErrorEvent(
-            timestamp=self._now(), operation_id=operation_id, category="system", message=message, details={}
-        )
+    def _saved(self, run_id: str) -> None:
+        self._unsaved.pop(run_id, None)
 
 
 _STOPPING = Stop("execution", "the daemon was stopped", ERROR)
@@ -612,11 +459,4 @@ def _step(place: int, item: Any, id_: str) -> Step:
 
 
 def _type(step: Step) -> OperationType | None:
-    return None if step.operation is None else step.operation.__struct_config__.tag  # type: ignore[return-value] # one of six
-
-
-def _kind(step: Step) -> OperationType:
-    kind = _type(step)
-    assert kind is not None
-    return kind
-
+    return None if step.operation is None else type_of(step.operation)

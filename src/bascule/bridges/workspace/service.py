@@ -11,6 +11,8 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.acts import FileActs
+from bascule.bridges.workspace.commands import Commands
+from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.history import History
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -20,8 +22,9 @@ from bascule.bridges.workspace.ports import (
     Files,
     Outcome,
     Root,
-    SandboxFault,
     Sandboxes,
+    SandboxFault,
+    SandboxKind,
     Scratch,
 )
 from bascule.bridges.workspace.processes import Processes
@@ -41,7 +44,6 @@ from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
-    EventsMessage,
     FileParams,
     FilesList,
     FilesListParams,
@@ -87,14 +89,12 @@ class Workspace:
         policy_digest: Callable[[], str],
         limits: WorkspaceLimits | None = None,
         network: bool = False,
-        sandbox: str = "bubblewrap",
+        sandbox: SandboxKind = "bubblewrap",
     ) -> None:
         self._clock = clock
         self._journal = journal
         self._operations = operations
-        self._sandboxes = sandboxes
         self._log = log
-        self._sandbox = sandbox
         self.limits = limits or WorkspaceLimits()
         self.threads = Threads()
         self.keeper = Keeper(log)
@@ -110,7 +110,9 @@ class Workspace:
             threads=self.threads,
             log=log,
             network=network,
+            sandbox=sandbox,
         )
+        teller = Teller(clock)
         self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.keeper)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
@@ -121,7 +123,7 @@ class Workspace:
             clock=clock,
             limits=self.limits,
             keeper=self.keeper,
-            log=log,
+            teller=teller,
         )
         self.history = History(
             book=self.book,
@@ -129,23 +131,26 @@ class Workspace:
             limits=self.limits,
             threads=self.threads,
             files=files,
-            sandboxes=sandboxes,
             store=checkpoints,
             scratch=scratch,
-            network=network,
         )
         self.runs.make_copy = self.history.make_copy
         self.runs.drop_copy = self.history.drop_copy
         self.runs.runner = Runner(
             store=self.runs,
             spaces=self.spaces,
-            processes=self.processes,
+            commands=Commands(
+                spaces=self.spaces,
+                processes=self.processes,
+                operations=operations,
+                limits=self.limits,
+                teller=teller,
+            ),
             operations=operations,
             journal=journal,
-            clock=clock,
+            teller=teller,
             limits=self.limits,
             threads=self.threads,
-            log=log,
             key=key,
             policy_digest=policy_digest,
             internal=self._internal,
@@ -234,7 +239,7 @@ class Workspace:
                 await durable
             self.processes.forget_space(space.space_id)
             self.spaces.live.pop(space.space_id, None)
-        except Exception as error:  # noqa: BLE001 - whoever waits hears of it, and the keeper's log has the rest
+        except Exception as error:
             space.closing = False
             if not closed.done():
                 closed.set_exception(self._internal(error))
@@ -249,8 +254,8 @@ class Workspace:
             path=record.path,
             opened_by=record.opened_by,
             opened_at=rfc3339(record.opened_at),
-            sandbox=self._sandbox,
-            problem=self._sandboxes.problem(),
+            sandbox=self.spaces.kind,
+            problem=self.spaces.problem,
             runs=len(self.book.of_space(record.space_id)),
             processes=self.processes.running_in(record.space_id),
         )
@@ -286,7 +291,7 @@ class Workspace:
                 params.command,
                 cwd=cwd,
                 env=params.env,
-                timeout=None,
+                limit=None,
                 programs=self._operations.program_rules(call.principal),
             )
         except (SandboxFault, FileFault) as error:
@@ -335,7 +340,7 @@ class Workspace:
             previews.pins, operation, cwd, root, limits.max_pinned_files, limits.max_pinned_bytes
         )
         return pinned, await self.threads.do(
-            previews.draw, operation, cwd, root, verdict, pinned, limits.max_read_bytes
+            previews.draw, operation, cwd, root, verdict, pinned=pinned, max_bytes=limits.max_read_bytes
         )
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
@@ -386,7 +391,7 @@ class Workspace:
 
         return self._do(read(), "files.read")
 
-    def write_file(self, call: Call, params: FileWriteParams, tx: Transaction) -> EventsMessage | None:
+    def write_file(self, call: Call, params: FileWriteParams, tx: Transaction) -> None:
         operation = {
             "type": "createFile",
             "path": params.path,
@@ -394,11 +399,11 @@ class Workspace:
             "encoding": params.encoding,
             "overwrite": params.overwrite,
         }
-        return self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
+        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
 
-    def delete_file(self, call: Call, params: FileParams, tx: Transaction) -> EventsMessage | None:
+    def delete_file(self, call: Call, params: FileParams, tx: Transaction) -> None:
         operation = {"type": "deleteFile", "path": params.path}
-        return self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
+        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
 
     async def _open_root(self, space: Space) -> Root:
         try:

@@ -14,6 +14,7 @@ from bascule.bridges.workspace.ports import (
     Root,
     Sandbox,
     Sandboxes,
+    SandboxKind,
 )
 from bascule.bridges.workspace.records import SpaceRecord
 from bascule.bridges.workspace.threads import Threads
@@ -57,6 +58,7 @@ class Spaces:
         threads: Threads,
         log: Log,
         network: bool,
+        sandbox: SandboxKind,
     ) -> None:
         self._journal = journal
         self._clock = clock
@@ -67,6 +69,9 @@ class Spaces:
         self._threads = threads
         self._log = log
         self._network = network
+        self.kind: SandboxKind = sandbox
+        # Why commands cannot run here, as far as is known: finding out starts a program.
+        self.problem: str | None = None
         self.table: Table[SpaceRecord] = Table("spaces", SpaceRecord)
         self.live: dict[str, Space] = {}
         for key, record in store.load("spaces", SpaceRecord):
@@ -78,7 +83,9 @@ class Spaces:
     def record(self, space_id: str) -> SpaceRecord:
         record = self.table.rows.get(space_id)
         if record is None:
-            raise NotFound(f"unknown space {space_id}", hint="spaces.open makes one of a directory, spaces.list shows them")
+            raise NotFound(
+                f"unknown space {space_id}", hint="spaces.open makes one of a directory, spaces.list shows them"
+            )
         return record
 
     def find(self, space_id: str) -> Space:
@@ -97,6 +104,7 @@ class Spaces:
             root = await self._threads.do(self._files.open_root, params.path)
         except FileFault as error:
             raise InvalidRequest(str(error), hint="choose a project's own directory") from None
+        await self.look_for_problems()
         known = next((record for record in self.table.rows.values() if record.path == root.path), None)
         if known is not None:
             await self._refresh(self.find(known.space_id), root)
@@ -139,9 +147,18 @@ class Spaces:
 
     async def sandbox_of(self, space: Space) -> Sandbox:
         root = await self.root_of(space)
-        if space.sandbox is None:
-            space.sandbox = self._sandboxes.open(space.space_id, root, network=self._network)
-        return space.sandbox
+        await self.look_for_problems()
+        async with space.opening:
+            if space.sandbox is None:
+                space.sandbox = self.open_sandbox(space.space_id, root)
+            return space.sandbox
+
+    def open_sandbox(self, name: str, root: Root) -> Sandbox:
+        return self._sandboxes.open(name, root, network=self._network, kind=self.kind)
+
+    async def look_for_problems(self) -> None:
+        if self.kind == "bubblewrap":
+            self.problem = await self._threads.do(self._sandboxes.problem)
 
     async def checkpoints_of(self, space: Space) -> Checkpoints:
         root = await self.root_of(space)
