@@ -32,6 +32,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("open files", machine.check_open_files),
     ("commands", machine.check_helpers),
     ("person", daemon.check_person),
+    ("policy", daemon.check_policy),
     ("clock", machine.check_clock),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.

@@ -11,6 +11,7 @@ import time
 
 from bascule import places
 from bascule.doors.exits import (
+    NOT_YET,
     BadAnswer,
     ConnectionLost,
     NotRunning,
@@ -76,13 +77,13 @@ def call(
     token: str | None = None,
     seconds: float = ANSWER_SECONDS,
 ) -> Any:
-    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal."""
+    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal, and so is "a person must approve it"."""
     with _ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
         answer = conversation.whole_answer()
     if answer.status == 204:
         return None
     value = decode_answer(answer.body) if answer.body else None
-    if answer.status >= 300:
+    if answer.status >= 300 or answer.status == NOT_YET:
         raise _refusal(answer, value)
     return value
 

@@ -14,7 +14,7 @@ import os
 import selectors
 
 from bascule import places
-from bascule.doors.exits import BadAnswer, ConnectionLost, DoorError
+from bascule.doors.exits import NOT_YET, BadAnswer, ConnectionLost, DoorError
 from bascule.doors.http import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, PROTOCOL_VERSION, connect
 from bascule.doors.values import chunk_size, decode, decode_answer, encode, number_in_header
 
@@ -258,7 +258,7 @@ class Exchange:
         if self.taken:
             name = self.params["agentId"]
             return self._error({"code": "conflict", "message": f"{name} is another session of this user"})
-        if self._status >= 300:
+        if self._status >= 300 or self._status == NOT_YET:
             return self._error(self._fault())
         self.granted = True
         if self.method == "replies.post":

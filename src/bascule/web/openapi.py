@@ -8,8 +8,8 @@ from typing import Any, get_args
 import msgspec
 
 from bascule import __version__
-from bascule.errors import ALL_ERRORS
-from bascule.protocols.methods import Row, Shape
+from bascule.errors import ALL_ERRORS, ApprovalRequired
+from bascule.protocols.methods import Consent, Row, Shape
 from bascule.protocols.route import Route
 from bascule.wire import codec
 
@@ -166,6 +166,8 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
     if row.shape is Shape.WAIT:
         responses["204"] = {"description": "Nothing came within waitMs; ask again."}
     wrong = set(_statuses()) - _OUTSIDE_ROUTES - (_WITH_A_BODY if route.verb == "GET" else frozenset())
+    if row.consent is not Consent.HOLD:
+        wrong.discard(ApprovalRequired.status)
     responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
     if row.name in _IN_THEIR_FORM:
         either = {"anyOf": [{"$ref": _SCHEMA.format(name="Error")}, result]}
