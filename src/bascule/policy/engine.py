@@ -175,11 +175,6 @@ def load(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect],
     return Policy(rules, name, rules_digest(rules))
 
 
-def matches(rule: Rule, principal: str, method: str, effect: Effect, params: Any) -> bool:
-    """Whether one rule, with all its conditions, speaks of this call."""
-    return could_apply(rule, principal, method, effect) and _matches(rule, params)
-
-
 def rules_digest(rules: Iterable[Rule]) -> str:
     """Over the rules with all defaults written out: layout and comments of the text do not count."""
     try:
