@@ -253,7 +253,7 @@ def test_a_missing_file_is_named_with_what_looks_like_it(place):
     assert str(raised.value) == "No such file: `src/confg.json`; did you mean `src/config.json`?"
     with pytest.raises(FileFault, match=r"no `scr`\); did you mean `src`"):
         place.root.delete(parse_path("scr/config.json"))
-    with pytest.raises(FileFault, match="`src/config.json` is not a directory"):
+    with pytest.raises(FileFault, match=r"`src/config\.json` is not a directory"):
         place.root.create(parse_path("src/config.json/x"), b"", overwrite=False)
     (place.inside / "dangling").symlink_to("nowhere")
     with pytest.raises(FileFault, match="`dangling` is a link to something that does not exist"):

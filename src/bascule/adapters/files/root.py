@@ -76,7 +76,7 @@ class WorkspaceRoot:
         found = os.fstat(descriptor)
         self.identity = (found.st_dev, found.st_ino)
         # Commands run as the directory's owner and must be able to change what we make.
-        self._owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
+        self.owner = (found.st_uid, found.st_gid) if os.geteuid() == 0 and found.st_uid else None
 
     def fileno(self) -> int:
         return self._descriptor
@@ -217,7 +217,7 @@ class WorkspaceRoot:
         return name
 
     def _dress(self, descriptor: int, mode: int, like: os.stat_result | None) -> None:
-        owner = self._owner
+        owner = self.owner
         if like is not None:
             # As write(2) does, a change drops setuid and setgid.
             mode = like.st_mode & 0o777
