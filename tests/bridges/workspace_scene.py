@@ -58,9 +58,7 @@ class Scene:
         return resumed
 
     def decide(self, approval_id: str, decision: str = "approved", **more: Any) -> Any:
-        return self.house.call(
-            "person", "approvals.decide", {"approvalId": approval_id, "decision": decision, **more}
-        )
+        return self.house.call("person", "approvals.decide", {"approvalId": approval_id, "decision": decision, **more})
 
     def running(self, command: str) -> FakeCommand:
         """The command, once it runs."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.adapters.checkpoints.store import GitCheckpoints
+from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.policy_file import PolicyFile
 from bascule.adapters.sandbox.sandboxes import Sandboxes

@@ -370,6 +370,7 @@ class House:
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
+        self.broker.sweep_also.append(self.workspace.sweep)
         self.journal.start()
         self.bridge = HouseBridge(
             store=store,

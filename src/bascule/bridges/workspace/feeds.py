@@ -100,7 +100,7 @@ class Feed:
                 oldest = self.seq - len(self._items)
                 if since < oldest:
                     stream.dropped += oldest - since
-                    since = oldest
+                    since = self._readers[stream] = oldest
                 if since >= self.seq or stream.waiting >= READER_ITEMS:
                     break
                 self._readers[stream] = since + 1

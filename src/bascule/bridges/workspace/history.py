@@ -126,9 +126,7 @@ class History:
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
         if not record.on_copy:
-            raise InvalidRequest(
-                f"{record.run_id} worked in the space itself", hint="only a run with onCopy is committed"
-            )
+            raise InvalidRequest(f"{record.run_id} worked in the space itself: only a run with onCopy is committed")
         if not is_over(record):
             raise Conflict(f"{record.run_id} is not over yet", hint="wait for it: runs.wait")
         if record.committed:

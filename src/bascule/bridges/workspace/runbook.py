@@ -113,7 +113,8 @@ class RunBook:
         self._drop_events(tx, run_id)
         self.put_plan(tx, run_id, None)
         self.put_rest(tx, run_id, None)
-        tx.put(self.table, run_id, None)
+        if run_id in self.table.rows:
+            tx.put(self.table, run_id, None)
 
     def make_room(self, tx: Transaction, space_id: str) -> None:
         """Older runs than are kept go; of the rest the oldest lose their events when all together are too large."""

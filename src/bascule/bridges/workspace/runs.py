@@ -86,8 +86,8 @@ class Runs:
         self.live: dict[str, Run] = {}
         self._feeds: OrderedDict[str, Feed] = OrderedDict()
         self._waits: Counter[Principal] = Counter()
-        # Ended, but the store could not be written: tried again by `sweep`.
-        self._unsaved: dict[str, RunRecord] = {}
+        # Ended, but the store could not be written: kept here and tried again by `sweep`.
+        self._unsaved: dict[str, Run] = {}
         self._stopping = False
         self._recovery = Recovery(book, operations, journal, clock)
         self._pausing = Pausing(
@@ -323,7 +323,7 @@ class Runs:
     def cancel(self, call: Call, params: CancelRunParams, tx: Transaction) -> EventsMessage | None:
         record = self.book.find(params.run_id, params.space_id)
         run = self.live.get(record.run_id)
-        if run is None:
+        if run is None or is_over(run.record):
             return self._message(record)
         tx.subject = record.run_id
         tx.details = {"reason": params.reason} if params.reason else {}
@@ -347,7 +347,8 @@ class Runs:
     def end_space(self, space_id: str, sentence: str) -> list[Later[EventsMessage]]:
         """Its runs end; what to wait for."""
         waiters = []
-        for run in [run for run in self.live.values() if run.record.space_id == space_id]:
+        mine = [run for run in self.live.values() if run.record.space_id == space_id and not is_over(run.record)]
+        for run in mine:
             waiter: Later[EventsMessage] = Later()
             run.waiters[waiter] = None
             waiters.append(waiter)
@@ -400,11 +401,12 @@ class Runs:
             if durable is not None:
                 await durable
         except StorageFull:
-            self._unsaved[run.run_id] = run.record
+            self._unsaved[run.run_id] = run
         if run.copy is not None:
             assert self.drop_copy is not None
             await self.drop_copy(run)
-        self.live.pop(run.run_id, None)
+        if run.run_id not in self._unsaved:
+            self.live.pop(run.run_id, None)
         run.feed.status(run.record.status)
         run.feed.end()
         self._feeds[run.run_id] = run.feed
@@ -437,15 +439,16 @@ class Runs:
 
     def sweep(self, tx: Transaction) -> None:
         """Ends that could not be stored are stored once the disk takes them."""
-        for run_id, record in list(self._unsaved.items()):
-            if run_id in self.book.table.rows:
-                self.book.put(tx, record)
-                self.book.put_plan(tx, run_id, None)
-                self.book.put_rest(tx, run_id, None)
+        for run_id, run in list(self._unsaved.items()):
+            self.book.drop(tx, run_id)
+            run.saved = 0
+            self.book.put(tx, run.record)
+            self.book.save(run, tx)
             tx.after.append(partial(self._saved, run_id))
 
     def _saved(self, run_id: str) -> None:
         self._unsaved.pop(run_id, None)
+        self.live.pop(run_id, None)
 
 
 _STOPPING = Stop("execution", "the daemon was stopped", ERROR)
