@@ -37,9 +37,11 @@ Category = Literal["validation", "policy", "execution", "timeout", "system"]
 
 OperationId = Annotated[str, Meta(min_length=1, max_length=MAX_OPERATION_ID_CHARS)]
 
+# Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
+_END = r"$(?!\n)"
 # "All file paths must" (Path Validation), for the JSON Schemas; what is wrong with a path is said better by
 # `workspace_paths`, so decoding leaves it to that.
-_STEPS = r"(?![A-Za-z]:)(?!/)(?!(?:[^\u0000\\]*/)?\.\.(?:/|$))[^\u0000\\]+$"
+_STEPS = rf"(?![A-Za-z]:)(?!/)(?!(?:[^\u0000\\]*/)?\.\.(?:/|{_END}))[^\u0000\\]+{_END}"
 Path = Annotated[
     str,
     Meta(
@@ -47,7 +49,7 @@ Path = Annotated[
             "minLength": 1,
             "maxLength": MAX_PATH_CHARS,
             # A path of nothing but `.` names the workspace itself, which is no file.
-            "pattern": r"^(?!(?:\.?/)*\.?$)" + _STEPS,
+            "pattern": rf"^(?!(?:\.?/)*\.?{_END})" + _STEPS,
         }
     ),
 ]
@@ -55,9 +57,9 @@ Path = Annotated[
 Directory = Annotated[
     str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": r"^" + _STEPS})
 ]
-EnvName = Annotated[str, Meta(extra_json_schema={"pattern": r"^[A-Za-z_][A-Za-z0-9_]*$"})]
+EnvName = Annotated[str, Meta(extra_json_schema={"pattern": rf"^[A-Za-z_][A-Za-z0-9_]*{_END}"})]
 # What neither a command line nor a variable can hold.
-_NoNul = Meta(extra_json_schema={"pattern": r"^[^\u0000]*$"})
+_NoNul = Meta(extra_json_schema={"pattern": rf"^[^\u0000]*{_END}"})
 EnvValue = Annotated[str, _NoNul]
 
 
