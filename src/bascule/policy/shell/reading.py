@@ -1,0 +1,324 @@
+"""A command line read before it runs: the programs it names, what they do, and what cannot be told."""
+
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from shlex import quote
+
+import msgspec
+
+from bascule.policy.shell import assigning, git, interpreters, wrappers
+from bascule.policy.shell.fields import Field, Scope, known
+from bascule.policy.shell.grammar import parse
+from bascule.policy.shell.options import Found, Uncertain
+from bascule.policy.shell.second import disagreement
+from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
+from bascule.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
+
+# Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
+MAX_TEXTS_DEEP = 6
+# Wrappers around one program: `env nice timeout 5 xargs ...`.
+MAX_WRAPPERS = 12
+# Characters read for one command line, texts within it included: aliases and variables must not multiply the work.
+MAX_CHARS_READ = 32 * 1024
+# The same line is read for the decision, for the preview and once more before it runs.
+READINGS_KEPT = 256
+
+_DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+_NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One program as it would be started."""
+
+    # The base name; None when only running tells.
+    program: str | None
+    words: tuple[Field, ...]
+    # What stands in between: env, xargs, sh -c.
+    via: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return " ".join(field.source if field.text is None else quote(field.text) for field in self.words)
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. Everything the text could run is here, whether or not it would."""
+
+    text: str
+    commands: tuple[Command, ...]
+    traits: tuple[str, ...]
+    # What is opaque or steers the environment, named.
+    notes: tuple[str, ...]
+    # Files the command would execute or interpret, relative to where it runs.
+    scripts: tuple[str, ...]
+    # Files that redirections and a few everyday programs write.
+    writes: tuple[str, ...]
+    # Some output of the text itself goes to a file.
+    redirected: bool
+
+    def describe(self) -> str:
+        """The parsed command for a person: one line per program, then what could not be read."""
+        lines = []
+        for command in self.commands:
+            line = command.text
+            if command.via:
+                line += f"   (through {', '.join(command.via)})"
+            if command.traits:
+                line += f"   [{', '.join(command.traits)}]"
+            if line not in lines:
+                lines.append(line)
+        lines.extend(f"! {note}" for note in self.notes)
+        return "\n".join(lines)
+
+
+def read(text: str, env: Mapping[str, str] | None = None) -> Reading:
+    """Read a command line that `sh -c` will run with these variables added. Never raises."""
+    return _read(text, tuple(sorted(env.items())) if env else ())
+
+
+@lru_cache(READINGS_KEPT)
+def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
+    reader = _Reader()
+    scope = Scope([], values={name: (value,) for name, value in env})
+    if "\0" in text:
+        reader.opaque("a null byte")
+    reader.text(text, scope, (), 0)
+    return _reading(text, reader)
+
+
+def read_arguments(argv: tuple[str, ...]) -> Reading:
+    """The same for a program that is about to be executed: nothing is left to expand."""
+    reader = _Reader()
+    fields = [known(argument) for argument in argv]
+    try:
+        reader.run(fields, _Place(RawCommand([], [], []), Scope([]), (), 0), (), 0)
+    except _TooMuch as error:
+        reader.opaque(str(error))
+    return _reading(" ".join(argv), reader)
+
+
+def _reading(text: str, reader: "_Reader") -> Reading:
+    found = {trait for command in reader.commands for trait in command.traits} | reader.traits
+    return Reading(
+        text=text,
+        commands=tuple(reader.commands),
+        traits=tuple(trait for trait in TRAITS if trait in found),
+        notes=tuple(dict.fromkeys(reader.notes)),
+        scripts=tuple(dict.fromkeys(reader.scripts)),
+        writes=tuple(dict.fromkeys(reader.writes)),
+        redirected=reader.redirected,
+    )
+
+
+class _TooMuch(Exception):
+    """A limit on the whole reading; what was found until then stays."""
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.commands: list[Command] = []
+        self.traits: set[str] = set()
+        self.notes: list[str] = []
+        self.scripts: list[str] = []
+        self.writes: list[str] = []
+        self.redirected = False
+        self._chars = 0
+        self._aliases: dict[str, str] = {}
+
+    def opaque(self, note: str) -> None:
+        self.traits.add(OPAQUE)
+        self.notes.append(note)
+
+    def text(self, text: str, outer: Scope, via: tuple[str, ...], depth: int) -> None:
+        """Read one text; a text within it comes back here."""
+        self._chars += len(text)
+        if depth > MAX_TEXTS_DEEP:
+            self.opaque(f"texts within texts, more than {MAX_TEXTS_DEEP} deep")
+            return
+        if self._chars > MAX_CHARS_READ:
+            self.opaque(f"more than {MAX_CHARS_READ} characters to read in all")
+            return
+        parsed = parse(text)
+        for note in parsed.notes:
+            self.opaque(note)
+        if not parsed.notes and (difference := disagreement(text, parsed)) is not None:
+            self.opaque(difference)
+        scope = _scope(parsed, outer)
+        try:
+            for raw in parsed.commands:
+                self._command(raw, _Place(raw, scope, via, depth))
+        except _TooMuch as error:
+            self.opaque(str(error))
+
+    def _command(self, raw: RawCommand, place: "_Place") -> None:
+        for redirect in raw.redirects:
+            self._redirect(redirect, place.scope)
+        for assignment in (*raw.assignments, *assigning.declared(raw)):
+            self._assigned(assignment, place.scope, lasting=bool(raw.words))
+        try:
+            for fields in _variants(raw.words, place.scope):
+                self.run(fields, place, place.via, 0)
+        except Uncertain as error:
+            self.opaque(f"too many possibilities for {error}")
+
+    def _assigned(self, assignment: Assignment, scope: Scope, *, lasting: bool) -> None:
+        name = assignment.name
+        if name == "IFS" and lasting:
+            # For one `read`; what else it does to the text is followed where words are split.
+            return
+        values = scope.possible(assignment.value) if assignment.value is not None else [None]
+        if not name:
+            self._steered("a variable whose name is not known before it runs")
+        elif any(steers(name, value) for value in values):
+            self._steered(f"{name}, which other programs obey")
+
+    def _steered(self, what: str) -> None:
+        self.traits.add(ENVIRONMENT)
+        self.notes.append(f"sets {what}")
+
+    def _redirect(self, redirect: Redirect, scope: Scope) -> None:
+        if not redirect.is_write and redirect.operator != ">&":
+            return
+        for text in scope.possible(redirect.target):
+            if redirect.operator == ">&" and text is not None and _DESCRIPTOR.fullmatch(text):
+                continue
+            if text in _NO_FILES:
+                continue
+            self.redirected = True
+            if text is not None:
+                self.writes.append(text)
+
+    def run(self, fields: list[Field], place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
+        """One program with its arguments, and what it would run in turn."""
+        if len(self.commands) >= MAX_COMMANDS:
+            raise _TooMuch(f"more than {MAX_COMMANDS} commands")
+        if wrapped > MAX_WRAPPERS:
+            self.opaque(f"more than {MAX_WRAPPERS} wrappers around one program")
+            return
+        name = self._name(fields[0])
+        args = fields[1:]
+        traits = (DESTRUCTIVE,) if name is not None and destroys(name, args) else ()
+        self.commands.append(Command(name, tuple(fields), via, traits if name is not None else (OPAQUE,)))
+        if name is None:
+            return
+        self.writes.extend(written(name, args))
+        first = fields[0].text
+        if first is not None and "/" in first and not first.startswith("/"):
+            self.scripts.append(first)
+        if name in self._aliases:
+            self._aliased(name, args, place, via)
+        handler = handler_of(name)
+        if handler is None:
+            return
+        found = Found()
+        try:
+            handler(args, found)
+        except Uncertain as error:
+            self.opaque(f"what {name} runs depends on {error}, which is not known before it runs")
+        self._behind(found, name, place, via, wrapped)
+
+    def _name(self, field: Field) -> str | None:
+        if field.text is None:
+            if field.base is None:
+                self.opaque(f"the program {field.source} is not known before it runs")
+            return field.base
+        if field.pattern:
+            self.opaque(f"the program {field.source} is a pattern")
+            return None
+        if "{}" in field.text:
+            self.opaque(f"the program {field.source} is filled in later")
+            return None
+        return field.text.rpartition("/")[2]
+
+    def _aliased(self, name: str, args: list[Field], place: "_Place", via: tuple[str, ...]) -> None:
+        value = self._aliases.pop(name)
+        rest = " ".join(field.source if field.text is None else quote(field.text) for field in args)
+        self.text(f"{value} {rest}", place.scope, (*via, f"alias {name}"), place.depth + 1)
+        self._aliases[name] = value
+
+    def _behind(self, found: Found, name: str, place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
+        for note in found.opaque:
+            self.opaque(note)
+        self.scripts.extend(found.scripts)
+        self._aliases.update(found.aliases)
+        for variable, value in found.assignments:
+            if steers(variable, value.text if value is not None else None):
+                self._steered(f"{variable}, which other programs obey")
+        for fields, how in found.commands:
+            self.run(fields, place, (*via, how), wrapped + 1)
+        for text, how in found.texts:
+            self.text(text, place.scope, (*via, how), place.depth + 1)
+        if found.reads is not None:
+            self._input(found, name, place, via)
+
+    def _input(self, found: Found, name: str, place: "_Place", via: tuple[str, ...]) -> None:
+        """Commands or code from standard input: a here-document can be read, a pipe cannot."""
+        source = place.raw.input
+        if source is None:
+            if place.raw.piped:
+                self.opaque(f"{name} runs what a pipe brings")
+        elif source.body is not None:
+            texts = place.scope.texts(source.body)
+            if found.reads_shell and texts is None:
+                self.opaque(f"{name} runs a text that is not known before it runs")
+            for text in (texts or ()) if found.reads_shell else ():
+                self.text(text, place.scope, (*via, f"{name} <<"), place.depth + 1)
+        else:
+            for file in place.scope.possible(source.target):
+                if file is None:
+                    self.opaque(f"{name} runs {source.target.source}, which is not known before it runs")
+                else:
+                    self.scripts.append(file)
+
+
+class _Place(msgspec.Struct):
+    """Where a command stands: its redirections, the variables around it, and how deep."""
+
+    raw: RawCommand
+    scope: Scope
+    via: tuple[str, ...]
+    depth: int
+
+
+def handler_of(name: str) -> wrappers.Handler | None:
+    """How to find what a program would run; None when it runs nothing by its arguments."""
+    if name == "git":
+        return git.git
+    return wrappers.handler_of(name) or interpreters.handler_of(name)
+
+
+def _scope(parsed: Parsed, outer: Scope) -> Scope:
+    assignments = list(parsed.assignments)
+    certain = True
+    for raw in parsed.commands:
+        assignments.extend(raw.assignments)
+        assignments.extend(assigning.declared(raw))
+        assignments.extend(assigning.read_into(raw))
+        certain = certain and not assigning.evaluates(raw) and not assigning.sets_separators(raw)
+    scope = Scope(assignments, outer)
+    scope.certain = scope.certain and certain
+    return scope
+
+
+def _variants(words: list[Word], scope: Scope) -> Iterator[list[Field]]:
+    """The argument lists a command may have. All of them are looked at where they decide what runs."""
+    for at, word in enumerate(words):
+        heads = scope.alternatives([word])
+        if heads is None:
+            raise Uncertain(word.source)
+        for head in heads:
+            if not head:
+                continue
+            name = (head[0].text or head[0].base or "").rpartition("/")[2]
+            if handler_of(name) is None:
+                yield [*head, *scope.single(words[at + 1 :])]
+                continue
+            rests = scope.alternatives(words[at + 1 :])
+            if rests is None:
+                raise Uncertain(" ".join(word.source for word in words))
+            for rest in rests:
+                yield [*head, *rest]
+        if all(heads):
+            return
