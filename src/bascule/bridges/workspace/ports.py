@@ -50,6 +50,9 @@ class Root(Protocol):
     def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
         """SHA-256 of a regular file; None when there is none or it is larger."""
 
+    def fileno(self) -> int:
+        """The directory's descriptor: what a sandbox binds, so that no name is ever followed a second time."""
+
     def close(self) -> None: ...
 
 
@@ -157,7 +160,7 @@ class Sandboxes(Protocol):
         """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
 
     def open(self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap") -> Sandbox:
-        """`kind` is "none" only because a person's settings say so."""
+        """`SandboxFault` when there can be none of that kind here; "none" only because a person's settings say so."""
 
     def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
         """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""
