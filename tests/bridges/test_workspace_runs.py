@@ -232,10 +232,14 @@ def test_a_space_is_an_absolute_directory_that_exists(scene):
 def test_closing_a_space_ends_its_commands_forgets_its_runs_and_leaves_its_files(scene):
     held = scene.begin(shell("serve"))
     command = scene.running("serve")
+    queued = scene.begin(create("never.txt"))
+    paused = scene.run(shell("rm -rf x"), who="agent:Tom", waitMs=0)
     closed = scene.answer(scene.house.begin(JERRY, "spaces.close", {"spaceId": scene.space}))
     assert closed["spaceId"] == scene.space
     assert not command.running
-    assert scene.answer(held)["status"] == "error"
+    assert scene.answer(held)["status"] == scene.answer(queued)["status"] == "error"
+    assert paused["runId"] not in scene.house.workspace.runs.live
+    assert scene.house.call("local", "approvals.list") == []
     assert scene.house.call(JERRY, "spaces.list") == []
     assert scene.files["a.txt"] == b"one\ntwo\n"
     assert scene.house.call(JERRY, "runs.list") == []

@@ -95,6 +95,10 @@ class MemoryRoot:
         data = self.files.get(path)
         return hashlib.sha256(data).hexdigest() if data is not None and len(data) <= max_bytes else None
 
+    def fileno(self) -> int:
+        """Nothing that a kernel knows."""
+        return -1
+
     def close(self) -> None: ...
 
 

@@ -180,7 +180,7 @@ class Runs:
         self._keeper.keep(self._worked(run, space), run.run_id)
 
     def _go_on(self, run: Run) -> None:
-        self._work(run, self._spaces.find(run.record.space_id))
+        self._work(run, self._spaces.of(run.record.space_id))
 
     async def _worked(self, run: Run, space: Space) -> None:
         assert self.runner is not None

@@ -89,12 +89,18 @@ class Spaces:
         return record
 
     def find(self, space_id: str) -> Space:
+        """For somebody who wants to do something there."""
+        space = self.of(space_id)
+        if space.closing:
+            raise NotFound(f"space {space_id} is being closed", hint="open it again with spaces.open")
+        return space
+
+    def of(self, space_id: str) -> Space:
+        """For what is there already, also while it is being closed."""
         record = self.record(space_id)
         space = self.live.get(space_id)
         if space is None:
             space = self.live[space_id] = Space(record, self._limits)
-        if space.closing:
-            raise NotFound(f"space {space_id} is being closed", hint="open it again with spaces.open")
         return space
 
     async def open(self, call: Call, params: SpaceOpenParams) -> SpaceRecord:
