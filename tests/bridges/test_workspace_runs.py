@@ -6,7 +6,7 @@ import pytest
 from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machine, read, say, shell
 
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import Forbidden, InvalidRequest, NotFound, Overloaded
+from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded
 from bascule.testing.house import House
 
 
@@ -225,7 +225,7 @@ def test_the_same_directory_is_the_same_space_for_everybody(scene):
 def test_a_space_is_an_absolute_directory_that_exists(scene):
     with pytest.raises(InvalidRequest, match="absolute"):
         scene.house.call(JERRY, "spaces.open", {"path": "work"})
-    with pytest.raises(InvalidRequest, match="does not exist"):
+    with pytest.raises(Conflict, match="does not exist"):
         scene.house.call(JERRY, "spaces.open", {"path": "/work/nothing"})
 
 

@@ -115,6 +115,6 @@ BAD: dict[str, tuple[Any, str]] = {
 }
 # Rules that a JSON Schema cannot tell: bytes, base64's grammar, what `trim` leaves.
 BEYOND_SCHEMAS = {
-    *("create-too-large", "create-too-large-in-bytes", "env-too-large", "command-blank"),
+    *("create-too-large", "create-too-large-in-bytes", "env-too-large"),
     *("base64-characters", "base64-padding", "base64-line-break", "base64-after-padding", "base64-unicode"),
 }

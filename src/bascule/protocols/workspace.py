@@ -58,9 +58,17 @@ Directory = Annotated[
     str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": r"^" + _STEPS})
 ]
 EnvName = Annotated[str, Meta(extra_json_schema={"pattern": rf"^[A-Za-z_][A-Za-z0-9_]*{_END}"})]
-# What neither a command line nor a variable can hold.
-_NoNul = Meta(extra_json_schema={"pattern": rf"^[^\u0000]*{_END}"})
-EnvValue = Annotated[str, _NoNul]
+# A null byte is what neither a variable nor a command line can hold, and a command must say something.
+EnvValue = Annotated[str, Meta(extra_json_schema={"pattern": rf"^[^\u0000]*{_END}"})]
+CommandText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_COMMAND_CHARS,
+        extra_json_schema={"pattern": rf"^[^\u0000]*[^\u0000\s][^\u0000]*{_END}"},
+    ),
+]
+Environment = Annotated[dict[EnvName, EnvValue], Meta(max_length=MAX_ENV_VARIABLES)]
 
 
 class _Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):
@@ -100,12 +108,12 @@ class DeleteFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type
 
 
 class ShellOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="shell"):
-    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS), _NoNul]
+    command: CommandText
     # The workspace itself unless given.
     cwd: Directory | None = None
     # A number in the spec, so 1500.5 is one too.
     timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS
-    env: Annotated[dict[EnvName, EnvValue], Meta(max_length=MAX_ENV_VARIABLES)] = {}
+    env: Environment = {}
 
 
 Operation = (
@@ -246,7 +254,7 @@ class SpaceOpenParams(Params, frozen=True, kw_only=True):
     """A directory becomes a space; the same directory is the same space."""
 
     # Absolute. Followed to the real directory.
-    path: Annotated[str, Meta(min_length=1, max_length=4_096)]
+    path: Annotated[str, Meta(min_length=1, max_length=4_096, extra_json_schema={"pattern": r"^/"})]
     # Shown to people; unless given, the directory's own name.
     name: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
@@ -276,8 +284,10 @@ class RunParams(Params, frozen=True, kw_only=True):
     """
 
     space_id: SpaceRef
-    protocol_version: Any = None
-    operations: Any = None
+    protocol_version: Annotated[Any, Meta(extra_json_schema={"const": "1.0"})] = None
+    operations: Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})] = (
+        None
+    )
     # Without it the caller stays until the run is over, and its leaving cancels the run. With it the run lives by
     # itself and the answer after that time may say `running`.
     wait_ms: _Wait | None = None
@@ -380,9 +390,9 @@ class UndoResult(Result, frozen=True, kw_only=True):
 
 class ProcessStartParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
-    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)]
-    cwd: str | None = None
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV_VARIABLES)] = {}
+    command: CommandText
+    cwd: Directory | None = None
+    env: Environment = {}
 
 
 class ProcessesListParams(Params, frozen=True, kw_only=True):
@@ -430,9 +440,12 @@ class ProcessView(Result, frozen=True, kw_only=True):
     ended_by: str | None = None
 
 
-class FileParams(Params, frozen=True, kw_only=True):
+class FilePathParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
-    path: str
+    path: Path
+
+
+class FileParams(FilePathParams, frozen=True, kw_only=True):
     encoding: Encoding = "utf-8"
 
 
@@ -444,7 +457,7 @@ class FileWriteParams(FileParams, frozen=True, kw_only=True):
 class FilesListParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
     # The workspace itself when empty.
-    path: str = ""
+    path: Annotated[str, Meta(extra_json_schema={"maxLength": MAX_PATH_CHARS, "pattern": rf"^(?:|{_STEPS})$"})] = ""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
 
 

@@ -169,7 +169,7 @@ def path_of(operation: Operation) -> WorkspacePath | None:
         case CreateFileOperation() | ReadFileOperation() | EditFileOperation() | DeleteFileOperation():
             return _path("path", operation.path)
         case ShellOperation():
-            return _directory(operation.cwd)
+            return parse_directory(operation.cwd)
         case MessageOperation():
             return None
 
@@ -200,7 +200,7 @@ def check_command(command: str, cwd: str | None, env: Mapping[str, str]) -> Work
         size += len(name) + len(_bytes(f"env.{name}", value))
     if size > MAX_ENV_BYTES:
         raise BadOperation("env", f"has {size} bytes; at most {MAX_ENV_BYTES} are allowed")
-    return _directory(cwd)
+    return parse_directory(cwd)
 
 
 def _check(operation: Operation) -> None:
@@ -233,7 +233,8 @@ def _path(field: str, text: str) -> WorkspacePath:
         raise BadOperation(field, str(error)) from None
 
 
-def _directory(text: str | None) -> WorkspacePath | None:
+def parse_directory(text: str | None) -> WorkspacePath | None:
+    """Where a command runs or what is listed; None for the workspace itself."""
     if text is None:
         return None
     # `.` and `./` name the workspace itself, where a command may well run.

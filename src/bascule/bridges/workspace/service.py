@@ -45,6 +45,7 @@ from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
     FileParams,
+    FilePathParams,
     FilesList,
     FilesListParams,
     FileWriteParams,
@@ -64,7 +65,7 @@ from bascule.protocols.workspace import (
     UndoParams,
 )
 from bascule.protocols.workspace_paths import BadPath, WorkspacePath, parse_path
-from bascule.protocols.workspace_validation import BadOperation, check_command
+from bascule.protocols.workspace_validation import BadOperation, check_command, parse_directory
 
 # Runs and sandboxes end at once when told to; what does not is left to the end of the process.
 CLOSE_SECONDS = 10.0
@@ -358,7 +359,7 @@ class Workspace:
 
     def list_files(self, call: Call, params: FilesListParams) -> "asyncio.Future[FilesList]":
         space = self.spaces.find(params.space_id)
-        path = None if params.path in ("", ".") else _path(params.path)
+        path = _directory(params.path)
 
         async def listed() -> FilesList:
             root = await self._open_root(space)
@@ -401,7 +402,7 @@ class Workspace:
         }
         self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
 
-    def delete_file(self, call: Call, params: FileParams, tx: Transaction) -> None:
+    def delete_file(self, call: Call, params: FilePathParams, tx: Transaction) -> None:
         operation = {"type": "deleteFile", "path": params.path}
         self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
 
@@ -469,6 +470,14 @@ def _checked(params: ProcessStartParams) -> WorkspacePath | None:
         return check_command(params.command, params.cwd, params.env)
     except BadOperation as error:
         raise InvalidRequest(str(error)) from None
+
+
+def _directory(text: str) -> WorkspacePath | None:
+    """None for the workspace itself."""
+    try:
+        return parse_directory(text) if text else None
+    except BadOperation as error:
+        raise InvalidRequest(f"path: {error.reason}") from None
 
 
 def _path(text: str) -> WorkspacePath:

@@ -21,7 +21,7 @@ from bascule.bridges.workspace.threads import Threads
 from bascule.bridges.workspace.turns import SpaceTurns
 from bascule.call import Call, Principal
 from bascule.clock import Clock
-from bascule.errors import InvalidRequest, NotFound, Overloaded
+from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded
 from bascule.ids import new_id
 from bascule.protocols.workspace import SpaceOpenParams
 
@@ -109,7 +109,7 @@ class Spaces:
         try:
             root = await self._threads.do(self._files.open_root, params.path)
         except FileFault as error:
-            raise InvalidRequest(str(error), hint="choose a project's own directory") from None
+            raise Conflict(str(error), hint="choose a project's own directory") from None
         await self.look_for_problems()
         known = next((record for record in self.table.rows.values() if record.path == root.path), None)
         if known is not None:
