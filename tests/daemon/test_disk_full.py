@@ -11,6 +11,7 @@ import pytest
 from living import Living, eventually, run_command
 from wires import Caller, LinkWire
 
+from bascule.protocols import broker_methods, house
 from bascule.protocols.methods import Record, Shape
 
 pytestmark = pytest.mark.skipif(

@@ -10,8 +10,6 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
-import msgspec
-
 from bascule.approval.limits import Limits
 from bascule.approval.ports import Timers
 from bascule.approval.records import Approval, Key, Question, Scope, TimedRule
@@ -326,14 +324,6 @@ class Desk:
             tx.put(self.approvals, approval_id, self.approvals.rows[approval_id].moved(State.EXPIRED))
         return len(dead) + self.rules.end_all(tx)
 
-    def revoke_all(self, tx: Transaction) -> int:
-        """The person was reset: nothing that the old one allowed holds, nothing is asked of the new one."""
-        revoked = self.begin_life(tx)
-        for approval in self.pending():
-            tx.put(self.approvals, approval.approval_id, approval.moved(State.EXPIRED))
-            revoked += 1
-        return revoked
-
     # -- time --
 
     def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
@@ -431,8 +421,3 @@ class Desk:
             callback(approval)
         except Exception as error:  # noqa: BLE001 - one listener's fault must not keep the rest from hearing
             self._log("fault", level="error", error=error, approval=approval.approval_id)
-
-
-def without_contents(approval: Approval) -> Approval:
-    """For lists: what it is about, not all of it."""
-    return msgspec.structs.replace(approval, question=msgspec.structs.replace(approval.question, preview="", offers=()))

@@ -13,7 +13,8 @@ from bascule.wire.canonical import SHORT_DIGEST_CHARS
 # Zl/Zp: line and paragraph separator.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 # Letters that many fonts draw as nothing at all: Hangul fillers, Braille blank, Mongolian vowel separator's kin.
-_BLANK = frozenset("\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
+# And our own bracket: what is shown by its name cannot be typed, so two texts never look alike.
+_BLANK = frozenset("⟨\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 # Combining marks upon one letter: languages need two or three, more of them paint over neighbouring lines.
 MAX_MARKS = 4
 

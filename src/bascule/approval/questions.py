@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.drawing import one_line, visible
+from bascule.approval.drawing import visible
 from bascule.approval.records import Approval
 from bascule.clock import rfc3339
 from bascule.errors import ApprovalRequired, TooLarge
@@ -55,16 +55,16 @@ def params_and_digest(params: Any, bound: Mapping[str, Any] | None = None) -> tu
 
 
 def default_summary(method: str, params_json: str) -> str:
-    return one_line(f"{method} {params_json}", SUMMARY_CHARS)
+    return f"{method} {params_json}"
 
 
 def default_preview(method: str, params: Any) -> str:
-    """For methods that have no better picture of themselves: every param, one per line."""
+    """For methods that have no better picture of themselves: every param, one per line. Drawn by whoever asks."""
     lines = [method]
     plain = plain_params(params)
     for name, value in plain.items() if isinstance(plain, dict) else [("params", plain)]:
         text = value if isinstance(value, str) else canonical(value).decode()
-        first, *rest = visible(text).split("\n")
+        first, *rest = text.split("\n")
         lines.append(f"  {name}: {first}")
         lines += [f"  {' ' * len(name)}| {line}" for line in rest]
     return "\n".join(lines)

@@ -8,6 +8,7 @@ from typing import Literal
 
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
+from bascule.adapters.announce import Announcer
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.policy_file import PolicyFile
@@ -49,11 +50,10 @@ from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
+from bascule.protocols import workspace_methods as workspace_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
-from bascule.protocols.workspace_methods import METHODS as WORKSPACE_METHODS
-from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
@@ -78,9 +78,9 @@ MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for ve
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
 ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *workspace_edge.ROUTES, *PAGES, *MCP)
-ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS, *WORKSPACE_METHODS)
+ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS, *workspace_protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
-RULED = (*ROWS, *OPERATIONS)
+RULED = (*ROWS, *workspace_protocol.OPERATIONS)
 
 
 class Daemon:
@@ -152,9 +152,12 @@ class Daemon:
             journal=self.journal,
             desk=self.desk,
             effects=self.effects,
-            rows=OPERATIONS,
+            rows=workspace_protocol.OPERATIONS,
         )
         self.workspace = self._make_workspace(config_dir or places.config_dir(), digest_key.encode())
+        self._announcer = Announcer(log=log) if config.announce == "on" else None
+        if self._announcer is not None:
+            self.desk.on_news.append(self._announcer)
         # Bridges that want to know what may have happened when the last life ended.
         self._on_unknown: list[OnUnknown] = [self.workspace.on_unknown]
         self.journal.on_fault = self._note_fault
@@ -191,7 +194,7 @@ class Daemon:
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
         self.dispatch.mount(approvals_protocol.METHODS, self.house.consent_handlers())
-        self.dispatch.mount(WORKSPACE_METHODS, self.workspace.handlers(), draw=self.workspace.draw())
+        self.dispatch.mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
         rulebook.on_change = self._change_policy
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
@@ -296,6 +299,8 @@ class Daemon:
         self.desk.end()
         self.house.consent.end()
         self.workspace.end()
+        if self._announcer is not None:
+            self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""

@@ -110,6 +110,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mcp_toolsets: str = ",".join(TOOLSETS)
     # How /mcp labels text of other agents for the model: peer, colleague or untrusted.
     mcp_trust_label: Literal["peer", "colleague", "untrusted"] = "peer"
+    # Tell the person when something waits for them: a desktop notification, a line in tmux.
+    announce: Literal["on", "off"] = "on"
     # What the terminal shows: human, json or off. The log file always holds JSON lines.
     log: Literal["human", "json", "off"] = "human"
     # The least important lines that are logged.

@@ -20,6 +20,7 @@ import msgspec
 from bascule import __version__
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
+from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
@@ -45,7 +46,6 @@ from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.methods import Row, Shape
-from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
@@ -61,14 +61,21 @@ from bascule.testing.fakes import (
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.wire import codec
 
-ROWS = (*broker_methods.METHODS, *house_protocol.METHODS, *approvals.METHODS, *workspace_methods.METHODS)
-
 T = TypeVar("T")
 
 # Real seconds for a real disk or scrypt; a test that needs more hangs.
 PATIENCE_SECONDS = 10.0
 # Turns of the loop after which every callback that a call scheduled has run, and theirs.
 _TURNS = 4
+
+# What rules can speak of.
+_RULED = (
+    *broker_methods.METHODS,
+    *house_protocol.METHODS,
+    *approvals.METHODS,
+    *workspace_methods.METHODS,
+    *workspace_methods.OPERATIONS,
+)
 
 _plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
 
@@ -158,6 +165,7 @@ class House:
         handlers: Mapping[str, Any] | None = None,
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
+        draw: Mapping[str, Draw] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -172,6 +180,7 @@ class House:
         # Where spaces are: directories and commands as the test says.
         self.machine = machine or Machine()
         self._workspace_limits = workspace_limits
+        self._draw = draw
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
@@ -347,13 +356,17 @@ class House:
             facts=facts,
             file=self.policy_file,
             setting="standard",
-            rows=(*ROWS, *OPERATIONS, *self._rows),
+            rows=(*_RULED, *self._rows),
             clock=clock,
             log=self._log,
             desk=self.desk,
         )
         self.operations = Operations(
-            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=OPERATIONS
+            policy=lambda: self.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=workspace_methods.OPERATIONS,
         )
         self.workspace = Workspace(
             store=store,
@@ -400,7 +413,7 @@ class House:
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
         self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
         self.dispatch.mount(workspace_methods.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
-        self.dispatch.mount(self._rows, self._handlers)
+        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
         rulebook.on_change = self._change_policy
         tx = Transaction()
         if self.desk.begin_life(tx):
