@@ -4,7 +4,7 @@
 
     @P@ its name            @H@ its first letter    @T@ the rest           @LAST@ its last letter   @LEN@ its length
     @PATH@ its whole path   @DIR@ its directory     @OUT@ its argument     @LDSO@ the dynamic loader
-    @HEX@ @OCT@ @U@ the first letter as $'...' writes it         @UPPER@ in capitals     @REV@ backwards
+    @HEX@ @OCT@ @U@ @HX@ the first letter as $'...' writes it       @UPPER@ in capitals     @REV@ backwards
     @B64@ @REVLINE@ @HEXLINE@ the line `P OUT` in base64, backwards, and in \\x escapes
 
 `expect` is what reading must answer under the standard policy: `deny`; `ask`; `exec`, when only the supervisor can see
@@ -62,6 +62,7 @@ def fill(command, path, argument, loader=LOADER):
         "OUT": argument,
         "LDSO": loader,
         "HEX": f"\\x{ord(name[0]):02x}",
+        "HX": f"{ord(name[0]):02x}",
         "OCT": f"\\{ord(name[0]):03o}",
         "U": f"\\u{ord(name[0]):04x}",
         "UPPER": name.upper(),

@@ -3,6 +3,7 @@
 Ownership is not decided here: dispatch checks a row's `who` first.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -23,6 +24,7 @@ MAX_CACHED_VERDICTS = 4_096
 
 _UNREAD = object()
 _ANY = Cause()
+_PLACEHOLDER = re.compile(r"\{(?:command|path)\}")
 # The method whose commands a sandbox runs; background commands are told apart by dispatch, not by what they execute.
 _SHELL = "workspace.shell"
 _Kept = TypeVar("_Kept")
@@ -82,6 +84,7 @@ class Policy:
         matter = _Matter(method, lambda: params)
         matching = [rule for rule in self._candidates_of(principal, method, effect) if matter.cause(rule) is not None]
         overruled = [f"{rule.name} ({rule.decision.value})" for rule in matching if rule.name != verdict.rule]
+        lines.extend(f"note: {note}" for note in facts_of(method, params).notes)
         if overruled:
             lines.append(f"also matching, not stricter: {', '.join(overruled)}")
         if not verdict.cacheable:
@@ -217,9 +220,9 @@ class _Matter:
 
 
 def _filled(text: str, cause: Cause) -> str:
-    if "{" not in text:
-        return text
-    return text.replace("{command}", cause.command or "this command").replace("{path}", cause.path or "this path")
+    # In one pass: what a command is called must not be taken for a placeholder.
+    values = {"{command}": cause.command or "this command", "{path}": cause.path or "this path"}
+    return _PLACEHOLDER.sub(lambda found: values[found.group()], text) if "{" in text else text
 
 
 def _named(method: str, decision: Decision, rule: Rule | None) -> str | None:

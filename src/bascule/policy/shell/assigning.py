@@ -30,7 +30,11 @@ def declared(command: RawCommand) -> list[Assignment]:
     if at is None:
         return []
     found = []
+    refers = False
     for word in command.words[at + 1 :]:
+        text = _constant(word)
+        # `declare -n x=y` makes x another name of y.
+        refers = refers or (text is not None and text.startswith("-") and "n" in text)
         first = word.parts[0] if word.parts else None
         if first is None or first.kind != "fixed":
             # `export $(cat .env)`: a name that only running tells.
@@ -38,7 +42,7 @@ def declared(command: RawCommand) -> list[Assignment]:
             continue
         text = "".join(part.text for part in word.parts) if _constant(word) is not None else first.text
         if assigned := _ASSIGNED.match(text):
-            value = None if assigned.group(2) else _after(word, assigned.end())
+            value = None if assigned.group(2) or refers else _after(word, assigned.end())
             found.append(Assignment(assigned.group(1), value))
     return found
 

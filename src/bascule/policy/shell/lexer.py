@@ -202,8 +202,12 @@ class Lexer(ABC):
                 end += 1
             end += 1
         text = self.text[self.at + 2 : end]
+        if "\\x{" in text:
+            raise Unreadable("\\x{...} inside $'...', which bash does not document")
         self.at = end + 1
-        return Part("fixed", _ANSI.sub(_ansi_escape, text), quoted=True), "\\" in text
+        # To bash, a null character is the end: $'su\0x' is su.
+        value = _ANSI.sub(_ansi_escape, text).partition("\0")[0]
+        return Part("fixed", value, quoted=True), "\\" in text
 
     # -- expansions -------------------------------------------------------------------------------
 
@@ -239,7 +243,8 @@ class Lexer(ABC):
     def _process_substitution(self) -> Part:
         start = self.at
         self.at += 2
-        self.commands(frozenset(")"))
+        # `tee >(sh)`: what is written to it is what it reads.
+        self.commands(frozenset(")"), piped=self.text[start] == ">")
         return Part("dynamic", self.text[start : self.at], quoted=True)
 
     def _backquoted(self, *, quoted: bool) -> Part:
@@ -367,7 +372,7 @@ def _ansi_escape(found: re.Match[str]) -> str:
         return chr(int(octal, 8) & 0xFF)
     if control:
         return chr(ord(control[0]) & 0x1F)
-    return _ANSI_LETTERS.get(letter, letter)
+    return letter if letter in "\\'\"?" else _ANSI_LETTERS.get(letter, f"\\{letter}")
 
 
 def _found_program(commands: list[RawCommand]) -> Part | None:

@@ -7,6 +7,8 @@ import msgspec
 
 from bascule.policy.shell.fields import Field, unknown
 
+_DESCRIPTOR = re.compile(r"/dev/fd/|/proc/[^/]+/fd/")
+
 
 class Uncertain(Exception):
     """Where the next program's name stands depends on what is not known before running."""
@@ -60,6 +62,8 @@ class Found(msgspec.Struct):
             self.opaque.append(f"{via} of {field.source}, which is not known before it runs")
         elif field.text in ("-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"):
             self.reads = via
+        elif _DESCRIPTOR.match(field.text):
+            self.opaque.append(f"{via} runs what comes through {field.text}")
         elif not field.pattern:
             self.scripts.append(field.text)
 

@@ -7,6 +7,7 @@ from shlex import quote
 
 import msgspec
 
+from bascule.policy.paths import normal
 from bascule.policy.shell import assigning, git, interpreters, wrappers
 from bascule.policy.shell.fields import Field, Scope, known
 from bascule.policy.shell.grammar import parse
@@ -51,7 +52,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     traits: tuple[str, ...]
     # What is opaque or steers the environment, named.
     notes: tuple[str, ...]
-    # Files the command would execute or interpret, relative to where it runs.
+    # Files of the workspace that the command would execute or interpret, from where it starts. Some may not exist.
     scripts: tuple[str, ...]
     # Files that redirections and a few everyday programs write.
     writes: tuple[str, ...]
@@ -106,10 +107,22 @@ def _reading(text: str, reader: "_Reader") -> Reading:
         commands=tuple(reader.commands),
         traits=tuple(trait for trait in TRAITS if trait in found),
         notes=tuple(dict.fromkeys(reader.notes)),
-        scripts=tuple(dict.fromkeys(reader.scripts)),
+        scripts=_workspace_files(reader),
         writes=tuple(dict.fromkeys(reader.writes)),
         redirected=reader.redirected,
     )
+
+
+def _workspace_files(reader: "_Reader") -> tuple[str, ...]:
+    """Scripts seen from where the command starts; after `cd` from there as well, since only running tells which."""
+    changes = [command.words[-1].text for command in reader.commands if command.program in ("cd", "pushd")]
+    files = (
+        normal(script, place)
+        for place in ("", *(change for change in changes if change))
+        for script in reader.scripts
+        if not script.startswith(("/", "~"))
+    )
+    return tuple(dict.fromkeys(file for file in files if not file.startswith(("/", "../"))))
 
 
 class _TooMuch(Exception):
@@ -147,6 +160,9 @@ class _Reader:
         if not parsed.notes and (difference := disagreement(text, parsed)) is not None:
             self.opaque(difference)
         scope = _scope(parsed, outer)
+        if any(_feeds_the_shell(raw) for raw in parsed.commands):
+            for raw in parsed.commands:
+                raw.piped = True
         try:
             for raw in parsed.commands:
                 self._command(raw, _Place(raw, scope, via, depth))
@@ -270,6 +286,8 @@ class _Reader:
         if source is None:
             if place.raw.piped:
                 self.opaque(f"{name} runs what a pipe brings")
+        elif source.operator == "<&":
+            self.opaque(f"{name} runs what comes through descriptor {source.target.source}")
         elif source.body is not None:
             texts = place.scope.texts(source.body)
             if found.reads_shell and texts is None:
@@ -291,6 +309,11 @@ class _Place(msgspec.Struct):
     scope: Scope
     via: tuple[str, ...]
     depth: int
+
+
+def _feeds_the_shell(raw: RawCommand) -> bool:
+    """`exec < file`: from then on whoever reads standard input reads that."""
+    return len(raw.words) == 1 and raw.words[0].source.endswith("exec") and raw.input is not None
 
 
 def handler_of(name: str) -> wrappers.Handler | None:

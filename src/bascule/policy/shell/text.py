@@ -57,7 +57,7 @@ class Redirect(msgspec.Struct):
 
     @property
     def is_input(self) -> bool:
-        return self.operator in ("<", "<<", "<<-", "<<<", "<>") and self.descriptor in (None, 0)
+        return self.operator in ("<", "<<", "<<-", "<<<", "<>", "<&") and self.descriptor in (None, 0)
 
     @property
     def is_write(self) -> bool:
