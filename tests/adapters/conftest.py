@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from kept_outside import SECRET
 
 from bascule.adapters.files.beneath import KernelOpener, Opener, WalkingOpener
 from bascule.adapters.files.root import WorkspaceRoot
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.files.syscalls import has_openat2
 from faults.lacking import missing_here
-
-SECRET = b"SECRET: nothing in the workspace says this"
 
 
 @dataclass

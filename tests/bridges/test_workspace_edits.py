@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bascule.bridges.workspace.edits import (
@@ -205,6 +205,7 @@ def test_other_bytes_than_utf8_are_refused_with_the_way_out():
 texts = st.text(alphabet="ab \t\n\r\u2028x", max_size=40)
 
 
+@settings(deadline=None)
 @given(text=texts, old=texts, new=texts)
 @example(text="a\r", old="a\n", new="b")
 def test_an_edit_replaces_one_place_or_nothing(text, old, new):
@@ -228,6 +229,7 @@ def squeezed(text: str) -> str:
 plain = st.text(alphabet="ab \t\nx", max_size=40)
 
 
+@settings(deadline=None)
 @given(before=plain, old=plain.filter(str.strip), after=plain, new=plain)
 def test_what_stands_once_to_the_letter_is_always_found(before, old, after, new):
     text = before + old + after
@@ -242,6 +244,7 @@ def test_what_stands_once_to_the_letter_is_always_found(before, old, after, new)
 lines = st.lists(st.text(alphabet="abc(){}=", min_size=1, max_size=8), min_size=1, max_size=6)
 
 
+@settings(deadline=None)
 @given(head=lines, block=lines, tail=lines, indent=st.sampled_from(["  ", "\t", "        "]))
 def test_a_block_found_by_its_indent_changes_its_own_lines_only(head, block, tail, indent):
     text = "".join(f"{line}\n" for line in [*head, *(indent + line for line in block), *tail])
@@ -256,6 +259,7 @@ def test_a_block_found_by_its_indent_changes_its_own_lines_only(head, block, tai
         assert applied.text == "".join(f"{line}\n" for line in wanted)
 
 
+@settings(deadline=None)
 @given(text=texts, old=texts.filter(str.strip), new=texts, ending=st.sampled_from(["\n", "\r\n"]))
 def test_a_file_of_one_kind_of_line_ending_keeps_it(text, old, new, ending):
     text, old, new = (part.replace("\r", "") for part in (text, old, new))

@@ -21,7 +21,7 @@ class Change(NamedTuple):
 class Budget:
     """Steps that all comparisons of one answer may take together; a million are about half a second."""
 
-    def __init__(self, steps: int = 4_000_000) -> None:
+    def __init__(self, steps: int = 1_500_000) -> None:
         self.left = steps
 
 

@@ -23,8 +23,8 @@ class Plan(NamedTuple):
 
     # Files and links to remove.
     remove: list[bytes]
-    # Directories to remove if nothing else is in them, the deepest first; and those that must be empty then.
-    remove_dirs: list[bytes]
+    # Directories to remove if nothing else is in them, with their modes, the deepest first; and those that must go.
+    remove_dirs: list[tuple[bytes, int]]
     must_go: list[bytes]
     # Directories to make, the outermost first, and directories to give another mode.
     make_dirs: list[tuple[bytes, int]]
@@ -63,7 +63,7 @@ class _Planning:
         if self._conflicts:
             raise _conflict(self._conflicts)
         self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
-        self._plan.remove_dirs.sort(key=lambda path: -path.count(b"/"))
+        self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
 
     def _step(self, difference: Difference, there: Entry | None) -> bool:
@@ -88,7 +88,7 @@ class _Planning:
             return there == old
         if there is None or not there.is_dir:
             return False
-        self._plan.remove_dirs.append(path)
+        self._plan.remove_dirs.append((path, there.mode))
         if new is not None:
             self._plan.must_go.append(path)
             self._plan.put.append((path, new))

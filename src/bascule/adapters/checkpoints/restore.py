@@ -66,8 +66,8 @@ class Restore:
                 with self._parent(path) as (directory, name):
                     os.unlink(name, dir_fd=directory)
                 done += 1
-            for path in self._plan.remove_dirs:
-                self._remove_directory(path)
+            for path, mode in self._plan.remove_dirs:
+                self._remove_directory(path, mode)
                 done += 1
             for path, mode in self._plan.make_dirs:
                 with self._parent(path) as (directory, name):
@@ -99,7 +99,7 @@ class Restore:
     def _opening(self) -> Iterator[tuple[bytes, int]]:
         """Directories that have to let us in for the time being, outermost first; their own mode comes last."""
         yield from ((path, mode | 0o700) for path, mode in self._plan.modes)
-        yield from ((path, 0o700) for path in reversed(self._plan.remove_dirs))
+        yield from ((path, mode | 0o700) for path, mode in reversed(self._plan.remove_dirs) if mode & 0o700 != 0o700)
 
     @contextlib.contextmanager
     def _parent(self, path: bytes) -> Iterator[tuple[int, str]]:
@@ -121,7 +121,7 @@ class Restore:
                 return found.st_uid, found.st_gid
         return self._root.owner
 
-    def _remove_directory(self, path: bytes) -> None:
+    def _remove_directory(self, path: bytes, mode: int) -> None:
         try:
             with self._parent(path) as (directory, name):
                 os.rmdir(name, dir_fd=directory)
@@ -129,6 +129,8 @@ class Restore:
             # Somebody's later files, or what no checkpoint sees, keep it.
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or path in self._plan.must_go:
                 raise
+            if mode & 0o700 != 0o700 and error.errno != errno.ENOENT:
+                self._set_mode(path, mode)
 
     def _set_mode(self, path: bytes, mode: int) -> None:
         directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)

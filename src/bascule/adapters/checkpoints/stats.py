@@ -81,7 +81,7 @@ def load(path: str) -> Node | None:
 
 def _boot() -> str | None:
     try:
-        with open(_BOOT, encoding="ascii") as file:
+        with open(_BOOT, encoding="utf-8") as file:
             return file.read().strip()
     except OSError:
         return None

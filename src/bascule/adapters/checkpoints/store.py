@@ -323,7 +323,7 @@ class ObjectStore:
         for name, text in (("config", _CONFIG), ("HEAD", "ref: refs/heads/none\n")):
             path = os.path.join(self.directory, name)
             if not os.path.exists(path):
-                with open(path, "w", encoding="ascii") as file:
+                with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
 
 

@@ -24,8 +24,8 @@ INDENT = "indent"
 
 # Places named in "matches several places"; more do not help to choose.
 MAX_PLACES = 10
-# All searching of one message, in characters of text: 200 edits of the largest file.
-MAX_SEARCHED_CHARS = 2_000_000_000
+# All searching of one message, in characters of text: a hundred edits of the largest file.
+MAX_SEARCHED_CHARS = 1_000_000_000
 # The same for the tolerant rungs, where a line costs as much as fifty characters: about a second.
 MAX_TOLERANT_COST = 60_000_000
 _LINE_COST = 50
