@@ -27,20 +27,23 @@ _SYSTEM_PLACES = frozenset(["", "/bin", "/usr/bin", "/usr/local/bin", "/sbin", "
 class Prefix(msgspec.Struct, frozen=True):
     program: str
     words: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return " ".join((self.program, *self.words))
+    # Most rules name programs as they are; comparing is then all there is to do.
+    folded: str
+    is_glob: bool
 
 
 @lru_cache(1_024)
 def prefix_of(text: str) -> Prefix:
     program, *words = text.split()
-    return Prefix(program, tuple(words))
+    return Prefix(program, tuple(words), program.casefold(), any(letter in program for letter in "*?["))
 
 
 def restricts(prefix: Prefix, command: Command) -> bool:
     """Whether a rule that asks or denies means this command."""
-    if command.program is None or not fnmatchcase(command.program.casefold(), prefix.program.casefold()):
+    if command.program is None:
+        return False
+    program = command.program.casefold()
+    if program != prefix.folded and not (prefix.is_glob and fnmatchcase(program, prefix.folded)):
         return False
     args = list(command.words[1:])
     return not prefix.words or _stands(prefix.words, args) or _means(prefix, args)

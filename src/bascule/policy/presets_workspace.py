@@ -47,8 +47,8 @@ STEERING_FILES = (
     ".opencode/**", ".roo/**", ".aider*", ".mcp.json", "mcp.json",
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
     ".inputrc", ".vimrc", ".nvimrc", ".exrc", ".gdbinit", ".lldbinit", ".tmux.conf", ".screenrc",
-    ".ssh/**", ".gnupg/**", ".aws/**", ".kube/**", ".docker/**", ".netrc", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pypirc",
-    ".cargo/config", ".cargo/config.toml", ".bazelrc",
+    ".ssh/**", ".gnupg/**", ".aws/**", ".kube/**", ".docker/**", ".netrc", ".npmrc", ".yarnrc", ".yarnrc.yml",
+    ".pypirc", ".cargo/config", ".cargo/config.toml", ".bazelrc",
 )  # fmt: skip
 
 # Directories that are no project: a user's hidden ones hold keys and settings, the system's are not theirs.
@@ -91,7 +91,7 @@ _PRIVATE_PLACES_ASK = Rule(
     ),
     not_match=(
         Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/project"}),
-        Example(principal="agent:Jerry", method="spaces.open", params={"path": "/tmp/work/etc"}),
+        Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/work/etc"}),
         Example(principal="person", method="spaces.open", params={"path": "/home/me/.ssh"}),
     ),
 )

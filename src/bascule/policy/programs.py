@@ -4,7 +4,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from bascule.policy.commands import Prefix, restricts
+from bascule.policy.commands import prefix_of, restricts
 from bascule.policy.shell.fields import known
 from bascule.policy.shell.reading import Command, handler_of, read_arguments
 from bascule.policy.shell.wrappers import is_multicall
@@ -54,7 +54,7 @@ def judge(
 
 def _first(rules: ProgramRules, commands: list[Command]) -> ProgramRule | None:
     for denied in rules.denied:
-        prefix = Prefix(denied.name, denied.words)
+        prefix = prefix_of(" ".join((denied.name, *denied.words)))
         if any(restricts(prefix, command) for command in commands):
             return denied
     return None

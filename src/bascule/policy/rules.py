@@ -129,7 +129,13 @@ def could_apply(rule: Rule, principal: str, method: str, effect: Effect) -> bool
         effect in rule.effects
         and any(fnmatchcase(method, glob) for glob in rule.methods)
         and any(fnmatchcase(principal, glob) for glob in rule.principals)
+        and (not rule.reads_facts or _has_facts(rule, method))
     )
+
+
+def _has_facts(rule: Rule, method: str) -> bool:
+    """A rule on commands says nothing about methods without one, so these stay as fast as they were."""
+    return method in COMMAND_METHODS or (bool(rule.paths) and method in PATH_METHODS)
 
 
 def params_match(rule: Rule, params: Any) -> bool:

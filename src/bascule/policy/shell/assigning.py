@@ -68,6 +68,9 @@ def _place(command: RawCommand, names: frozenset[str]) -> int | None:
 
 
 def _constant(word: Word) -> str | None:
+    if len(word.parts) == 1:
+        part = word.parts[0]
+        return part.text if part.kind == "fixed" else None
     if any(part.kind != "fixed" for part in word.parts):
         return None
     return "".join(part.text for part in word.parts)

@@ -63,6 +63,8 @@ class Scope:
             self._assigned.setdefault(assignment.name, []).append(assignment)
         self._outer = outer
         self._values = values or {}
+        # What was worked out; a line may use one variable a thousand times.
+        self._told: dict[str, tuple[str, ...] | None] = {}
         # After `eval` or `.` of what is not known any variable may be anything.
         self.certain: bool = outer.certain if outer else True
 
@@ -73,6 +75,14 @@ class Scope:
 
     def values(self, name: str, chain: int = 0) -> tuple[str, ...] | None:
         """All it may hold, unset included; None when that cannot be told."""
+        if name in self._told and self.certain:
+            return self._told[name]
+        found = self._values_of(name, chain)
+        if chain == 0 or found is not None:
+            self._told[name] = found
+        return found
+
+    def _values_of(self, name: str, chain: int) -> tuple[str, ...] | None:
         if not self.certain or chain > MAX_CHAIN or not self.assigned(name) or name == "IFS":
             return None
         found = [""]

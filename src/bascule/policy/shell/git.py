@@ -16,16 +16,18 @@ _COMMANDS = re.compile(
 )
 # Settings that point git to more settings or to hooks.
 _PLACES = re.compile(r"core\.(?:hookspath|worktree|attributesfile)|include\.path|includeif\..*", re.IGNORECASE)
-_FILTERS = (
-    "env-filter",
-    "tree-filter",
-    "index-filter",
-    "parent-filter",
-    "msg-filter",
-    "commit-filter",
-    "tag-name-filter",
-    "setup",
-)
+# Options of git's own commands whose value is a command line, after the letters that take a value.
+_TRANSPORTS = ("", ("upload-pack", "receive-pack", "exec"))
+_EXECUTING: dict[str, tuple[str, tuple[str, ...]]] = {
+    "rebase": ("xXsC", ("x", "exec")),
+    "difftool": ("xt", ("x", "extcmd")),
+    "grep": ("OefABCm", ("O", "open-files-in-pager")),
+    "filter-branch": (
+        "df",
+        ("env-filter", "tree-filter", "index-filter", "parent-filter", "msg-filter", "commit-filter", "setup"),
+    ),
+    **dict.fromkeys(("clone", "fetch", "pull", "push", "ls-remote", "fetch-pack", "archive"), _TRANSPORTS),
+}
 # `core.fsmonitor` and pagers take these as well as programs.
 _SWITCHES = frozenset(["", "true", "false", "yes", "no", "on", "off", "1", "0"])
 
@@ -44,42 +46,27 @@ def git(args: list[Field], found: Found) -> None:
             found.opaque.append("git --config-env takes a setting from the environment")
         elif option.name == "exec-path" and option.value is not None:
             found.opaque.append("git --exec-path runs git's own programs from another place")
-    if not rest or rest[0].text is None:
-        return
-    verb, args = rest[0].text, rest[1:]
-    match verb:
-        case "config":
-            _config(args, found)
-        case "rebase":
-            _values(args, "x", ("exec",), "git rebase --exec", found)
-        case "difftool":
-            _values(args, "xt", ("extcmd",), "git difftool --extcmd", found)
-        case "grep":
-            _values(args, "OefABCm", ("open-files-in-pager",), "git grep -O", found, names=("O", "open-files-in-pager"))
-        case "bisect":
-            if args and args[0].text == "run":
-                found.command(args[1:], "git bisect run")
-        case "submodule":
-            if args and args[0].text == "foreach":
-                _, operands = options(args[1:])
-                found.joined(operands, "git submodule foreach")
-        case "filter-branch":
-            _values(args, "", _FILTERS, "git filter-branch", found)
-        case "clone" | "fetch" | "pull" | "ls-remote" | "push":
-            _values(args, "", ("upload-pack", "receive-pack", "exec"), f"git {verb}", found)
-            for field in args:
-                if field.text is not None and field.text.startswith("ext::"):
-                    found.text(known(field.text.removeprefix("ext::")), "git ext::")
-        case _:
-            return
+    if rest and rest[0].text is not None:
+        _verb(rest[0].text, rest[1:], found)
 
 
-def _values(
-    args: list[Field], short: str, long: tuple[str, ...], via: str, found: Found, names: tuple[str, ...] | None = None
-) -> None:
-    given, _ = options(args, short, long, mixed=True)
-    for value in value_of(given, *(names or (*short[:1], *long))):
-        found.text(value, via)
+def _verb(verb: str, args: list[Field], found: Found) -> None:
+    if verb in _EXECUTING:
+        short, names = _EXECUTING[verb]
+        given, _ = options(args, short, names, mixed=True)
+        for value in value_of(given, *names):
+            found.text(value, f"git {verb}")
+    first = args[0].text if args else None
+    if verb == "config":
+        _config(args, found)
+    elif verb == "bisect" and first == "run":
+        found.command(args[1:], "git bisect run")
+    elif verb == "submodule" and first == "foreach":
+        _, operands = options(args[1:])
+        found.joined(operands, "git submodule foreach")
+    for field in args:
+        if field.text is not None and field.text.startswith("ext::"):
+            found.text(known(field.text.removeprefix("ext::")), "git ext::")
 
 
 def _configured(setting: Field, found: Found) -> None:

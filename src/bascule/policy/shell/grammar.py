@@ -245,8 +245,10 @@ class Grammar(Lexer):
     def _body(self, name: str) -> None:
         self.parsed.functions.add(name)
         self._lines()
+        self.deeper()
         # Whoever calls it may do so in a pipeline.
         self._command(piped=True)
+        self.depth -= 1
 
     def _arithmetic(self, *, piped: bool) -> None:
         """`((...))`: arithmetic to bash, a subshell in a subshell to dash."""

@@ -60,11 +60,11 @@ INTERPRETERS: dict[str, Interpreter] = {
     "deno": Interpreter("c", "", ("config", "import-map"), (), (), ("run", "test", "bench", "task")),
 }
 
-# Words in an awk or sed program that start other programs.
-_AWK_RUNS = re.compile(r"\bsystem\s*\(|\|\s*&?\s*getline|\|\s*&?\s*[\"(A-Za-z_]|@load|@include")
-_AWK_TEXT = re.compile(r"\bsystem\s*\(\s*\"((?:[^\"\\]|\\.)*)\"\s*\)|\"((?:[^\"\\]|\\.)*)\"\s*\|\s*&?\s*getline")
-_AWK_PIPE = re.compile(r"\|\s*&?\s*\"((?:[^\"\\]|\\.)*)\"")
+# Parts of an awk or sed program that start other programs.
+_AWK_RUNS = re.compile(r"\bsystem\s*\(|\|\s*&?\s*getline|@load|@include")
+_AWK_STRING = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"")
 _AWK_REGEX = re.compile(r"/(?:[^/\\\n]|\\.)+/")
+_AWK_PIPE = re.compile(r"(?<!\|)\|(?!\|)")
 _SED_SUBSTITUTE = re.compile(
     r"s([^\w\s\\])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1([0-9a-zA-Z]*)", re.DOTALL
 )
@@ -93,37 +93,42 @@ def handler_of(name: str) -> Handler | None:
 
 
 def _shell(name: str, args: list[Field], found: Found) -> None:
-    takes_text = reads = False
-    rest = list(args)
-    while rest:
-        text = rest[0].text
-        if text is None or rest[0].pattern:
-            if takes_text or rest[0].base is not None or (rest[0].pattern and not (text or "-").startswith("-")):
-                break
-            raise Uncertain(rest[0].source)
-        if text in ("--", "-"):
-            rest = rest[1:]
-            break
-        if text in ("--rcfile", "--init-file"):
-            found.scripts.extend(field.text for field in rest[1:2] if field.text)
-            rest = rest[2:]
-        elif text.startswith("--"):
-            rest = rest[1:]
-        elif text[:1] in ("-", "+") and len(text) > 1:
-            takes_text = takes_text or (text[0] == "-" and "c" in text)
-            reads = reads or (text[0] == "-" and "s" in text)
-            rest = rest[2:] if text[-1] in "oO" else rest[1:]
-        else:
-            break
-    if takes_text:
+    letters, rest = _shell_options(args, found)
+    if "c" in letters:
         if rest:
             found.text(rest[0], f"{name} -c")
-        return
-    if reads or not rest:
+    elif "s" in letters or not rest:
         found.reads, found.reads_shell = name, True
-        return
-    found.script(rest[0], name)
-    found.reads_shell = True
+    else:
+        found.reads_shell = True
+        found.script(rest[0], name)
+
+
+def _shell_options(args: list[Field], found: Found) -> tuple[set[str], list[Field]]:
+    """The letters that are switched on, and what stands after all options: `sh -c -e text` has its text at the end."""
+    letters: set[str] = set()
+    at = 0
+    while at < len(args):
+        field = args[at]
+        text = field.text
+        if text is None or field.pattern:
+            if "c" not in letters and field.base is None and (text is None or text.startswith("-")):
+                raise Uncertain(field.source)
+            break
+        if text in ("--", "-"):
+            at += 1
+            break
+        if text in ("--rcfile", "--init-file"):
+            found.scripts.extend(file.text for file in args[at + 1 : at + 2] if file.text)
+            at += 1
+        elif not text.startswith("--"):
+            if text[:1] not in ("-", "+") or len(text) < 2:
+                break
+            if text.startswith("-"):
+                letters.update(text[1:])
+            at += text[-1] in "oO"
+        at += 1
+    return letters, args[at:]
 
 
 def _other_shell(name: str, args: list[Field], found: Found) -> None:
@@ -217,13 +222,20 @@ def _awk(args: list[Field], found: Found) -> None:
     for program in programs:
         if program.text is None:
             continue
-        text = _AWK_REGEX.sub("//", program.text)
-        if not _AWK_RUNS.search(text):
-            continue
-        for pattern in (_AWK_TEXT, _AWK_PIPE):
-            for match in pattern.finditer(text):
-                found.text(known(next(group for group in match.groups() if group is not None)), "awk")
-        found.opaque.append("awk runs other programs")
+        if _awk_runs(program.text):
+            found.opaque.append("awk runs other programs")
+            for string in _AWK_STRING.findall(program.text):
+                found.text(known(string), "awk")
+
+
+def _awk_runs(program: str) -> bool:
+    """By `system`, or by a pipe: a bar that stands neither in a string nor in a regular expression."""
+    if _AWK_RUNS.search(program):
+        return True
+    if any('"' in expression for expression in _AWK_REGEX.findall(_AWK_STRING.sub('""', program))):
+        # Where strings end is then anybody's guess.
+        return "|" in program
+    return _AWK_PIPE.search(_AWK_REGEX.sub("//", _AWK_STRING.sub('""', program))) is not None
 
 
 def _sed(args: list[Field], found: Found) -> None:
@@ -257,20 +269,17 @@ def _make(args: list[Field], found: Found) -> None:
     for file in value_of(given, "f", "file", "makefile"):
         found.script(file, "make")
     for operand in operands:
-        if operand.text is not None and (assigned := _MAKE_ASSIGNED.fullmatch(operand.text)):
-            if assigned.group(1) in _MAKE_PROGRAMS:
-                found.text(known(assigned.group(2)), f"make {assigned.group(1)}=")
+        assigned = _MAKE_ASSIGNED.fullmatch(operand.text or "")
+        if assigned is not None and assigned.group(1) in _MAKE_PROGRAMS:
+            found.text(known(assigned.group(2)), f"make {assigned.group(1)}=")
+
+
+_TAR_PROGRAMS = ("use-compress-program", "to-command", "info-script", "new-volume-script", "rsh-command", "rmt-command")
 
 
 def _tar(args: list[Field], found: Found) -> None:
-    given, _ = options(
-        args, "IFfCTXbgHKLNV",
-        ("use-compress-program", "to-command", "checkpoint-action", "info-script", "new-volume-script", "rsh-command", "rmt-command", "file", "directory"),
-        mixed=True,
-    )  # fmt: skip
-    for value in value_of(
-        given, "I", "F", "use-compress-program", "to-command", "info-script", "rsh-command", "rmt-command"
-    ):
+    given, _ = options(args, "IFfCTXbgHKLNV", (*_TAR_PROGRAMS, "checkpoint-action", "file", "directory"), mixed=True)
+    for value in value_of(given, "I", "F", *_TAR_PROGRAMS):
         found.text(value, "tar")
     for value in value_of(given, "checkpoint-action"):
         if value.text is None or value.text.startswith("exec="):

@@ -285,6 +285,7 @@ class Lexer(ABC):
         return Part("variable", name, quoted, word)
 
     def _word_in_braces(self, *, quoted: bool) -> Word:
+        self.deeper()
         start = self.at
         parts: list[Part] = []
         while (character := self.peek()) != "}":
@@ -300,6 +301,7 @@ class Lexer(ABC):
                 parts.append(Part("fixed", found.group(), quoted))
                 self.at = found.end()
         self.at += 1
+        self.depth -= 1
         return Word(tuple(parts), self.text[start : self.at - 1])
 
     def arithmetic_end(self) -> int | None:

@@ -125,6 +125,7 @@ class _Reader:
         self.writes: list[str] = []
         self.redirected = False
         self._chars = 0
+        self._seen: set[tuple[tuple[Field, ...], tuple[str, ...]]] = set()
         self._aliases: dict[str, str] = {}
 
     def opaque(self, note: str) -> None:
@@ -197,6 +198,13 @@ class _Reader:
         if wrapped > MAX_WRAPPERS:
             self.opaque(f"more than {MAX_WRAPPERS} wrappers around one program")
             return
+        handler = self._handler(fields)
+        if handler is None and not self._aliases:
+            # Said twice, it is the same program; what reads its input may be fed differently each time.
+            key = (tuple(fields), via)
+            if key in self._seen:
+                return
+            self._seen.add(key)
         name = self._name(fields[0])
         args = fields[1:]
         traits = (DESTRUCTIVE,) if name is not None and destroys(name, args) else ()
@@ -209,7 +217,6 @@ class _Reader:
             self.scripts.append(first)
         if name in self._aliases:
             self._aliased(name, args, place, via)
-        handler = handler_of(name)
         if handler is None:
             return
         found = Found()
@@ -218,6 +225,10 @@ class _Reader:
         except Uncertain as error:
             self.opaque(f"what {name} runs depends on {error}, which is not known before it runs")
         self._behind(found, name, place, via, wrapped)
+
+    def _handler(self, fields: list[Field]) -> wrappers.Handler | None:
+        name = fields[0].text if fields[0].text is not None else fields[0].base
+        return None if name is None or fields[0].pattern else handler_of(name.rpartition("/")[2])
 
     def _name(self, field: Field) -> str | None:
         if field.text is None:

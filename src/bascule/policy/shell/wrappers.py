@@ -190,11 +190,8 @@ def _xargs(args: list[Field], found: Found) -> None:
     replaced = [value.text for value in value_of(given, "I", "replace") if value.text]
     if has(given, "i", "replace") and not replaced:
         replaced = ["{}"]
-    if replaced:
-        operands = [_filled(field, replaced[0]) for field in operands]
-    else:
-        operands = [*operands, from_input()]
-    found.command(operands, "xargs")
+    filled = [_filled(field, replaced[0]) for field in operands] if replaced else [*operands, from_input()]
+    found.command(filled, "xargs")
 
 
 def _filled(field: Field, mark: str) -> Field:
