@@ -7,12 +7,14 @@ import resource
 import shutil
 import tempfile
 from collections.abc import Callable, Hashable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bascule.adapters.sandbox import launch, layout, messages
 from bascule.adapters.sandbox.cell import Cell
+from bascule.adapters.sandbox.filters import Numbers, program
 from bascule.adapters.sandbox.groups import Group, Groups
 from bascule.adapters.sandbox.limits import Limits
+from bascule.adapters.sandbox.supervisor import Supervisor, Watch
 from bascule.bridges.workspace.ports import ProgramRun, SandboxFault
 from bascule.policy.programs import ProgramRules
 
@@ -27,12 +29,62 @@ class Machine(NamedTuple):
     groups: Groups
     # Landlock scopes for cells that share the machine's network, or 0.
     scope: int
-    # A BPF program in hex, or "" where execs cannot be supervised.
-    filter: str
-    seccomp_number: int
+    # None on machines whose system calls we do not know.
+    calls: Numbers | None
+    supervisor: Supervisor | None
+    # Why there is none.
+    unsupervised: str | None
 
 
-class BubblewrapBuilder:
+class Supervised:
+    """What both kinds of cells have in common: their programs are asked about."""
+
+    def __init__(self, machine: Machine, limits: Limits) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._listeners: dict[Cell, int] = {}
+        self._watches: dict[Cell, Watch] = {}
+
+    def filter(self, *, confined: bool, unix_sockets: bool = True) -> dict[str, Any]:
+        """The part of `Setup` about system calls."""
+        machine = self._machine
+        listen = machine.supervisor is not None
+        if machine.calls is None or not (confined or listen):
+            return {"filter": "", "listen": False, "seccomp_number": 0}
+        code = program(machine.calls, confined=confined, listen=listen, unix_sockets=unix_sockets)
+        return {"filter": code.hex(), "listen": listen, "seccomp_number": machine.calls.seccomp}
+
+    async def started(
+        self, child: launch.Child, group: Group | None, setup: messages.Setup, expected: list[tuple[int, int]]
+    ) -> Cell:
+        cell = Cell(child, group, self._limits)
+        await cell.start(setup, expected)
+        if self._machine.supervisor is not None:
+            listener = cell.take_listener()
+            if listener is None:
+                cell.kill()
+                await cell.gone
+                raise SandboxFault("the sandbox started without its supervisor; run `bascule doctor`")
+            self._machine.supervisor.add(listener)
+            self._listeners[cell] = listener
+            cell.gone.add_done_callback(lambda _: self._listeners.pop(cell, None))
+        return cell
+
+    def supervise(self, cell: Cell, programs: ProgramRules) -> None:
+        """Every exec in this cell is decided by these rules from now on."""
+        supervisor, listener = self._machine.supervisor, self._listeners.get(cell)
+        if supervisor is not None and listener is not None:
+            self._watches[cell] = Watch(programs, self._limits.programs)
+            supervisor.watch(listener, self._watches[cell])
+
+    def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
+        watch = self._watches.pop(cell, None)
+        if watch is None:
+            return (), [f"programs were not supervised as they ran: {self._machine.unsupervised}"]
+        return watch.result()
+
+
+class BubblewrapBuilder(Supervised):
     """Cells of a space, each with the workspace bound through the descriptor we were given."""
 
     kind = "bubblewrap"
@@ -48,8 +100,7 @@ class BubblewrapBuilder:
         network: bool,
         readable: tuple[str, ...] = (),
     ) -> None:
-        self._machine = machine
-        self._limits = limits
+        super().__init__(machine, limits)
         self._root = os.dup(root)
         self._tmp = tmp
         self._network = network
@@ -98,31 +149,24 @@ class BubblewrapBuilder:
             directories=[layout.HOME],
             look=[bound.where for bound in opened],
             scope=machine.scope if self._network else 0,
-            filter=machine.filter,
-            seccomp_number=machine.seccomp_number,
+            # In a network namespace of its own a cell meets nobody's abstract sockets; else Landlock keeps them
+            # away, and where it cannot, there are no sockets of that family.
+            **self.filter(confined=True, unix_sockets=not self._network or machine.scope != 0),
         )
-        return await started(child, group, self._limits, setup, expected)
-
-    def supervise(self, cell: Cell, programs: ProgramRules) -> None:
-        """Every exec in this cell is decided by these rules from now on."""
-
-    def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
-        del cell
-        return (), []
+        return await self.started(child, group, setup, expected)
 
     async def close(self) -> None:
         os.close(self._root)
         await asyncio.to_thread(shutil.rmtree, self._tmp, ignore_errors=True)
 
 
-class BareBuilder:
+class BareBuilder(Supervised):
     """No sandbox: for who said `sandbox = "none"`. Whole trees are still ended, limits of a process still hold."""
 
     kind = "none"
 
     def __init__(self, machine: Machine, limits: Limits, *, root: int, workspace: str) -> None:
-        self._machine = machine
-        self._limits = limits
+        super().__init__(machine, limits)
         self._user = user_of(root)
         self.workspace = workspace
 
@@ -146,32 +190,12 @@ class BareBuilder:
             directories=[],
             look=[],
             scope=0,
-            filter=machine.filter,
-            seccomp_number=machine.seccomp_number,
+            **self.filter(confined=False),
         )
-        return await started(child, group, self._limits, setup, [])
-
-    def supervise(self, cell: Cell, programs: ProgramRules) -> None:
-        """Every exec in this cell is decided by these rules from now on."""
-
-    def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
-        del cell
-        return (), []
+        return await self.started(child, group, setup, [])
 
     async def close(self) -> None:
         """Nothing of it is kept."""
-
-
-async def started(
-    child: launch.Child,
-    group: Group | None,
-    limits: Limits,
-    setup: messages.Setup,
-    expected: list[tuple[int, int]],
-) -> Cell:
-    cell = Cell(child, group, limits)
-    await cell.start(setup, expected)
-    return cell
 
 
 def tmp_of_another(record: str, user: launch.User) -> str:

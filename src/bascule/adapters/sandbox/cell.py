@@ -46,8 +46,8 @@ class Cell:
         self._said = ""
         self.state = State.STARTING
         self.gone: Later[None] = Later()
-        # The descriptor on which execs are asked about, once `start` is through.
-        self.listener: int | None = None
+        # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
+        self._listener: int | None = None
         self.idle_since = 0.0
         self._loop.add_reader(child.control, self._hear)
         self._loop.add_reader(child.pidfd, self._reaped)
@@ -78,6 +78,11 @@ class Cell:
         if self._group is not None:
             # Before the first command: whatever it starts is in the group from its first instruction.
             self._group.join(self._spawner_pid())
+
+    def take_listener(self) -> int | None:
+        """Whoever takes it closes it."""
+        listener, self._listener = self._listener, None
+        return listener
 
     def run(self, request: bytes, pipes: tuple[int, int], on_ended: OnEnded) -> None:
         """`on_ended` is called once, on the loop; with None when the cell was lost."""
@@ -146,7 +151,7 @@ class Cell:
             raise BadJson("the spawner's message was too long")
         answer = messages.ANSWER.decode(data)
         if answer.ready is not None and self.state is State.STARTING and not self._ready.done():
-            self.listener = descriptors[0] if descriptors else None
+            self._listener = descriptors[0] if descriptors else None
             self._ready.set_result(answer.ready)
         elif answer.ended is not None and self.state is State.BUSY and not descriptors:
             self._ended(answer.ended)
@@ -199,7 +204,7 @@ class Cell:
         # Kept for `start` to quote.
         self._said = self._complaint()
         self.state = State.GONE
-        for descriptor in (self._child.info, self._child.complaints):
+        for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
                 os.close(descriptor)
         on_ended, self._on_ended = self._on_ended, None

@@ -12,9 +12,9 @@ from bascule.adapters.sandbox.limits import Limits
 MOUNTS = "/proc/self/mountinfo"
 OWN = "/proc/self/cgroup"
 CONTROLLERS = ("memory", "pids", "cpu")
-# A cell's share beside a process outside any group: the daemon must get its turn under a fork bomb.
-CPU_WEIGHT_V2 = 50
-CPU_SHARES_V1 = 512
+# A whole cell weighs as much as one process outside: the daemon gets its turn under a fork bomb.
+CPU_WEIGHT_V2 = 100
+CPU_SHARES_V1 = 1024
 # How far up from our own group a place is looked for: a session's scope, its slice, the user's manager.
 MOST_LEVELS = 4
 

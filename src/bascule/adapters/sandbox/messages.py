@@ -66,6 +66,8 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     scope: int
     # A BPF program in hex, or "".
     filter: str
+    # Whether the program asks about execs.
+    listen: bool
     seccomp_number: int
 
 

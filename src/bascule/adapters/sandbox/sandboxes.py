@@ -8,12 +8,13 @@ import threading
 from collections import OrderedDict
 from typing import Literal
 
-from bascule.adapters.sandbox import probe
+from bascule.adapters.sandbox import filters, kernel, probe
 from bascule.adapters.sandbox.builders import BareBuilder, BubblewrapBuilder, Machine
 from bascule.adapters.sandbox.groups import find_groups
 from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.output import Spool
 from bascule.adapters.sandbox.space import Builder, Room, SpaceSandbox
+from bascule.adapters.sandbox.supervisor import Supervisor
 from bascule.audit.ports import Log
 from bascule.bridges.workspace.ports import LogPage, Root, SandboxFault
 
@@ -115,12 +116,14 @@ class Sandboxes:
 
     def _found(self) -> Machine:
         if self._machine is None:
+            unsupervised = kernel.supervision_problem()
             self._machine = Machine(
                 tools=probe.find_tools(),
                 groups=find_groups(self._limits),
-                scope=0,
-                filter="",
-                seccomp_number=0,
+                scope=kernel.landlock_scopes(),
+                calls=filters.numbers(),
+                supervisor=Supervisor(self._log) if unsupervised is None else None,
+                unsupervised=unsupervised,
             )
         return self._machine
 

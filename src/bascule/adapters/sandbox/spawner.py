@@ -100,7 +100,8 @@ class Spawner:
             self.scope(libc, wanted["scope"])
         listener: list[int] = []
         if wanted["filter"]:
-            listener = [self.listen(libc, wanted)]
+            descriptor = self.filter(libc, wanted)
+            listener = [descriptor] if wanted["listen"] else []
         self.tell({"ready": {"seen": seen}}, listener)
         for descriptor in listener:
             os.close(descriptor)
@@ -113,12 +114,12 @@ class Spawner:
         check(libc.syscall(LANDLOCK_RESTRICT_SELF, rules, 0), "landlock_restrict_self")
         os.close(rules)
 
-    def listen(self, libc: ctypes.CDLL, wanted: dict[str, Any]) -> int:
-        """Every exec from here on waits for the one who holds the descriptor that this returns."""
+    def filter(self, libc: ctypes.CDLL, wanted: dict[str, Any]) -> int:
+        """With a listener every exec from here on waits for whoever holds the descriptor that this returns."""
         code = bytes.fromhex(wanted["filter"])
         program = Filter(len(code) // 8, code)
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(no_new_privs)")
-        flags = SECCOMP_FILTER_FLAG_NEW_LISTENER
+        flags = SECCOMP_FILTER_FLAG_NEW_LISTENER if wanted["listen"] else 0
         number = wanted["seccompNumber"]
         return check(libc.syscall(number, SECCOMP_SET_MODE_FILTER, flags, ctypes.byref(program)), "seccomp")
 
