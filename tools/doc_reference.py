@@ -139,7 +139,8 @@ def http() -> str:
         "HTTP API",
         "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
         "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
-        "`GET /openapi.json`. What an error means: [errors](errors.md).",
+        "`GET /openapi.json`. What an error means: [errors](errors.md). How things work: [broker](../bridges/broker.md), "
+        "[workspace](../bridges/workspace.md).",
         table(
             ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),
             [_route_row(route, found) for route in ROUTES],

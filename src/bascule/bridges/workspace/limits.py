@@ -31,7 +31,7 @@ class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Commands that ended and whose output can still be read.
     max_kept_processes: int = 256
     # Waits and streams of one principal.
-    max_waits: int = 64
+    max_followers: int = 64
     # Characters of a diff in an answer: a person reads less, a model's context holds little more.
     max_diff_chars: int = 256 * 1024
     # Script files of a command that are pinned while it waits for approval, and the largest of them.

@@ -285,9 +285,9 @@ class Runs:
         return waiter
 
     def _hold(self, principal: Principal) -> None:
-        if self._waits[principal] >= self._limits.max_waits:
+        if self._waits[principal] >= self._limits.max_followers:
             raise Overloaded(
-                f"{principal} waits for {self._limits.max_waits} runs already", hint="close some", retry_after=1.0
+                f"{principal} waits for {self._limits.max_followers} runs already", hint="close some", retry_after=1.0
             )
         self._waits[principal] += 1
 
