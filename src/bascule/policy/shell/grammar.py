@@ -265,16 +265,20 @@ class Grammar(Lexer):
     def _test(self) -> None:
         """`[[ a || b ]]`: one test to bash. dash has no such command, fails, and so goes on with `b ]]`."""
         words: list[Word] = []
-        runs = False
+        # What dash would do with the words since the last operator.
+        runs, failed = False, True
         while True:
-            self._lines()
+            self.blanks()
             character = self.peek()
             if not character:
                 raise Unreadable("a [[ without its end")
-            if character in "|&":
-                runs = self._operator_in_test(character, words, runs=runs)
+            if character in "|&;\n":
+                self._run_by_dash(words, runs=runs)
                 words = []
-            elif character in "()<>;" and not self._process_substitution_here():
+                runs = not (self.sees("&&") and failed)
+                failed = failed and not runs
+                self._operator_in_test(character)
+            elif character in "()<>" and not self._process_substitution_here():
                 self.at += 1
             else:
                 word = self.word()
@@ -284,15 +288,18 @@ class Grammar(Lexer):
                 words.append(word)
                 if word.bare == "=~":
                     self._regular_expression()
+        self._run_by_dash(words, runs=runs)
+
+    def _run_by_dash(self, words: list[Word], *, runs: bool) -> None:
         if runs and words:
             self.parsed.add(RawCommand(words, [], []))
 
-    def _operator_in_test(self, character: str, words: list[Word], *, runs: bool) -> bool:
-        if runs and words:
-            self.parsed.add(RawCommand(words, [], []))
-        both = self.sees("&&")
+    def _operator_in_test(self, character: str) -> None:
+        if character == "\n":
+            self.newline()
+            return
         self.at += 2 if self.sees(character * 2) else 1
-        return not both
+        self._lines()
 
     def _process_substitution_here(self) -> bool:
         return self.sees("<(") or self.sees(">(")

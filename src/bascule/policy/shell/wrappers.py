@@ -31,7 +31,8 @@ _SUDO = Wrapper(
 WRAPPERS: dict[str, Wrapper] = {
     "nice": Wrapper("n", ("adjustment",)),
     "timeout": Wrapper("sk", ("signal", "kill-after"), 1),
-    "time": Wrapper("fo", ("format", "output")),
+    "time": Wrapper("fo", ("format", "output"), 0, assignments=True),
+    "coproc": Wrapper("", (), 0, assignments=True),
     "exec": Wrapper("a"),
     "stdbuf": Wrapper("ioe", ("input", "output", "error")),
     "ionice": Wrapper("cnpPu", ("class", "classdata", "pid", "pgid", "uid")),
@@ -67,7 +68,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "dotenv": Wrapper("fe", ("file",)),
     "conda": Wrapper("np", ("name", "prefix", "cwd"), 1),
     **dict.fromkeys(
-        ("builtin", "nohup", "setsid", "noglob", "nocorrect", "coproc", "eatmydata", "catchsegv", "dbus-run-session",
+        ("builtin", "nohup", "setsid", "noglob", "nocorrect", "eatmydata", "catchsegv", "dbus-run-session",
          "torsocks", "proxychains", "proxychains4", "unbuffer", "valgrind", "dumb-init", "tini", "linux32", "linux64",
          "i386", "i686", "x86_64", "uname26", "entr", "chronic", "vfork", "doas-rs", "-"),
         _PLAIN,
@@ -128,6 +129,9 @@ def _wrapped(name: str, wrapper: Wrapper, args: list[Field], found: Found) -> No
     rest = operands[wrapper.operands :]
     if wrapper.operands and rest and rest[0].text == "--":
         rest = rest[1:]
+    if name in ("time", "coproc"):
+        # Keywords of bash: what follows is a command of the shell's, with all that may stand before one.
+        rest = rest[next((at for at, field in enumerate(rest) if field.text != "!"), len(rest)) :]
     if wrapper.assignments:
         rest = _assignments(rest, found)
     if name == "entr" and has(given, "s"):
