@@ -52,6 +52,7 @@ def file(content: bytes, mode: int = 0o644) -> tuple:
 # -- properties -----------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_undoing_restores_every_byte_mode_and_link(before, after):
@@ -71,6 +72,7 @@ def test_undoing_restores_every_byte_mode_and_link(before, after):
         space.root.close()
 
 
+@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees, later=trees.random_trees)
 def test_what_came_later_is_never_lost(before, after, later):
@@ -93,6 +95,7 @@ def test_what_came_later_is_never_lost(before, after, later):
                 assert now.get(path) == was, path
 
 
+@pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(before=trees.random_trees, after=trees.random_trees)
 def test_what_the_diff_says_is_what_git_would_do(before, after):

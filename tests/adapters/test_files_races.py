@@ -12,6 +12,7 @@ from kept_outside import SECRET
 from naive import NaiveFiles
 
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
+from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault, FileFault
 from bascule.protocols.workspace_paths import WorkspacePath, parse_path
 
@@ -220,3 +221,32 @@ def _blobs(checkpoints, tree: str) -> list[bytes]:
 
     store = checkpoints._store
     return [store.blob(entry.object) for _, entry in TreeView(store, bytes.fromhex(tree)).walk() if not entry.is_dir]
+
+
+def test_a_path_swapped_while_it_is_opened_never_makes_our_own_directory_a_workspace(tmp_path):
+    """`project/way` is a directory one moment and a link to our state directory the next; both have `inner`."""
+    state, project = tmp_path / "state", tmp_path / "project"
+    for directory in (state, project / "way"):
+        (directory / "inner").mkdir(parents=True)
+    (project / "link").symlink_to(state)
+    ours = os.stat(state / "inner").st_ino
+    path = os.fspath(project / "way/inner")
+    files = WorkspaceFiles((os.fspath(state),))
+    opened = {"inside": 0, "ours": 0, "naive": 0}
+    with swapping(project / "way", project / "link"):
+        until = time.monotonic() + SECONDS / 4
+        while time.monotonic() < until:
+            with contextlib.suppress(FileFault):
+                root = files.open_root(path)
+                opened["ours" if root.identity[1] == ours else "inside"] += 1
+                root.close()
+        until = time.monotonic() + 30
+        while not opened["naive"] and time.monotonic() < until:
+            with contextlib.suppress(OSError):
+                if os.path.realpath(path) == path:
+                    descriptor = os.open(path, os.O_RDONLY)
+                    opened["naive"] += os.fstat(descriptor).st_ino == ours
+                    os.close(descriptor)
+    assert opened["ours"] == 0
+    assert opened["inside"] > 0
+    assert opened["naive"] > 0, "the control never got in: this test could not tell"

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import mmap
 import os
 import struct
 import zlib
@@ -20,7 +19,6 @@ _FANOUT = struct.Struct(">256I")
 _TRAILER = 20
 # Offsets from here on are written in a table of their own.
 _LARGE = 0x80000000
-_READ_AHEAD = 64 * 1024
 
 
 class PackWriter:
@@ -89,9 +87,11 @@ class Pack:
 
     def __init__(self, path: str) -> None:
         self.path = path
+        # Not mapped into memory: reading a mapped file that has become shorter ends the process. Nor is the pack
+        # kept open: there may be many.
         with open(f"{path}.idx", "rb") as file:
-            self._index = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._index[:8] != _INDEX_HEAD or len(self._index) < 8 + _FANOUT.size + 40:
+            self._index = file.read()
+        if self._index[:8] != _INDEX_HEAD or len(self._index) < 8 + _FANOUT.size + 2 * _TRAILER:
             raise BadObject(f"{path}.idx is no index of a pack")
         self._fanout = _FANOUT.unpack_from(self._index, 8)
         self._count: int = self._fanout[255]
@@ -99,18 +99,14 @@ class Pack:
         self._offsets = self._ids + self._count * (ID_BYTES + 4)
         if len(self._index) < self._offsets + 4 * self._count + 2 * _TRAILER:
             raise BadObject(f"{path}.idx is cut")
-        self._descriptor = os.open(f"{path}.pack", os.O_RDONLY | os.O_CLOEXEC)
+        self._pack_size = os.stat(f"{path}.pack").st_size
         self._ends: dict[int, int] | None = None
 
     def __len__(self) -> int:
         return self._count
 
     def size(self) -> int:
-        return os.fstat(self._descriptor).st_size + len(self._index)
-
-    def close(self) -> None:
-        self._index.close()
-        os.close(self._descriptor)
+        return self._pack_size + len(self._index)
 
     def ids(self) -> Iterator[ObjectId]:
         for number in range(self._count):
@@ -133,31 +129,27 @@ class Pack:
 
     def read(self, offset: int, max_bytes: int) -> tuple[bytes, bytes]:
         """Kind and content. Whether they are what the name promises is for the caller to check."""
-        piece = os.pread(self._descriptor, _READ_AHEAD, offset)
-        kind, size, start = _read_entry_head(piece)
+        entry = self.raw(offset)
+        kind, size, start = _read_entry_head(entry)
         if size > max_bytes:
             raise BadObject(f"an object has {size:,} bytes")
         inflate = zlib.decompressobj()
         try:
-            data = [inflate.decompress(piece[start:], size + 1)]
-            at = offset + len(piece)
-            while not inflate.eof and (piece := os.pread(self._descriptor, 1024 * 1024, at)):
-                data.append(inflate.decompress(inflate.unconsumed_tail + piece, size + 1))
-                at += len(piece)
+            data = inflate.decompress(entry[start:], size + 1)
         except zlib.error as error:
             raise BadObject(f"an object cannot be inflated ({error})") from None
-        whole = data[0] if len(data) == 1 else b"".join(data)
-        if len(whole) != size:
+        if len(data) != size:
             raise BadObject("an object has another size than it says")
-        return kind, whole
+        return kind, data
 
     def raw(self, offset: int) -> bytes:
         """The entry as it stands."""
         if self._ends is None:
             starts = sorted(self._offset(number) for number in range(self._count))
-            ends = [*starts[1:], os.fstat(self._descriptor).st_size - _TRAILER]
-            self._ends = dict(zip(starts, ends, strict=True))
-        return os.pread(self._descriptor, self._ends[offset] - offset, offset)
+            self._ends = dict(zip(starts, [*starts[1:], self._pack_size - _TRAILER], strict=True))
+        with open(f"{self.path}.pack", "rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(self._ends[offset] - offset) or b""
 
     def _id(self, number: int) -> ObjectId:
         at = self._ids + number * ID_BYTES

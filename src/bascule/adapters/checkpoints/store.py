@@ -259,7 +259,6 @@ class ObjectStore:
         # The new pack is in place; from here on a crash only leaves things twice.
         self._packs = [Pack(path)] if path is not None else []
         for pack in old:
-            pack.close()
             if pack.path != path:
                 for ending in (".idx", ".pack"):
                     os.unlink(pack.path + ending)

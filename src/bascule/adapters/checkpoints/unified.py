@@ -12,6 +12,8 @@ from bascule.protocols.workspace import FileChange
 
 # Larger files are told to differ and not compared by lines.
 MAX_COMPARED_BYTES = 4 * 1024 * 1024
+# Beyond, paths are listed without counting their lines: an installed dependency has thousands of files.
+MAX_COUNTED = 5_000
 CONTEXT = 3
 
 _CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f"\\]')
@@ -35,7 +37,12 @@ def shown_path(path: bytes, entry: Entry | None = None) -> str:
 
 def file_changes(store: ObjectStore, found: Sequence[Difference]) -> list[FileChange]:
     budget = Budget()
-    return [_file_change(store, difference, budget) for difference in _told(found)]
+    told = list(_told(found))
+    counted = [_file_change(store, difference, budget) for difference in told[:MAX_COUNTED]]
+    return counted + [
+        FileChange(path=shown_path(difference.path, difference.new or difference.old), change=_kind(difference))
+        for difference in told[MAX_COUNTED:]
+    ]
 
 
 def unified_diff(store: ObjectStore, found: Sequence[Difference], max_chars: int) -> tuple[str, bool]:

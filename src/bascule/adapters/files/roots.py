@@ -3,7 +3,7 @@
 import os
 import pwd
 
-from bascule.adapters.files.beneath import Opener, best_opener
+from bascule.adapters.files.beneath import O_PATH, Opener, best_opener
 from bascule.adapters.files.root import WorkspaceRoot
 from bascule.bridges.workspace.ports import FileFault
 from bascule.protocols.workspace import MAX_CONTENT_BYTES
@@ -67,16 +67,19 @@ class WorkspaceFiles:
         return WorkspaceRoot(descriptor, real, self._opener, umask=self._umask, max_content=self._max_content)
 
     def _check(self, root: WorkspaceRoot) -> None:
-        found = os.fstat(root.fileno())
+        """On the directory that was opened, and those that hold it: what its path leads to may be swapped by now.
+
+        Identities are compared, because a mount or a file system without case has other names for a directory.
+        """
+        above = _holders(root.fileno())
         real = root.path
         if _identity(real) != root.identity:
             raise FileFault(f"{real} was replaced while it was opened; try again")
-        if os.geteuid() not in (0, found.st_uid):
+        if os.geteuid() not in (0, os.fstat(root.fileno()).st_uid):
             raise FileFault(f"{real} belongs to another user; a workspace must be a directory of your own")
-        if real in _SYSTEM or any(real.startswith(f"{place}/") for place in _KERNEL) or root.identity == _identity("/"):
+        system = {_identity(place) for place in _SYSTEM}
+        if root.identity in system or len(above) == 0 or {_identity(place) for place in _KERNEL} & above:
             raise FileFault(f"{real} is a directory of the system; choose one that holds a project")
-        # By identity: a bind mount or a file system without case has other names for the same directory.
-        above = _line(os.path.dirname(real))
         for home in _homes():
             if root.identity in _line(home):
                 raise FileFault(f"{real} is a home directory, or holds one; choose a directory inside it")
@@ -92,6 +95,26 @@ def _homes() -> set[str]:
         for entry in pwd.getpwall()
         if entry.pw_dir and (entry.pw_uid in (0, ours) or entry.pw_uid >= _FIRST_PERSON)
     }
+
+
+def _holders(descriptor: int) -> set[tuple[int, int] | None]:
+    """Identities of the directories that hold an open one; none hold `/`."""
+    found: set[tuple[int, int] | None] = set()
+    here = os.dup(descriptor)
+    try:
+        while True:
+            above = os.open("..", O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=here)
+            same = os.path.sameopenfile(above, here)
+            os.close(here)
+            here = above
+            if same:
+                return found
+            held_by = os.fstat(here)
+            found.add((held_by.st_dev, held_by.st_ino))
+    except OSError as error:
+        raise FileFault(f"the directories that hold the workspace cannot be read: {error.strerror}") from error
+    finally:
+        os.close(here)
 
 
 def _line(path: str) -> set[tuple[int, int] | None]:
