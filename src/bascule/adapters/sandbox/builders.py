@@ -70,11 +70,11 @@ class Supervised:
             cell.gone.add_done_callback(lambda _: self._listeners.pop(cell, None))
         return cell
 
-    def supervise(self, cell: Cell, programs: ProgramRules) -> None:
+    def supervise(self, cell: Cell, programs: ProgramRules, path: str) -> None:
         """Every exec in this cell is decided by these rules from now on."""
         supervisor, listener = self._machine.supervisor, self._listeners.get(cell)
         if supervisor is not None and listener is not None:
-            self._watches[cell] = Watch(programs, self._limits.programs)
+            self._watches[cell] = Watch(programs, self._limits.programs, path)
             supervisor.watch(listener, self._watches[cell])
 
     def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:

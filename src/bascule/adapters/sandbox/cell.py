@@ -44,6 +44,8 @@ class Cell:
         self._on_ended: OnEnded | None = None
         self._escalation: asyncio.TimerHandle | None = None
         self._said = ""
+        # The spawner, where it is not our child but bwrap's.
+        self._inner: int | None = None
         self.state = State.STARTING
         self.gone: Later[None] = Later()
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
@@ -75,9 +77,12 @@ class Cell:
         ready = await self._ready
         if ready.seen != expected:
             raise SandboxFault("the workspace was moved or replaced while its sandbox started; try again")
+        spawner = self._spawner_pid()
+        if spawner != self._child.pid:
+            self._inner = os.pidfd_open(spawner)
         if self._group is not None:
             # Before the first command: whatever it starts is in the group from its first instruction.
-            self._group.join(self._spawner_pid())
+            self._group.join(spawner)
 
     def take_listener(self) -> int | None:
         """Whoever takes it closes it."""
@@ -102,14 +107,14 @@ class Cell:
             self.kill()
 
     def kill(self) -> None:
-        """bwrap dies, its child with it, and the namespace with that; `gone` says when."""
+        """The spawner dies and its namespace with it, then bwrap; `gone` says when."""
         if self.state is State.GONE:
             return
         if self.state is not State.BUSY:
             self.state = State.CLOSING
         self._hang_up()
         with contextlib.suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._child.pidfd, signal.SIGKILL)
+            signal.pidfd_send_signal(self._child.pidfd if self._inner is None else self._inner, signal.SIGKILL)
 
     def close(self) -> None:
         """An idle cell leaves by itself when its socket does; `kill` is for the others."""
@@ -196,6 +201,18 @@ class Cell:
             self._escalation = None
         self._hang_up()
         os.close(self._child.pidfd)
+        if self._inner is None:
+            self._left()
+        else:
+            # bwrap may have been killed before its child: a namespace ends when its first process does, and that
+            # is over when nothing else is left in it.
+            self._loop.add_reader(self._inner, self._left)
+
+    def _left(self) -> None:
+        if self._inner is not None:
+            self._loop.remove_reader(self._inner)
+            os.close(self._inner)
+            self._inner = None
         counts = self._group.counts() if self._group is not None else Counts()
         if self._group is not None:
             self._group.remove()

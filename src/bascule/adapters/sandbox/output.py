@@ -1,5 +1,6 @@
 """What a command says: shown as head and tail, spooled for paging, never more in memory than a limit."""
 
+import contextlib
 import os
 from collections import deque
 
@@ -78,19 +79,16 @@ def _whole_start(data: bytes) -> bytes:
 class Spool:
     """One stream's output in order, up to a limit: in memory while it is small, then in a file."""
 
-    __slots__ = ("_file", "_limits", "_memory", "_path", "dropped", "size")
+    __slots__ = ("_file", "_limits", "_memory", "_on_disk", "_path", "dropped", "size")
 
     def __init__(self, path: str, limits: Limits) -> None:
         self._path = path
         self._limits = limits
         self._memory = bytearray()
+        self._on_disk = False
         self._file: int | None = None
         self.size = 0
         self.dropped = 0
-
-    @property
-    def on_disk(self) -> int:
-        return self.size if self._file is not None else 0
 
     def feed(self, data: bytes) -> None:
         room = self._limits.spool_bytes - self.size
@@ -99,7 +97,7 @@ class Spool:
             data = data[:room]
         if not data:
             return
-        if self._file is None and len(self._memory) + len(data) <= self._limits.spool_in_memory_bytes:
+        if not self._on_disk and len(self._memory) + len(data) <= self._limits.spool_in_memory_bytes:
             self._memory += data
             self.size += len(data)
             return
@@ -115,18 +113,33 @@ class Spool:
         if self._file is None:
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
             self._file = os.open(self._path, flags, 0o600)
+            self._on_disk = True
             data, self._memory = bytes(self._memory) + data, bytearray()
         while data:
             data = data[os.write(self._file, data) :]
 
-    def page(self, offset: int, limit: int) -> LogPage:
-        memory, file = self._memory, self._file
-        data = bytes(memory[offset : offset + limit]) if file is None else os.pread(file, limit, offset)
-        return LogPage(data=data, offset=offset, size=self.size, dropped=self.dropped)
-
-    def forget(self) -> None:
+    def end(self) -> None:
+        """Nothing more will come. Thousands of ended ones are kept: none of them keeps a descriptor."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
-            os.unlink(self._path)
+
+    def page(self, offset: int, limit: int) -> LogPage:
+        data = self._read(offset, limit) if self._on_disk else bytes(self._memory[offset : offset + limit])
+        return LogPage(data=data, offset=offset, size=self.size, dropped=self.dropped)
+
+    def _read(self, offset: int, limit: int) -> bytes:
+        # Not beyond what was counted: a write that failed half-way may have left more.
+        limit = min(limit, max(0, self.size - offset))
+        descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            return os.pread(descriptor, limit, offset)
+        finally:
+            os.close(descriptor)
+
+    def forget(self) -> None:
+        self.end()
+        if self._on_disk:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self._path)
         self._memory = bytearray()

@@ -1,7 +1,9 @@
 """A command from its start to its outcome: its pipes, its time, how it ended."""
 
 import asyncio
+import contextlib
 import errno
+import fcntl
 import os
 import signal
 import time
@@ -22,8 +24,10 @@ CANNOT_START = 126
 LOST = 255
 # A command shorter than this is read once, when it has ended: two watchers on the loop cost it 5 % of its time.
 UNWATCHED_SECONDS = 0.002
+# A pipe that holds more is read in fewer turns. Beyond its share a user gets no more of it; then 64 KiB must do.
+PIPE_BYTES = 256 * 1024
 # After this much in one go a stream rests: back-pressure is what pipes are for, and others use the loop too.
-BURST_BYTES = 1024 * 1024
+BURST_BYTES = 4 * 1024 * 1024
 REST_SECONDS = 0.004
 LIMITS_NAMES: dict[str, EndedBy] = {"cpu": "cpu", "memory": "memory", "processes": "processes", "disk": "disk"}
 
@@ -33,7 +37,7 @@ StreamName = Literal["stdout", "stderr"]
 class Stream:
     """One pipe's end, and what came through it."""
 
-    __slots__ = ("_burst", "_loop", "_on_output", "_watched", "descriptor", "name", "shown", "spool")
+    __slots__ = ("_burst", "_loop", "_on_output", "_size", "_watched", "descriptor", "name", "shown", "spool")
 
     def __init__(
         self, name: StreamName, descriptor: int, shown: HeadAndTail, spool: Spool, on_output: OnOutput
@@ -42,6 +46,7 @@ class Stream:
         self._on_output = on_output
         self._watched = False
         self._burst = 0
+        self._size = 0
         self.name: StreamName = name
         self.descriptor = descriptor
         self.shown = shown
@@ -50,13 +55,18 @@ class Stream:
     def watch(self) -> None:
         if self.descriptor >= 0 and not self._watched:
             self._watched = True
+            if self._size == 0:
+                self._size = CHUNK_BYTES
+                with contextlib.suppress(OSError):
+                    self._size = fcntl.fcntl(self.descriptor, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
             self._loop.add_reader(self.descriptor, self._readable)
 
     def _readable(self) -> None:
+        before = self.shown.size
         if not self._read():
             return
-        self._burst += 1
-        if self._burst * CHUNK_BYTES >= BURST_BYTES:
+        self._burst += self.shown.size - before
+        if self._burst >= BURST_BYTES:
             self._burst = 0
             self._unwatch()
             self._loop.call_later(REST_SECONDS, self.watch)
@@ -69,7 +79,7 @@ class Stream:
     def _read(self) -> bool:
         """False when there is nothing more, now or ever."""
         try:
-            data = os.read(self.descriptor, CHUNK_BYTES)
+            data = os.read(self.descriptor, self._size or CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not data:
@@ -163,6 +173,9 @@ class Running:
             return self._lost(counts, notes)
         if ended.fault is not None:
             number, name = ended.fault
+            if number == errno.EACCES and notes:
+                # A rule says it better.
+                return CANNOT_START, "exit"
             notes.append(f"it could not be started: {name + ': ' if name else ''}{os.strerror(number)}")
             if number in (errno.ENOENT, errno.ENOTDIR) and self._command.cwd is not None:
                 notes.append("cwd must be a directory of the workspace")
@@ -171,7 +184,7 @@ class Running:
         by = which_limit(ended, counts, code)
         if by is not None:
             notes.append(reached(by, self._limits))
-        elif counts.processes:
+        if counts.processes and by != "processes":
             notes.append(reached("processes", self._limits))
         match ended.why:
             case "timeout":

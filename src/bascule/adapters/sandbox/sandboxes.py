@@ -44,6 +44,8 @@ class SpoolShelf:
 
     def ended(self, process_id: str) -> None:
         pair = self._running.pop(process_id)
+        for spool in pair:
+            spool.end()
         self._ended[process_id] = pair
         self._ended_bytes += sum(spool.size for spool in pair)
         while len(self._ended) > self._limits.kept_logs or self._ended_bytes > self._limits.kept_log_bytes:

@@ -30,8 +30,8 @@ class Builder(Protocol):
     async def build(self, programs: ProgramRules) -> Cell:
         """`SandboxFault` when it cannot be."""
 
-    def supervise(self, cell: Cell, programs: ProgramRules) -> None:
-        """From before a command starts."""
+    def supervise(self, cell: Cell, programs: ProgramRules, path: str) -> None:
+        """From before a command starts; `path` is its own PATH, or empty."""
 
     def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
         """Those that the command executed, and what there is to say about those that it could not."""
@@ -185,7 +185,7 @@ class SpaceSandbox:
 
     def _run(self, cell: Cell, command: Command, request: bytes, on_output: OnOutput) -> Running:
         spools = self._spools.new(command.process_id)
-        self._builder.supervise(cell, command.programs)
+        self._builder.supervise(cell, command.programs, command.env.get("PATH", ""))
         ends: list[int] = []
         try:
             for _ in range(2):
@@ -201,9 +201,9 @@ class SpaceSandbox:
             def ended(ended: messages.Ended | None, counts: Counts) -> None:
                 programs, notes = self._builder.programs(cell)
                 del self._running[cell]
-                self._spools.ended(command.process_id)
                 self._settle(cell)
                 running.ended(ended, counts, programs, notes)
+                self._spools.ended(command.process_id)
 
             cell.run(request, (stdout_end, stderr_end), ended)
         except OSError as error:

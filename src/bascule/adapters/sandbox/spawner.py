@@ -229,19 +229,23 @@ class Spawner:
             try:
                 with open(f"/proc/{pid}/stat", "rb") as file:
                     text = file.read()
+                with open(f"/proc/{pid}/statm", "rb") as file:
+                    pages = file.read().split()
             except OSError:
                 continue
             # The name in parentheses may contain anything, spaces and parentheses too.
             fields = text[text.rindex(b")") + 2 :].split()
-            cpu += (int(fields[11]) + int(fields[12])) / TICKS
+            # Its own time, and that of the children it has waited for.
+            cpu += sum(int(field) for field in fields[11:15]) / TICKS
             tasks += int(fields[17])
-            memory += int(fields[21]) * PAGE
+            # Without what is shared: a hundred shells do not have a hundred copies of the C library.
+            memory += (int(pages[1]) - int(pages[2])) * PAGE
         if cpu > limits["cpuSeconds"]:
             self.end("cpu")
-        elif memory > limits.get("memoryBytes", memory):
-            self.end("memory")
         elif tasks > limits.get("processes", tasks):
             self.end("processes")
+        elif memory > limits.get("memoryBytes", memory):
+            self.end("memory")
         elif "disk" in limits:
             disk = limits["disk"]
             written = self.written() - self.written_before

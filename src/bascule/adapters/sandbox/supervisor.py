@@ -24,7 +24,8 @@ from bascule.adapters.sandbox.execs import (
     read_words,
 )
 from bascule.adapters.sandbox.filters import numbers
-from bascule.adapters.sandbox.kernel import NOTIFICATION_BYTES, open_in_root
+from bascule.adapters.sandbox.kernel import NOTIFICATION_BYTES
+from bascule.adapters.sandbox.wanted import Wanted
 from bascule.audit.ports import Log
 from bascule.bridges.workspace.ports import ProgramRun
 from bascule.policy.programs import ProgramRule, ProgramRules, judge
@@ -35,10 +36,12 @@ SYNC_WAKE_UP = 1
 CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
+# One per principal whose rules differ.
+MAX_KNOWN_RULES = 64
 # Its options come first, then the program.
 LOADER_WORDS = 16
 # Which files are denied programs is looked up again after this: an upgrade replaces them.
-IDENTITIES_SECONDS = 60.0
+WANTED_SECONDS = 60.0
 # What a record keeps of a command line: enough to know it again, little of what might be secret.
 SHOWN_WORDS = 6
 SHOWN_CHARS = 64
@@ -48,8 +51,11 @@ SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 class Watch:
     """One command's programs, from its start to its end. Filled by the thread, read when all is over."""
 
-    def __init__(self, rules: ProgramRules, most: int) -> None:
+    def __init__(self, rules: ProgramRules, most: int, path: str = "") -> None:
         self.rules = rules
+        # Where this command's own PATH looks beyond the usual places.
+        self.search = tuple(folder for folder in path.split(":") if folder.startswith("/") and folder not in SEARCHED)
+        self.wanted: Wanted | None = None
         self._most = most
         self._runs: dict[tuple[str, tuple[str, ...], str | None], int] = {}
         self._more = 0
@@ -93,11 +99,6 @@ class _Asked(NamedTuple):
     sixth: int
 
 
-class _Identities(NamedTuple):
-    looked_up: float
-    names: dict[tuple[int, int], tuple[str, ...]]
-
-
 class Supervisor:
     """`add` a listener with its cell's first watch, `watch` before each command."""
 
@@ -109,7 +110,7 @@ class Supervisor:
         self._lock = threading.Lock()
         self._poll = select.epoll()
         self._watches: dict[int, Watch | None] = {}
-        self._identities: dict[ProgramRules, _Identities] = {}
+        self._usual: dict[ProgramRules, tuple[float, Wanted]] = {}
         self._interpreters = Interpreters()
         self._thread: threading.Thread | None = None
 
@@ -197,9 +198,9 @@ class Supervisor:
 
     def _judge(self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...]) -> int:
         for _ in range(MAX_INTERPRETERS):
-            real, interpreter, denied = self._look(watch.rules, process, named, argv)
+            real, interpreter, denied = self._look(watch, process, named, argv)
             if denied is None and is_loader(real.rpartition("/")[2]):
-                denied = self._loaded(watch.rules, process, argv)
+                denied = self._loaded(watch, process, argv)
             watch.add(real, argv, denied)
             if denied is not None:
                 return errno.EACCES
@@ -211,7 +212,7 @@ class Supervisor:
         return errno.ELOOP
 
     def _look(
-        self, rules: ProgramRules, process: Process, named: Named, argv: tuple[str, ...]
+        self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...]
     ) -> tuple[str, tuple[str, ...], ProgramRule | None]:
         """The file's real path, what interprets it, and the rule against it."""
         descriptor = process.open(named)
@@ -219,42 +220,33 @@ class Supervisor:
             found = os.fstat(descriptor)
             real = os.readlink(f"/proc/self/fd/{descriptor}")
             interpreter = self._interpreters.of(descriptor, found)
+            names = self._wanted(watch, process).names(descriptor, found) if watch.rules.denied else ()
         finally:
             os.close(descriptor)
-        if not rules.denied:
+        if not watch.rules.denied:
             return real, interpreter, None
-        names = self._names(rules, process).get((found.st_dev, found.st_ino), ())
-        return real, interpreter, judge(rules, real, argv, lambda _: names)
+        return real, interpreter, judge(watch.rules, real, argv, lambda _: names)
 
-    def _loaded(self, rules: ProgramRules, process: Process, argv: tuple[str, ...]) -> ProgramRule | None:
+    def _loaded(self, watch: Watch, process: Process, argv: tuple[str, ...]) -> ProgramRule | None:
         """The dynamic loader maps a program instead of executing it: whatever it is given is judged as if executed,
         by its file, since a link in the workspace may be called anything."""
         for at, word in enumerate(argv[1:LOADER_WORDS], 1):
             with contextlib.suppress(Unresolved):
-                if (denied := self._look(rules, process, Named(word), argv[at:])[2]) is not None:
+                if (denied := self._look(watch, process, Named(word), argv[at:])[2]) is not None:
                     return denied
         return None
 
-    def _names(self, rules: ProgramRules, process: Process) -> dict[tuple[int, int], tuple[str, ...]]:
-        """Denied programs by their files: /usr is the same in every cell."""
-        known = self._identities.get(rules)
-        now = time.monotonic()
-        if known is None or now - known.looked_up > IDENTITIES_SECONDS:
-            if len(self._identities) > 64:
-                self._identities.clear()
-            known = self._identities[rules] = _Identities(now, _look_up(rules, process.root()))
-        return known.names
-
-
-def _look_up(rules: ProgramRules, root: int) -> dict[tuple[int, int], tuple[str, ...]]:
-    found: dict[tuple[int, int], set[str]] = {}
-    for name in {rule.name for rule in rules.denied if "/" not in rule.name}:
-        for folder in SEARCHED:
-            try:
-                descriptor = open_in_root(root, f"{folder}/{name}")
-            except OSError:
-                continue
-            identity = os.fstat(descriptor)
-            os.close(descriptor)
-            found.setdefault((identity.st_dev, identity.st_ino), set()).add(name)
-    return {identity: tuple(sorted(names)) for identity, names in found.items()}
+    def _wanted(self, watch: Watch, process: Process) -> Wanted:
+        """Denied programs by their files."""
+        if watch.wanted is None:
+            usual = self._usual.get(watch.rules)
+            now = time.monotonic()
+            if usual is None or now - usual[0] > WANTED_SECONDS:
+                if len(self._usual) > MAX_KNOWN_RULES:
+                    self._usual.clear()
+                # /usr is the same in every cell.
+                usual = self._usual[watch.rules] = (now, Wanted.of(watch.rules, SEARCHED, process.root()))
+            watch.wanted = usual[1]
+            if watch.search:
+                watch.wanted = usual[1].and_also(Wanted.of(watch.rules, watch.search, process.root()))
+        return watch.wanted
