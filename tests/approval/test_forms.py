@@ -9,7 +9,8 @@ import pytest
 from felling import policy
 
 from bascule.doors import exits
-from bascule.doors.exits import NOT_YET, Refusal
+from bascule.doors.exits import Refusal
+from bascule.doors.values import NOT_YET
 from bascule.errors import ApprovalRequired
 from bascule.mcp.errand import Errand
 from bascule.protocols.methods import ANYONE, Consent, Effect, Record, Row

@@ -52,8 +52,10 @@ class Desk:
         self.has_person = has_person
         self.approvals: Table[Approval] = Table("approvals", Approval, self._changed)
         self.rules = TimedRules(store, journal, clock, timers, self.limits)
-        # Questions and grants that are open, by what an identical call has the same of.
-        self._open: dict[State, dict[Key, str]] = {state: {} for state in _OPEN}
+        # By what an identical call has the same of. One question at most waits for each; of grants there may be more,
+        # when somebody asked again although one was there.
+        self._questions: dict[Key, str] = {}
+        self._grants: dict[Key, dict[str, None]] = {}
         self._pending: dict[Principal, set[str]] = {}
         self._pending_chars: dict[Principal, int] = {}
         # When each open state ends, in this life's clock. Kept per state: a grant that could not be stored is a
@@ -93,7 +95,7 @@ class Desk:
 
     def pending_for(self, question: Question) -> Approval | None:
         key = (question.principal, question.method, question.digest, question.run_id)
-        found = self._open[State.PENDING].get(key)
+        found = self._questions.get(key)
         return self.approvals.rows[found] if found is not None else None
 
     def _check_room(self, question: Question) -> None:
@@ -106,7 +108,7 @@ class Desk:
                 hint="do less in one call",
             )
         count = len(self._pending.get(principal, ()))
-        total = len(self._open[State.PENDING])
+        total = len(self._questions)
         chars = self._pending_chars.get(principal, 0) + question.size
         if count >= limits.max_pending:
             over = ("max_pending", f"{principal} has {count} questions waiting")
@@ -188,11 +190,11 @@ class Desk:
 
     def grant_for(self, principal: Principal, method: str, digest: str, run_id: str | None = None) -> Approval | None:
         """Approved, not spent, in time, and for exactly this call."""
-        found = self._open[State.APPROVED].get((principal, method, digest, run_id))
-        if found is None:
-            return None
-        approval = self.approvals.rows[found]
-        return approval if self._in_time(approval) else None
+        for approval_id in self._grants.get((principal, method, digest, run_id), ()):
+            approval = self.approvals.rows[approval_id]
+            if self._in_time(approval):
+                return approval
+        return None
 
     def spend(self, tx: Transaction, approval_id: str) -> Approval:
         """Use the grant up, in the transaction of the record that the effect begins with. Of many callers, one can."""
@@ -231,10 +233,9 @@ class Desk:
     def end_run(self, tx: Transaction, run_id: str) -> None:
         """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""
         self.rules.end_run(tx, run_id)
-        for state in _OPEN:
-            for key, approval_id in list(self._open[state].items()):
-                if key[3] == run_id:
-                    self.withdraw(tx, approval_id)
+        for approval in [*self.pending(), *self._granted()]:
+            if approval.question.run_id == run_id:
+                self.withdraw(tx, approval.approval_id)
 
     # -- waiting --
 
@@ -307,7 +308,10 @@ class Desk:
 
     def pending(self) -> list[Approval]:
         """Oldest first."""
-        return [self.approvals.rows[found] for found in self._open[State.PENDING].values()]
+        return [self.approvals.rows[found] for found in self._questions.values()]
+
+    def _granted(self) -> list[Approval]:
+        return [self.approvals.rows[found] for same in self._grants.values() for found in same]
 
     def all(self) -> Iterable[Approval]:
         return self.approvals.rows.values()
@@ -319,9 +323,9 @@ class Desk:
 
     def begin_life(self, tx: Transaction) -> int:
         """After a restart: questions stay, unspent grants and timed rules die; how many did."""
-        dead = list(self._open[State.APPROVED].values())
-        for approval_id in dead:
-            tx.put(self.approvals, approval_id, self.approvals.rows[approval_id].moved(State.EXPIRED))
+        dead = self._granted()
+        for approval in dead:
+            tx.put(self.approvals, approval.approval_id, approval.moved(State.EXPIRED))
         return len(dead) + self.rules.end_all(tx)
 
     # -- time --
@@ -361,8 +365,10 @@ class Desk:
 
     def _enter(self, new: Approval) -> None:
         approval_id = new.approval_id
-        self._open[new.state][new.key] = approval_id
-        if new.state is State.PENDING:
+        if new.state is State.APPROVED:
+            self._grants.setdefault(new.key, {})[approval_id] = None
+        else:
+            self._questions[new.key] = approval_id
             principal = new.question.principal
             self._pending.setdefault(principal, set()).add(approval_id)
             self._pending_chars[principal] = self._pending_chars.get(principal, 0) + new.question.size
@@ -380,11 +386,13 @@ class Desk:
         deadline = self._deadlines.pop(approval_id, None)
         if deadline is not None:
             self._timers.call_off(deadline)
-        if old.state not in _OPEN:
-            return
-        if self._open[old.state].get(old.key) == approval_id:
-            del self._open[old.state][old.key]
-        if old.state is State.PENDING:
+        if old.state is State.APPROVED:
+            same = self._grants[old.key]
+            del same[approval_id]
+            if not same:
+                del self._grants[old.key]
+        elif old.state is State.PENDING:
+            del self._questions[old.key]
             principal = old.question.principal
             self._pending[principal].discard(approval_id)
             self._pending_chars[principal] -= old.question.size

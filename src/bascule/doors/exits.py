@@ -41,11 +41,8 @@ EXIT_CODES: dict[int, str] = {
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
-# The status of `approval_required`, the one error below 300: nothing went wrong, and nothing was done.
-NOT_YET = 202
-
 BY_STATUS: dict[int, int] = {
-    NOT_YET: APPROVAL,
+    202: APPROVAL,
     400: USAGE,
     401: REFUSED,
     403: REFUSED,
@@ -65,7 +62,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "unauthenticated": 401,
     "forbidden": 403,
     "policy_denied": 403,
-    "approval_required": NOT_YET,
+    "approval_required": 202,
     "not_found": 404,
     "method_not_allowed": 405,
     "conflict": 409,

@@ -11,7 +11,6 @@ import time
 
 from bascule import places
 from bascule.doors.exits import (
-    NOT_YET,
     BadAnswer,
     ConnectionLost,
     NotRunning,
@@ -20,7 +19,7 @@ from bascule.doors.exits import (
     sockets_forbidden,
 )
 from bascule.doors.peers import check_peer
-from bascule.doors.values import chunk_size, decode_answer, encode, number_in_header
+from bascule.doors.values import NOT_YET, chunk_size, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
