@@ -139,15 +139,15 @@ def http() -> str:
         "HTTP API",
         "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
         "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
-        "`GET /openapi.json`. What an error means: [errors](errors.md). How things work: [broker](../bridges/broker.md), "
+        "`GET /openapi.json`. What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
         "[workspace](../bridges/workspace.md).",
         table(
             ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),
             [_route_row(route, found) for route in ROUTES],
         ),
         "*spec*: the section of the agent broker specification; empty for what we add beside it. Path names in braces "
-        "are params of the method, and `{path...}` is the rest of the path; the other params stand in the query of a GET and "
-        "in the JSON body of every other verb.",
+        "are params of the method, and `{path...}` is the rest of the path; the other params stand in the query of a "
+        "GET and in the JSON body of every other verb.",
         *(_route(route) for route in ROUTES if route.method in BY_NAME),
         "## Pages",
         "`/healthz` answers `ok` while the process lives; `/readyz` answers 200 when calls are taken and the store "

@@ -22,10 +22,13 @@ DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 3_600_000
 # A message of a thousand operations is work for minutes; ten times that is a mistake or an attack.
 MAX_OPERATIONS = 10_000
+# Each is searched for in the whole file.
 MAX_EDITS = 1_000
+# A shell of a developer has fewer than a hundred.
 MAX_ENV_VARIABLES = 256
 # Of names and values together; the kernel takes 128 KiB for one string and some megabytes for all.
 MAX_ENV_BYTES = 64 * 1024
+# A UUID and a few words: it stands in events, ledger and approvals.
 MAX_OPERATION_ID_CHARS = 128
 
 Encoding = Literal["utf-8", "base64"]
