@@ -98,6 +98,7 @@ def test_undo_is_refused_when_others_worked_between_two_changes_of_the_same_file
 def test_checkpoints_that_no_kept_run_needs_are_collected(scene):
     run = scene.run(create("b.txt"))
     scene.machine.trees["old"] = {}
+    scene.machine.trees_of[scene.space].add("old")
     scene.house.advance(2 * 60 * 60)
     scene.until(lambda: "old" not in scene.machine.trees, "the collection")
     scene.call("runs.undo", run)

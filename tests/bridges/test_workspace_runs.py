@@ -184,7 +184,7 @@ def test_a_directory_that_is_gone_is_an_execution_error(scene):
 
 
 def test_events_over_the_limit_are_said_not_cut():
-    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_event_bytes=2_000)) as house:
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_event_bytes=2_500)) as house:
         scene = Scene(house, {"big": b"x" * 1_500, "small": b"y"})
         house.machine.command("talk", stdout="z" * 3_000)
         run = scene.run(read("big"), read("big"), read("small"), shell("talk"))

@@ -3,36 +3,40 @@
 import os
 import shutil
 import stat
+import threading
 
 from bascule.places import make_private_dir
 
 
 class ScratchDirectory:
-    """What an earlier life left behind is removed when it is made."""
+    """Whatever an earlier life left in it is removed in the background: it may be large, and nobody waits for it."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
-        self.remove(directory)
+        make_private_dir(directory)
+        left = [os.path.join(directory, name) for name in os.listdir(directory)]
+        if left:
+            threading.Thread(target=lambda: list(map(self.remove, left)), name="bascule-scratch", daemon=True).start()
 
     def make(self, name: str) -> str:
-        make_private_dir(self._directory)
         made = os.path.join(self._directory, name)
         os.mkdir(made, 0o700)
         return made
 
     def remove(self, directory: str) -> None:
-        """Beneath descriptors, so that a link in a copy leads nowhere; a directory without its w bit is given one."""
+        # `rmtree` works beneath descriptors, so that a link in a copy leads nowhere.
+        shutil.rmtree(directory, onerror=_open_up)
 
-        def open_up(_call: object, path: str, error: tuple[type, BaseException, object]) -> None:
-            parent = os.path.dirname(path)
-            if not isinstance(error[1], PermissionError) or stat.S_ISLNK(os.lstat(parent).st_mode):
-                return
-            os.chmod(parent, 0o700)
-            if not stat.S_ISLNK(os.lstat(path).st_mode) and os.path.isdir(path):
-                os.chmod(path, 0o700)
-                shutil.rmtree(path, ignore_errors=True)
-            else:
-                os.unlink(path)
 
-        if os.path.lexists(directory):
-            shutil.rmtree(directory, onerror=open_up)
+def _open_up(_call: object, path: str, error: tuple[type, BaseException, object]) -> None:
+    """A directory that commands made read-only is made writable; then it is tried once more."""
+    if not isinstance(error[1], PermissionError):
+        return
+    parent = os.path.dirname(path)
+    for each in (parent, path):
+        if os.path.lexists(each) and stat.S_ISDIR(os.lstat(each).st_mode):
+            os.chmod(each, 0o700)
+    if os.path.isdir(path) and not os.path.islink(path):
+        shutil.rmtree(path, ignore_errors=True)
+    elif os.path.lexists(path):
+        os.unlink(path)

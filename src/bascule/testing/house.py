@@ -59,7 +59,10 @@ from bascule.testing.fakes import (
     NoQuota,
 )
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
+from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.wire import codec
+
+__all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 
 T = TypeVar("T")
 
@@ -76,78 +79,6 @@ _RULED = (
     *workspace_methods.METHODS,
     *workspace_methods.OPERATIONS,
 )
-
-_plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
-
-
-class StillWaiting(AssertionError):
-    """The call has no answer yet. Use `House.begin` to hold it open while other things happen."""
-
-
-class OpenStream:
-    """The reader's end of a stream."""
-
-    def __init__(self, house: "House", stream: Stream) -> None:
-        self._house = house
-        self.stream = stream
-
-    @property
-    def ended(self) -> bool:
-        return self.stream.ended
-
-    def items(self) -> list[Any]:
-        """What came since the last look."""
-        items, _ = self.stream.drain()
-        return [_wire(item) for item in items]
-
-    def close(self) -> None:
-        """The reader goes away."""
-        self._house.run(self.stream.close)
-
-
-class Pending:
-    """A call that was begun. Its answer may be there, may come, or its client may go away first."""
-
-    def __init__(self, house: "House", call: Call, answer: Any) -> None:
-        self._house = house
-        self._call = call
-        self._answer = answer
-
-    @property
-    def later(self) -> Later[Any] | None:
-        """What an edge would hold, for tests that need to cancel without letting the loop turn."""
-        return self._answer if isinstance(self._answer, Later) else None
-
-    @property
-    def done(self) -> bool:
-        later = self.later
-        return later is None or later.done()
-
-    def result(self) -> Any:
-        """The answer as the client reads it; raises the refusal, or `StillWaiting`."""
-        return self._house.shown(self._raw())
-
-    def cancel(self) -> None:
-        """The client goes away before there is an answer: a killed long poll."""
-        if self.later is not None:
-            self._house.run(self.later.cancel)
-
-    def abandon(self) -> None:
-        """The client is gone when the answer is there and could be written: what edges then call."""
-        answer = self._raw()
-        self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
-
-    def leave(self) -> None:
-        """The client goes away, whether or not its answer is there: what an edge does when it notices."""
-        if self.done:
-            self.abandon()
-        else:
-            self.cancel()
-
-    def _raw(self) -> Any:
-        if not self.done:
-            raise StillWaiting(f"{self._call.method} has no answer yet")
-        return self.later.result() if self.later is not None else self._answer
 
 
 class House:
@@ -281,7 +212,7 @@ class House:
         return page
 
     def shown(self, answer: Any) -> Any:
-        return OpenStream(self, answer) if isinstance(answer, Stream) else _wire(answer)
+        return OpenStream(self, answer) if isinstance(answer, Stream) else as_read(answer)
 
     def run(self, act: Callable[[], T]) -> T:
         """Do something on the house's loop and let what it scheduled happen."""
@@ -412,7 +343,10 @@ class House:
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
         self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
-        self.dispatch.mount(workspace_methods.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
+        # A test's own row stands in place of ours.
+        ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
+        rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
+        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
         self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
         rulebook.on_change = self._change_policy
         tx = Transaction()
@@ -493,7 +427,3 @@ class House:
 def agent(agent_id: str) -> Principal:
     """`agent("Jerry")` is the principal that Jerry's token proves."""
     return agent_principal(agent_id)
-
-
-def _wire(value: Any) -> Any:
-    return _plain.decode(codec.encode(value))

@@ -193,10 +193,11 @@ class FakeSandbox:
 
 
 class FakeCheckpoints:
-    def __init__(self, machine: "Machine", root: Root) -> None:
+    def __init__(self, machine: "Machine", root: Root, space_id: str) -> None:
         assert isinstance(root, MemoryRoot)
         self._machine = machine
         self._root = root
+        self._space_id = space_id
 
     def take(self) -> str:
         if self._machine.no_checkpoints is not None:
@@ -204,6 +205,7 @@ class FakeCheckpoints:
         files = dict(self._root.files)
         name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
         self._machine.trees[name] = files
+        self._machine.trees_of.setdefault(self._space_id, set()).add(name)
         return name
 
     def changes(self, before: str, after: str) -> list[FileChange]:
@@ -261,6 +263,7 @@ class Machine:
         self.ran: list[FakeCommand] = []
         self.ended: list[FakeCommand] = []
         self.trees: dict[str, Files] = {}
+        self.trees_of: dict[str, set[str]] = {}
         self.disk_full = False
         # Why commands cannot run, and why no checkpoint can be taken.
         self.problem: str | None = None
@@ -327,15 +330,17 @@ class FakeCheckpointStore:
     def __init__(self, machine: Machine) -> None:
         self._machine = machine
 
-    def open(self, space_id: str, root: Root) -> FakeCheckpoints:  # noqa: ARG002 - the port's
-        return FakeCheckpoints(self._machine, root)
+    def open(self, space_id: str, root: Root) -> FakeCheckpoints:
+        return FakeCheckpoints(self._machine, root, space_id)
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
-        kept = frozenset().union(*keep.values())
-        gone = [name for name in self._machine.trees if name not in kept]
-        for name in gone:
-            del self._machine.trees[name]
-        return len(gone)
+        gone = 0
+        for space_id, kept in keep.items():
+            for name in self._machine.trees_of.get(space_id, set()) - kept:
+                self._machine.trees_of[space_id].discard(name)
+                del self._machine.trees[name]
+                gone += 1
+        return gone
 
 
 class FakeScratch:

@@ -60,7 +60,7 @@ class Commands:
         finally:
             run.process = None
         event = self._teller.shell(step, operation.command, process.process_id, outcome, kind=sandbox.kind)
-        if len(codec.encode(event)) > self._limits.max_event_bytes - run.event_bytes:
+        if len(codec.encode(event)) > run.max_event_bytes - run.event_bytes:
             event = msgspec.structs.replace(event, stdout="", stderr="", truncated=True)
         details = {**_record(process, outcome), "sandbox": sandbox.kind}
         return Acted(event, OK if event.success else FAILED, details)

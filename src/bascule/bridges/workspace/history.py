@@ -227,6 +227,10 @@ class History:
     def collect(self) -> "asyncio.Future[int]":
         return self._threads.begin(self._store.collect, self.kept_trees())
 
+    async def forget(self, space_id: str) -> None:
+        """The space is gone, and so is what its runs could be taken back to."""
+        await self._threads.do(self._store.collect, {space_id: frozenset()})
+
     def _undoable(self, params: UndoParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
         if not is_over(record):

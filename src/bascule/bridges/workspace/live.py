@@ -50,13 +50,23 @@ class Copy(NamedTuple):
 
 
 class Run:
-    def __init__(self, record: RunRecord, steps: list[Step], events: list[Event], event_bytes: int = 0) -> None:
+    def __init__(
+        self,
+        record: RunRecord,
+        steps: list[Step],
+        events: list[Event],
+        event_bytes: int = 0,
+        *,
+        max_event_bytes: int,
+    ) -> None:
         self.record = record
         # Those that have no event yet; `at` is the next one's place.
         self.steps = steps
         self.at = 0
         self.events = events
         self.event_bytes = event_bytes
+        # Its answer is read in one piece.
+        self.max_event_bytes = max_event_bytes
         self.saved = len(events)
         self.feed = Feed(record.seq)
         self.waiters: dict[Later[EventsMessage], None] = {}

@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import Callable
 from datetime import timedelta
 
+import msgspec
+
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import Command, LogPage, OnOutput, Outcome, RunningCommand, Sandbox, Sandboxes
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Principal
+from bascule.call import PERSON, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.errors import NotFound, Overloaded
 from bascule.ids import new_id
@@ -69,6 +71,13 @@ class Process:
             exit_code=outcome.exit_code if outcome else None,
             ended_by=outcome.ended_by if outcome else None,
         )
+
+    def seen_by(self, principal: Principal) -> ProcessView:
+        """What somebody else runs may hold what is none of theirs: they see which program, not its arguments."""
+        view = self.view()
+        if principal in (self.started_by, PERSON):
+            return view
+        return msgspec.structs.replace(view, command=(self.command.split(maxsplit=1) or [""])[0])
 
 
 class Processes:

@@ -25,6 +25,9 @@ from bascule.errors import NotFound
 from bascule.protocols.workspace import Event
 from bascule.wire import codec
 
+# Rows of one ended run; a row costs more than the event in it.
+MAX_EVENT_ROWS = 8
+
 
 class RunBook:
     def __init__(self, store: JournalStore, limits: WorkspaceLimits) -> None:
@@ -94,6 +97,12 @@ class RunBook:
                 run.feed.event(event, size)
 
         tx.after.append(tell)
+
+    def coalesce(self, run: Run, tx: Transaction) -> None:
+        """A run that is over has its events in one row: a thousand of them would be kept as long as it is."""
+        if len(self._event_keys.get(run.run_id, ())) > MAX_EVENT_ROWS:
+            self._drop_events(tx, run.run_id)
+            self.put_events(tx, run.run_id, 0, RunEvents(events=list(run.events), size=run.event_bytes))
 
     def put(self, tx: Transaction, record: RunRecord) -> None:
         tx.put(self.table, record.run_id, record)

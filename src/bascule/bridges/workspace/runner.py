@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
+from msgspec import UNSET
 
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace import previews
@@ -318,19 +319,13 @@ class Runner:
     def _within_budget(self, run: Run, acted: Acted) -> Acted:
         """A run's answer has a size too; what no longer fits is said, never cut silently."""
         event = acted.event
-        if isinstance(event, ReadFileEvent) and isinstance(event.content, str):
-            left = self._limits.max_event_bytes - run.event_bytes
-            if len(event.content) > left:
-                said = f"the events of a run hold {self._limits.max_event_bytes} bytes; read it in a run of its own"
-                failed = ReadFileEvent(
-                    timestamp=event.timestamp,
-                    operation_id=event.operation_id,
-                    path=event.path,
-                    success=False,
-                    error=said,
-                )
-                return Acted(failed, FAILED, acted.details)
-        return acted
+        if not isinstance(event, ReadFileEvent) or not event.success:
+            return acted
+        if len(codec.encode(event)) <= run.max_event_bytes - run.event_bytes:
+            return acted
+        said = f"the events of this run hold {run.max_event_bytes} bytes; read it in a run of its own, or in parts"
+        failed = msgspec.structs.replace(event, success=False, content=UNSET, encoding=UNSET, size=UNSET, error=said)
+        return Acted(failed, FAILED, acted.details)
 
     # -- where it works --
 

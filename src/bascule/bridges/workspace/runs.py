@@ -35,6 +35,7 @@ from bascule.errors import Conflict, Overloaded, StorageFull
 from bascule.ids import new_id
 from bascule.later import Later
 from bascule.operations import Operations
+from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.protocols.workspace import (
     CancelRunParams,
     EventsMessage,
@@ -53,6 +54,8 @@ from bascule.stream import Stream
 
 # As for every wait of the house: a longer one is cut to this.
 MAX_WAIT_MS = 60_000
+# Of a frame beside the events in it.
+_ENVELOPE_BYTES = 64 * 1024
 # Streams of runs that ended lately, for readers whose connection broke.
 KEPT_FEEDS = 32
 
@@ -127,6 +130,7 @@ class Runs:
     ) -> None:
         """The run is in the store when `tx` is; then it works, and the caller waits for what it is to hear."""
         self._check_room(call.principal, space)
+        self._check_waits(call.principal)
         steps = [
             _step(place, item, id_) for place, (item, id_) in enumerate(zip(items, operation_ids(items), strict=True))
         ]
@@ -146,7 +150,7 @@ class Runs:
         tx.details = {"space": space.space_id, "operations": dict(Counter(_type(step) or "invalid" for step in steps))}
         if on_copy:
             tx.details["copy"] = True
-        run = Run(record, steps, [])
+        run = Run(record, steps, [], max_event_bytes=self._event_budget(call.door))
 
         def go(_: object) -> Later[EventsMessage]:
             self.live[run.run_id] = run
@@ -191,6 +195,11 @@ class Runs:
             except Exception as error:  # noqa: BLE001 - whatever it was, the run ends with a sentence
                 run.end_early(Stop("execution", f"no copy could be made: {error}", ERROR))
         await self.runner.work(run, space)
+
+    def _event_budget(self, door: str) -> int:
+        """What is answered over the link must fit into one frame of it."""
+        budget = self._limits.max_event_bytes
+        return min(budget, MAX_LINK_FRAME_BYTES - _ENVELOPE_BYTES) if door == "link" else budget
 
     # -- looking --
 
@@ -261,9 +270,8 @@ class Runs:
 
     def _wait(self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool) -> Later[EventsMessage]:
         """Settled when the run is over or asks. Who is attached takes the run along when it leaves."""
-        waiter: Later[EventsMessage] = Later()
         self._hold(principal)
-        run.waiters[waiter] = None
+        waiter = self._told(run)
         timer: asyncio.TimerHandle | None = None
         if wait_ms is not None:
 
@@ -275,7 +283,6 @@ class Runs:
 
         def over(_: Later[EventsMessage]) -> None:
             self._let_go(principal)
-            run.waiters.pop(waiter, None)
             if timer is not None:
                 timer.cancel()
             if waiter.cancelled() and attached:
@@ -284,12 +291,22 @@ class Runs:
         waiter.add_done_callback(over)
         return waiter
 
+    def _told(self, run: Run) -> Later[EventsMessage]:
+        """Settled when the run is over or asks; for those whose call must not fail for want of a place to wait."""
+        waiter: Later[EventsMessage] = Later()
+        run.waiters[waiter] = None
+        waiter.add_done_callback(lambda _: run.waiters.pop(waiter, None))
+        return waiter
+
     def _hold(self, principal: Principal) -> None:
+        self._check_waits(principal)
+        self._waits[principal] += 1
+
+    def _check_waits(self, principal: Principal) -> None:
         if self._waits[principal] >= self._limits.max_followers:
             raise Overloaded(
                 f"{principal} waits for {self._limits.max_followers} runs already", hint="close some", retry_after=1.0
             )
-        self._waits[principal] += 1
 
     def _let_go(self, principal: Principal) -> None:
         self._waits[principal] -= 1
@@ -318,7 +335,7 @@ class Runs:
         )
         tx.subject = record.run_id
         tx.details = {"approval": question.approval_id, "decision": params.approval.decision}
-        tx.then = lambda _: self._wait(call.principal, run, None, attached=False)
+        tx.then = lambda _: self._told(run)
 
     def cancel(self, call: Call, params: CancelRunParams, tx: Transaction) -> EventsMessage | None:
         record = self.book.find(params.run_id, params.space_id)
@@ -329,7 +346,7 @@ class Runs:
         tx.details = {"reason": params.reason} if params.reason else {}
 
         def end(_: object) -> Later[EventsMessage]:
-            waiter = self._wait(call.principal, run, None, attached=False)
+            waiter = self._told(run)
             why = f"cancelled: {params.reason}" if params.reason else "cancelled"
             self._end(run, Stop("execution", why, CANCELLED))
             return waiter
@@ -349,9 +366,7 @@ class Runs:
         waiters = []
         mine = [run for run in self.live.values() if run.record.space_id == space_id and not is_over(run.record)]
         for run in mine:
-            waiter: Later[EventsMessage] = Later()
-            run.waiters[waiter] = None
-            waiters.append(waiter)
+            waiters.append(self._told(run))
             self._end(run, Stop("execution", sentence, CANCELLED))
         return waiters
 
@@ -388,6 +403,7 @@ class Runs:
         with self._journal.together():
             self.runner.settle(run)
             self.save(run, tx)
+            self.book.coalesce(run, tx)
             self.book.put(tx, run.record)
             self.book.put_plan(tx, run.run_id, None)
             self.book.put_rest(tx, run.run_id, None)
@@ -430,7 +446,13 @@ class Runs:
         if rest is None or question is None:
             self._recovery.interrupted(record, [])
             return
-        run = Run(record, rest.steps, self.book.events(record.run_id), self.book.events_size(record.run_id))
+        run = Run(
+            record,
+            rest.steps,
+            self.book.events(record.run_id),
+            self.book.events_size(record.run_id),
+            max_event_bytes=self._event_budget("link"),
+        )
         self.live[record.run_id] = run
         if question.approval_id in self._operations.desk.approvals.rows:
             self._pausing.watch(record.run_id, question.approval_id)

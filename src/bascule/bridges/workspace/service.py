@@ -240,6 +240,7 @@ class Workspace:
                 await durable
             self.processes.forget_space(space.space_id)
             self.spaces.live.pop(space.space_id, None)
+            await self.history.forget(space.space_id)
         except Exception as error:
             space.closing = False
             if not closed.done():
@@ -345,7 +346,7 @@ class Workspace:
         )
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
-        return [process.view() for process in self.processes.of_space(params.space_id)]
+        return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]
 
     def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
         return self.processes.logs(params)
@@ -437,12 +438,8 @@ class Workspace:
         await self.spaces.close()
         self.threads.close()
 
-    def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
-        if not dry_run:
-            self.runs.sweep(tx)
-        return []
-
     def sweep(self, tx: Transaction) -> list[GcItem]:
+        """Now and then, in a transaction of the daemon's."""
         self.runs.sweep(tx)
         if self._clock.monotonic() - self._collected_at >= COLLECT_EVERY_MS / 1000:
             self._collected_at = self._clock.monotonic()

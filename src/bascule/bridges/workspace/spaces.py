@@ -152,6 +152,8 @@ class Spaces:
             return space.root
 
     async def sandbox_of(self, space: Space) -> Sandbox:
+        if space.sandbox is not None:
+            return space.sandbox
         root = await self.root_of(space)
         await self.look_for_problems()
         async with space.opening:
