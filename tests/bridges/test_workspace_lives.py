@@ -1,10 +1,11 @@
 """Who stays with a run and who leaves it, what ends it early, and what a crash leaves of it."""
 
 import pytest
-from workspace_scene import JERRY, Scene, create, make_machine, read, say, shell
+from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say, shell
 
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import Forbidden
+from bascule.errors import Forbidden, Overloaded
+from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
 
@@ -310,3 +311,49 @@ def test_the_question_of_a_paused_run_is_an_event_of_its_stream_and_the_stream_g
     scene.resume(run)
     scene.until(lambda: stream.ended, "the end")
     assert [item["kind"] for item in stream.items()] == ["status", "event", "event", "status"]
+
+
+# -- what a run may answer -----------------------------------------------------------------------------------
+
+
+def test_over_the_link_a_run_answers_what_fits_into_a_frame(scene):
+    budget = scene.house.workspace.runs._event_budget
+    assert budget("link") < MAX_LINK_FRAME_BYTES < budget("tcp")
+
+
+def test_the_events_of_a_long_run_are_kept_in_one_row_once_it_is_over(scene):
+    run = scene.run(*(create(f"{n}.txt") for n in range(30)))
+    rows = [key for key in scene.house.workspace.book.table.rows if key.startswith(run["runId"])]
+    assert len(rows) == 2
+    scene.house.restart(clean=False)
+    assert scene.show(run) == run
+
+
+def test_a_directory_put_in_place_of_the_old_one_is_worked_in_after_opening_it_again(scene):
+    scene.run(create("x.txt"))
+    fresh = scene.machine.directory(PATH, {"b.txt": b"new"})
+    scene.house.call(JERRY, "spaces.open", {"path": PATH})
+    scene.run(create("y.txt"))
+    assert set(fresh) == {"b.txt", "y.txt"}
+
+
+def test_others_see_which_program_runs_and_not_with_which_words(scene):
+    scene.machine.command("serve --token s3cret", ends=False)
+    scene.run(shell("serve --token s3cret"), waitMs=0)
+    scene.running("serve --token s3cret")
+    seen = {who: scene.house.call(who, "processes.list")[0]["command"] for who in (JERRY, "agent:Tom", "person")}
+    assert seen == {JERRY: "serve --token s3cret", "agent:Tom": "serve", "person": "serve --token s3cret"}
+
+
+def test_waits_of_one_principal_are_limited_before_anything_is_started():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_followers=1)) as house:
+        scene = Scene(house)
+        scene.begin(SERVE)
+        command = scene.running("serve")
+        with pytest.raises(Overloaded, match="waits for 1 runs"):
+            scene.begin(say())
+        assert len(house.call(JERRY, "runs.list")) == 1
+        # Ending it is never refused for that.
+        run = {"runId": next(iter(house.workspace.runs.live))}
+        assert scene.call("runs.cancel", run)["status"] == "error"
+        assert not command.running
