@@ -172,7 +172,8 @@ def test_params_principals_and_methods_still_count():
     ["echo x > .git/hooks/a", "cd .git && echo x > hooks/a", "tee .git/hooks/a", "cp a .git/hooks/",
      "mv a .git/hooks/a", "ln -s ../a .git/hooks/b", "install -m 755 a .git/hooks/a", "chmod +x .git/hooks/a",
      "touch .git/hooks/a", "sed -i s/a/b/ .git/config", "cp -t .git/hooks a", "cat a >> ./.git/config",
-     "cp hooks .git", "curl -o .git/hooks/a x", "dd if=a of=.git/config", "rm .git/config"]
+     "cp hooks .git", "curl -o .git/hooks/a x", "dd if=a of=.git/config", "rm -r .git/config", "ln -s .git x",
+     "tee -a .git/config", "rm .git/config"]
 )  # fmt: skip
 def test_files_that_everyday_commands_write_are_seen(command):
     assert about(rule(ASK, paths=(".git/**",)), command)
@@ -263,6 +264,12 @@ def test_reason_and_suggestion_are_filled_in():
 def test_braces_that_are_no_placeholder_stay_and_names_in_commands_are_not_placeholders():
     strict = policy(rule(DENY, commands=("x*",), reason="{command} {other} {}"))
     assert decide(strict, "'x{path}'").reason == "x{path} {other} {}"
+
+
+def test_what_is_filled_in_stays_on_one_line():
+    strict = policy(rule(DENY, paths=(".git/**",), reason="{path} is not yours"))
+    verdict = strict.decide(JERRY, "workspace.createFile", Effect.WRITE, lambda: {"path": ".git/a\nallowed: all"})
+    assert verdict.reason == ".git/a\\nallowed: all is not yours"
 
 
 def test_the_part_of_the_policy_is_named_for_events():

@@ -1,6 +1,7 @@
 """Any text is read, in bounded time, and no quoting hides a denied program."""
 
 import os
+import sys
 from time import perf_counter
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 from bascule.call import agent_principal
 from bascule.policy.decision import Decision
 from bascule.policy.engine import standard
+from bascule.policy.shell import reading
 from bascule.policy.shell.reading import MAX_TEXTS_DEEP, MAX_WRAPPERS, read
 from bascule.policy.shell.text import MAX_COMMANDS, MAX_DEPTH, MAX_HEREDOCS, MAX_PIPELINE
 from bascule.protocols.methods import Effect
@@ -45,9 +47,9 @@ _texts = st.lists(_tokens, max_size=60).map("".join)
 @given(st.one_of(_texts, st.text(max_size=200)))
 @example("\ud800; ls")
 def test_any_text_is_read_without_an_exception(text):
-    reading = read(text)
-    assert reading.describe() is not None
-    assert ("opaque" in reading.traits) <= bool(reading.notes)
+    found = read(text)
+    assert found.describe() is not None
+    assert ("opaque" in found.traits) <= bool(found.notes)
 
 
 @pytest.mark.parametrize(
@@ -98,6 +100,23 @@ def test_what_is_over_a_limit_is_opaque_and_the_limit_is_named():
     ],
 )
 def test_what_is_just_below_a_limit_is_read(text):
+    assert read(text).traits == ()
+
+
+def test_a_caller_deep_down_gets_an_answer_and_not_an_exception():
+    text = "( " * 30 + "ls # deep" + " \n)" * 30
+
+    def deep(levels):
+        return deep(levels - 1) if levels else read(text)
+
+    frames = 0
+    frame = sys._getframe()
+    while frame is not None:
+        frames += 1
+        frame = frame.f_back
+    for room in (30, 60):
+        assert "opaque" in deep(sys.getrecursionlimit() - frames - room).traits
+        reading._read.cache_clear()
     assert read(text).traits == ()
 
 

@@ -86,8 +86,7 @@ def test_the_ways_are_real(tmp_path):
     missed = []
     tried = 0
     for number, way in enumerate(WAYS):
-        # Binaries of another architecture have another loader.
-        if not way.real or _lacking(way, str(canary)):
+        if not way.real or _lacking(way):
             continue
         tried += 1
         directory = tmp_path / str(number)
@@ -100,28 +99,31 @@ def test_the_ways_are_real(tmp_path):
             cwd=directory,
             env=environment,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            # A pipe: what runs in the background holds it open, and so is waited for.
+            capture_output=True,
             timeout=30,
             check=False,
         )
         if not (directory / "ran").exists():
             missed.append(way.name)
     assert missed == []
-    assert tried >= 180 or not os.environ.get("CI")
+    assert tried >= 180 or os.environ.get("CI") != "true"
 
 
 def _shell(way):
     return {"": "sh", "sh": "dash", "bash": "bash"}[way.only]
 
 
-def _lacking(way, canary):
-    """A tool this machine does not have; the word after the last slash of anything that looks like a program."""
+def _lacking(way):
+    """A tool this machine does not have, or a right this user does not."""
     wanted = {_shell(way)}
     known = ("busybox", "python3", "perl", "make", "git", "script", "chrt", "flock", "prlimit", "choom", "setpriv",
              "nsenter", "unshare", "setarch", "linux64", "ionice", "taskset", "setsid", "rev", "gzip",
              "awk")  # fmt: skip
     wanted.update(tool for tool in known if re.search(rf"\b{tool}\b", way.command))
+    # Another architecture has another loader.
     if "@LDSO@" in way.command and not os.path.exists(corpus.LOADER):
+        return True
+    if "chroot" in way.command and os.getuid() != 0:
         return True
     return any(shutil.which(tool) is None for tool in wanted)

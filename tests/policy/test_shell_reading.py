@@ -32,6 +32,14 @@ def test_what_cannot_be_read_is_named_with_its_source():
     ]
 
 
+def test_nothing_in_a_word_looks_like_another_line():
+    described = read("echo 'x\n! harmless\t\u202e' \"$y\n! also\"; rm -rf z").describe()
+    assert described.splitlines() == [
+        """echo $'x\\n! harmless\\t\\u202e' "$y\\n! also\"""",
+        "rm -rf z   [destructive]",
+    ]
+
+
 def test_the_same_command_twice_is_one_line():
     assert read("ls; ls; ls").describe() == "ls"
 

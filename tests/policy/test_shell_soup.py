@@ -13,6 +13,7 @@ from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy, rules_digest, standard
 from bascule.policy.rules import Rule
 from bascule.protocols.methods import Effect
+from faults.lacking import missing_here
 
 COUNT = 20_000 if os.environ.get("BASCULE_LONG") else 300
 JERRY = agent_principal("Jerry")
@@ -86,7 +87,7 @@ def denying():
 @pytest.mark.parametrize("shell", ["dash", "bash"])
 def test_no_text_that_reading_allows_reaches_the_denied_program(place, shell):
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not here")
+        missing_here(f"{shell} is not here")
     policy = denying()
     seed = random.randrange(2**32)
     chance = random.Random(seed)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from bascule.policy.shell.grammar import parse
 from bascule.policy.shell.reading import read
+from faults.lacking import missing_here
 
 
 def words(text):
@@ -57,7 +58,7 @@ _word = st.lists(_pieces, min_size=1, max_size=5).map("".join)
 @given(texts=st.lists(_word, min_size=40, max_size=40))
 def test_any_quoted_word_has_the_value_that_the_shell_gives_it(shell, texts):
     if shutil.which(shell) is None:
-        pytest.skip(f"{shell} is not here")
+        missing_here(f"{shell} is not here")
     # A word in the middle, so that what begins with # is one, and each in a line of its own.
     script = "\n".join(f"printf '%s\\0' x{text}" for text in texts)
     told = subprocess.run([shell, "-fc", script], capture_output=True, check=True, cwd="/").stdout

@@ -38,7 +38,9 @@ def judge(
 
     `path` is the real path of the file, links followed. `same_file(path)` gives names of denied programs that are
     the very same file: a hard link under another name is still that program. What argv shows behind the program is
-    judged too (`busybox sudo`, the dynamic loader, `sh -c`), because not all of it is an exec of its own.
+    judged too (`env sudo`, `busybox sudo`, the dynamic loader), because not all of it is an exec of its own. The text
+    of `sh -c` is not, except where one file is shell and programs: what a shell executes is judged when it does, and
+    what it does not execute (`sudo x || true`) is no reason to stop the rest.
     """
     if not rules.denied:
         return None
@@ -48,7 +50,7 @@ def judge(
     names = {base, called} if is_multicall(base) else {base, *same_file(path)}
     args = tuple(argv[1:MAX_ARGUMENTS])
     commands = [Command(name, (known(name), *map(known, args))) for name in sorted(names)]
-    commands.extend(_behind(called if is_multicall(base) else base, args))
+    commands.extend(_behind(called if is_multicall(base) else base, args, texts=is_multicall(base)))
     return _first(rules, commands)
 
 
@@ -60,8 +62,8 @@ def _first(rules: ProgramRules, commands: list[Command]) -> ProgramRule | None:
     return None
 
 
-def _behind(name: str, args: tuple[str, ...]) -> tuple[Command, ...]:
+def _behind(name: str, args: tuple[str, ...], *, texts: bool) -> tuple[Command, ...]:
     """What the arguments of a program name as programs: nothing, for most programs."""
     if handler_of(name) is None:
         return ()
-    return read_arguments((name, *args)).commands[1:]
+    return read_arguments((name, *args), texts=texts).commands[1:]

@@ -22,6 +22,8 @@ _BOUNDARY = r"(?=[\s;&|<>()]|$)"
 _CLOSING = re.compile(rf"(?:then|do|done|fi|else|elif|esac|\}}){_BOUNDARY}")
 _OPENING = re.compile(rf"(?:if|while|until|for|select|case|\{{|function|\[\[){_BOUNDARY}")
 _NOT = re.compile(rf"!{_BOUNDARY}")
+# bash times compound commands; to dash it is a program's name, and what follows a syntax error.
+_TIME = re.compile(r"time[ \t]+(?:-p[ \t]+)?(?=\(|\{\s|(?:if|while|until|for|case)\s)")
 _IN = re.compile(rf"in{_BOUNDARY}")
 _DO = re.compile(rf"do{_BOUNDARY}")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -91,10 +93,15 @@ class Grammar(Lexer):
             self.blanks()
 
     def _pipeline(self, *, piped: bool) -> None:
-        while _NOT.match(self.text, self.at):
-            self.at += 1
+        start, timed = self.at, False
+        while prefix := _NOT.match(self.text, self.at) or _TIME.match(self.text, self.at):
+            timed = timed or prefix.re is _TIME
+            self.at = prefix.end()
             self.blanks()
         self._command(piped=piped)
+        if timed and self.whole:
+            # The second parser takes `time` for a program, and what follows apart wrongly.
+            self.parsed.unplaced.append((start, self.at))
         for _ in range(MAX_PIPELINE):
             self.blanks()
             if not self.sees("|") or self.sees("||"):

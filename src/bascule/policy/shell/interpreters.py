@@ -65,6 +65,7 @@ _AWK_RUNS = re.compile(r"\bsystem\s*\(|\|\s*&?\s*getline|@load|@include")
 _AWK_STRING = re.compile(r"\"((?:[^\"\\\n]|\\.)*)\"")
 _AWK_REGEX = re.compile(r"/(?:[^/\\\n]|\\.)+/")
 _AWK_PIPE = re.compile(r"(?<!\|)\|(?!\|)")
+_SED_IN_PLACE = re.compile(r"-[nErsuz]*i.*", re.DOTALL)
 _SED_SUBSTITUTE = re.compile(
     r"s([^\w\s\\])((?:\\.|(?!\1)[^\\\n])*)\1((?:\\.|(?!\1)[^\\\n])*)\1([0-9a-zA-Z]*)", re.DOTALL
 )
@@ -126,7 +127,8 @@ def _shell_options(args: list[Field], found: Found) -> tuple[set[str], list[Fiel
                 break
             if text.startswith("-"):
                 letters.update(text[1:])
-            at += text[-1] in "oO"
+            # Each takes a name from the arguments that follow: `sh -oc pipefail text`.
+            at += text.count("o") + text.count("O")
         at += 1
     return letters, args[at:]
 
@@ -239,6 +241,8 @@ def _awk_runs(program: str) -> bool:
 
 
 def _sed(args: list[Field], found: Found) -> None:
+    # A suffix for backups is no option: -i.f
+    args = [field for field in args if not _SED_IN_PLACE.fullmatch(field.text or "")]
     given, operands = options(args, "efl", ("expression", "file", "line-length"), mixed=True)
     for file in value_of(given, "f", "file"):
         found.script(file, "sed")
@@ -281,6 +285,10 @@ def _tar(args: list[Field], found: Found) -> None:
     given, _ = options(args, "IFfCTXbgHKLNV", (*_TAR_PROGRAMS, "checkpoint-action", "file", "directory"), mixed=True)
     for value in value_of(given, "I", "F", *_TAR_PROGRAMS):
         found.text(value, "tar")
+    if args and args[0].text is not None and not args[0].text.startswith("-") and set("IF") & set(args[0].text):
+        # `tar cIf program archive`: values in the order of the letters.
+        for value in args[1 : 1 + len(args[0].text)]:
+            found.text(value, "tar")
     for value in value_of(given, "checkpoint-action"):
         if value.text is None or value.text.startswith("exec="):
             found.text(known((value.text or "").removeprefix("exec=")), "tar --checkpoint-action")

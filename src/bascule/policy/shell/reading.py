@@ -1,7 +1,7 @@
 """A command line read before it runs: the programs it names, what they do, and what cannot be told."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from shlex import quote
 
@@ -13,7 +13,7 @@ from bascule.policy.shell.fields import Field, Scope, known
 from bascule.policy.shell.grammar import parse
 from bascule.policy.shell.options import Found, Uncertain
 from bascule.policy.shell.second import disagreement
-from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
+from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word, shown
 from bascule.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
 
 # Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
@@ -22,8 +22,8 @@ MAX_TEXTS_DEEP = 6
 MAX_WRAPPERS = 12
 # Characters read for one command line, texts within it included: aliases and variables must not multiply the work.
 MAX_CHARS_READ = 32 * 1024
-# The same line is read for the decision, for the preview and once more before it runs.
-READINGS_KEPT = 256
+# The same line is read for the decision, for the preview and once more before it runs. The largest takes a megabyte.
+READINGS_KEPT = 32
 
 _DESCRIPTOR = re.compile(r"[0-9]+-?|-")
 _NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2")
@@ -41,7 +41,13 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return " ".join(field.source if field.text is None else quote(field.text) for field in self.words)
+        return " ".join(shown(field.source) if field.text is None else _quoted(field.text) for field in self.words)
+
+
+def _quoted(text: str) -> str:
+    if text.isprintable():
+        return quote(text)
+    return "$'" + shown(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +76,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
                 line += f"   [{', '.join(command.traits)}]"
             if line not in lines:
                 lines.append(line)
-        lines.extend(f"! {note}" for note in self.notes)
+        lines.extend(f"! {shown(note)}" for note in self.notes)
         return "\n".join(lines)
 
 
@@ -85,13 +91,20 @@ def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
     scope = Scope([], values={name: (value,) for name, value in env})
     if "\0" in text:
         reader.opaque("a null byte")
-    reader.text(text, scope, (), 0)
+    try:
+        reader.text(text, scope, (), 0)
+    except RecursionError:
+        # The limits are far below Python's own; but whoever calls may be deep down already.
+        reader.opaque("nested too deeply")
     return _reading(text, reader)
 
 
-def read_arguments(argv: tuple[str, ...]) -> Reading:
-    """The same for a program that is about to be executed: nothing is left to expand."""
-    reader = _Reader()
+def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
+    """The same for a program that is about to be executed: nothing is left to expand.
+
+    Without `texts`, what a shell would read is left to what it then executes: `sudo x || true` need not run sudo.
+    """
+    reader = _Reader(texts=texts)
     fields = [known(argument) for argument in argv]
     try:
         reader.run(fields, _Place(RawCommand([], [], []), Scope([]), (), 0), (), 0)
@@ -130,7 +143,8 @@ class _TooMuch(Exception):
 
 
 class _Reader:
-    def __init__(self) -> None:
+    def __init__(self, *, texts: bool = True) -> None:
+        self._reads_texts = texts
         self.commands: list[Command] = []
         self.traits: set[str] = set()
         self.notes: list[str] = []
@@ -147,6 +161,8 @@ class _Reader:
 
     def text(self, text: str, outer: Scope, via: tuple[str, ...], depth: int) -> None:
         """Read one text; a text within it comes back here."""
+        if not self._reads_texts:
+            return
         self._chars += len(text)
         if depth > MAX_TEXTS_DEEP:
             self.opaque(f"texts within texts, more than {MAX_TEXTS_DEEP} deep")
@@ -173,19 +189,21 @@ class _Reader:
         for redirect in raw.redirects:
             self._redirect(redirect, place.scope)
         for assignment in (*raw.assignments, *assigning.declared(raw)):
-            self._assigned(assignment, place.scope, lasting=bool(raw.words))
+            self._assigned(assignment, place.scope, for_one=bool(raw.words))
         try:
             for fields in _variants(raw.words, place.scope):
                 self.run(fields, place, place.via, 0)
         except Uncertain as error:
             self.opaque(f"too many possibilities for {error}")
 
-    def _assigned(self, assignment: Assignment, scope: Scope, *, lasting: bool) -> None:
+    def _assigned(self, assignment: Assignment, scope: Scope, *, for_one: bool) -> None:
         name = assignment.name
-        if name == "IFS" and lasting:
-            # For one `read`; what else it does to the text is followed where words are split.
+        if name == "IFS" and for_one:
+            # `IFS= read x`: for that command alone.
             return
-        values = scope.possible(assignment.value) if assignment.value is not None else [None]
+        values: Sequence[str | None] = [None]
+        if assignment.value is not None:
+            values = scope.texts(assignment.value) or [_search_path(assignment.value, name, scope)]
         if not name:
             self._steered("a variable whose name is not known before it runs")
         elif any(steers(name, value) for value in values):
@@ -309,6 +327,19 @@ class _Place(msgspec.Struct):
     scope: Scope
     via: tuple[str, ...]
     depth: int
+
+
+def _search_path(word: Word, name: str, scope: Scope) -> str | None:
+    """`PYTHONPATH="$PWD/src:$PYTHONPATH"`: the workspace's own directories before what there was."""
+    text = ""
+    for part in word.parts:
+        if part.kind == "fixed":
+            text += part.text
+        elif part.kind == "variable" and part.text == "PWD" and not scope.assigned("PWD"):
+            text += "."
+        elif part.text != name and not part.text.startswith(f"${{{name}:+"):
+            return None
+    return text.strip(":")
 
 
 def _feeds_the_shell(raw: RawCommand) -> bool:

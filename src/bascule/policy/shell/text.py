@@ -109,6 +109,8 @@ class Parsed(msgspec.Struct):
         self.commands.append(command)
 
 
-def fixed(text: str, *, quoted: bool = True) -> Word:
-    """A constant word that no one typed."""
-    return Word((Part("fixed", text, quoted),), text)
+def shown(text: str) -> str:
+    """On one line, whatever is in it: a newline in a word must not look like another command."""
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

@@ -155,7 +155,9 @@ def written(name: str, args: list[Field]) -> list[str]:
 
 def _written(name: str, args: list[Field]) -> list[Field]:
     match name:
-        case "tee" | "touch" | "rm" | "unlink" | "mkdir" | "truncate" | "shred" | "rmdir":
+        case "tee" | "rm" | "unlink" | "rmdir":
+            return options(args, mixed=True)[1]
+        case "touch" | "mkdir" | "truncate" | "shred":
             return options(args, "sdrtmn", ("reference", "date", "size", "mode"), mixed=True)[1]
         case "chmod" | "chown" | "chgrp" | "setfacl":
             return options(args, mixed=True)[1][1:]
@@ -163,7 +165,8 @@ def _written(name: str, args: list[Field]) -> list[Field]:
             given, operands = options(
                 args, "tSgmoZ", ("target-directory", "suffix", "mode", "owner", "group"), mixed=True
             )
-            sources = operands[:-1] if name == "mv" else []
+            # What is moved away is gone, and what is linked to can be written through the link.
+            sources = operands[:-1] if name in ("mv", "ln") else []
             target = value_of(given, "t", "target-directory") or operands[-1:]
             return [*target, *sources, *_beneath(target, operands)]
         case "sed" | "perl":

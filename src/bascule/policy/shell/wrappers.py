@@ -39,19 +39,20 @@ WRAPPERS: dict[str, Wrapper] = {
     "chrt": Wrapper("TPDp", ("sched-runtime", "sched-period", "sched-deadline"), 1),
     "taskset": Wrapper("", (), 1),
     "chroot": Wrapper("", ("userspec", "groups"), 1),
-    "unshare": Wrapper("RwSG", ("root", "wd", "setuid", "setgid", "map-user", "map-group", "propagation", "setgroups")),
+    "unshare": Wrapper("RwSG", ("root", "wd", "setuid", "setgid", "map-user", "map-users", "map-group", "map-groups",
+                                 "propagation", "setgroups", "monotonic", "boottime", "load-interp")),
     "nsenter": Wrapper("tSG", ("target", "setuid", "setgid")),
     "setpriv": Wrapper("", ("reuid", "regid", "ruid", "euid", "rgid", "egid", "groups", "inh-caps", "ambient-caps",
                             "bounding-set", "securebits", "pdeathsig", "selinux-label", "apparmor-profile")),
-    "setarch": Wrapper("", (), 1),
     "prlimit": Wrapper("p", ("pid",)),
     "choom": Wrapper("np", ("adjust", "pid")),
-    "faketime": Wrapper("f", (), 1),
-    "xvfb-run": Wrapper("efnsp", ("error-file", "auth-file", "server-num", "server-args", "xauth-protocol")),
+    "faketime": Wrapper("", (), 1),
+    "xvfb-run": Wrapper("efnspw", ("error-file", "auth-file", "server-num", "server-args", "xauth-protocol",
+                                    "wait")),
     "strace": Wrapper("abeEIoOpPsSuUX"),
-    "ltrace": Wrapper("aADeElnopsuxX"),
+    "ltrace": Wrapper("aADeEFlnopsuwxX"),
     "fakeroot": Wrapper("lsib"),
-    "rlwrap": Wrapper("abBCDfFgHlmOpPqsStvwz"),
+    "rlwrap": Wrapper("bCDfgHlOPqsStwz"),
     "cpulimit": Wrapper("lpe", ("limit", "pid", "exe")),
     "setuidgid": Wrapper("", (), 1),
     "envdir": Wrapper("", (), 1),
@@ -64,9 +65,6 @@ WRAPPERS: dict[str, Wrapper] = {
     "run0": Wrapper("ugDE", ("user", "group", "chdir", "setenv", "unit", "property", "nice")),
     "systemd-run": Wrapper("pEuHM", ("property", "setenv", "unit", "uid", "gid", "nice", "slice", "working-directory")),
     "systemd-inhibit": Wrapper("", ("what", "who", "why", "mode")),
-    "perf": Wrapper("eoCpt", (), 1),
-    "dotenv": Wrapper("fe", ("file",)),
-    "conda": Wrapper("np", ("name", "prefix", "cwd"), 1),
     **dict.fromkeys(
         ("builtin", "nohup", "setsid", "noglob", "nocorrect", "eatmydata", "catchsegv", "dbus-run-session",
          "torsocks", "proxychains", "proxychains4", "unbuffer", "valgrind", "dumb-init", "tini", "linux32", "linux64",
@@ -75,13 +73,18 @@ WRAPPERS: dict[str, Wrapper] = {
     ),
 }  # fmt: skip
 
-# `uv run x`, `bundle exec x`: the program stands after this word.
-_RUNNERS: dict[str, tuple[str, ...]] = {
-    "uv": ("run",), "poetry": ("run",), "pipenv": ("run",), "pdm": ("run",), "rye": ("run",), "hatch": ("run",),
-    "pipx": ("run",), "bundle": ("exec",), "mise": ("exec", "x"), "rbenv": ("exec",), "pyenv": ("exec",),
-    "asdf": ("exec",), "npm": ("exec", "x"), "pnpm": ("exec", "dlx"), "yarn": ("exec", "dlx"), "direnv": ("exec",),
-    "tox": ("exec",), "op": ("run",), "aws-vault": ("exec",),
+# `uv run x`, `bundle exec x`: the program stands after this word, and after options that may take a value.
+_RUNNERS: dict[str, tuple[tuple[str, ...], str]] = {
+    "uv": (("run",), "pwmPCfi"), "poetry": (("run",), ""), "pipenv": (("run",), ""), "pdm": (("run",), "p"),
+    "rye": (("run",), ""), "hatch": (("run",), "e"), "pipx": (("run",), ""), "bundle": (("exec",), ""),
+    "mise": (("exec", "x"), "cjC"), "rbenv": (("exec",), ""), "pyenv": (("exec",), ""), "asdf": (("exec",), ""),
+    "npm": (("exec", "x"), "cpw"), "pnpm": (("exec", "dlx"), "cC"), "yarn": (("exec", "dlx"), "p"),
+    "direnv": (("exec",), ""), "tox": (("exec",), "e"), "op": (("run",), ""), "aws-vault": (("exec",), "dn"),
+    "conda": (("run",), "np"), "mamba": (("run",), "np"), "micromamba": (("run",), "np"), "dotenv": (("run",), "fe"),
+    "perf": (("stat", "record", "trace"), "eoCpturFcmGDkI"),
 }  # fmt: skip
+_RUNNER_VALUES = ("package", "with", "python", "group", "extra", "from", "call", "env-file", "directory", "project",
+                  "prefix", "name", "cwd", "module", "file", "command")  # fmt: skip
 _PACKAGE_RUNNERS = frozenset(["npx", "bunx", "pnpx", "uvx"])
 _MULTICALL = frozenset(["busybox", "toybox", "busybox-static", "coreutils", "sbase-box"])
 
@@ -127,8 +130,9 @@ def _wrapped(name: str, wrapper: Wrapper, args: list[Field], found: Found) -> No
     if any(field.splits for field in operands[: wrapper.operands]):
         raise Uncertain(operands[0].source)
     rest = operands[wrapper.operands :]
-    if wrapper.operands and rest and rest[0].text == "--":
-        rest = rest[1:]
+    if wrapper.operands and rest and (rest[0].text or "").startswith("-"):
+        # No program's name begins so: options may stand behind the operand too.
+        _, rest = options(rest, wrapper.short, wrapper.long)
     if name in ("time", "coproc"):
         # Keywords of bash: what follows is a command of the shell's, with all that may stand before one.
         rest = rest[next((at for at, field in enumerate(rest) if field.text != "!"), len(rest)) :]
@@ -161,7 +165,7 @@ def _loader(name: str, args: list[Field], found: Found) -> None:
 
 
 def _env(args: list[Field], found: Found) -> None:
-    given, operands = options(args, "uCSa", ("unset", "chdir", "split-string", "argv0"))
+    given, operands = options(args, "uCSaP", ("unset", "chdir", "split-string", "argv0"))
     while operands and operands[0].text == "-":
         operands = operands[1:]
     for value in value_of(given, "S", "split-string"):
@@ -186,7 +190,7 @@ def _command(args: list[Field], found: Found) -> None:
 def _xargs(args: list[Field], found: Found) -> None:
     given, operands = options(
         args,
-        "adEILnPs",
+        "adEIJLnPRsS",
         ("arg-file", "delimiter", "max-lines", "max-args", "max-procs", "max-chars", "process-slot-var"),
     )
     if not operands:
@@ -231,7 +235,27 @@ def _fd(args: list[Field], found: Found) -> None:
 
 def _parallel(args: list[Field], found: Found) -> None:
     _, operands = options(
-        args, "jJNnLlIaSsdP", ("jobs", "max-args", "arg-file", "sshlogin", "delay", "colsep", "retries")
+        args,
+        "jJNnLlIaSsdP",
+        (
+            "jobs",
+            "max-args",
+            "arg-file",
+            "sshlogin",
+            "delay",
+            "colsep",
+            "retries",
+            "joblog",
+            "results",
+            "timeout",
+            "halt",
+            "tmpdir",
+            "tagstring",
+            "load",
+            "memfree",
+            "nice",
+            "workdir",
+        ),
     )
     command: list[Field] = []
     for field in operands:
@@ -276,6 +300,14 @@ def _flock(args: list[Field], found: Found) -> None:
         found.text(value, "flock -c")
 
 
+def _setarch(args: list[Field], found: Found) -> None:
+    """With the architecture or, in newer versions, without."""
+    _, operands = options(args)
+    found.command(operands, "setarch")
+    _, behind = options(operands[1:])
+    found.command(behind, "setarch")
+
+
 def _su(args: list[Field], found: Found) -> None:
     given, operands = options(args, "cCsgGuw", ("command", "session-command", "shell", "group", "user"), mixed=True)
     for value in value_of(given, "c", "C", "command", "session-command"):
@@ -294,20 +326,19 @@ def _ssh(args: list[Field], found: Found) -> None:
 
 
 def _runner(name: str, args: list[Field], found: Found) -> None:
-    _, operands = options(args)
-    if not operands or operands[0].text not in _RUNNERS[name]:
+    verbs, short = _RUNNERS[name]
+    _, operands = options(args, "", _RUNNER_VALUES)
+    if not operands or operands[0].text not in verbs:
         return
-    rest = operands[2:] if name == "direnv" else operands[1:]
-    given, rest = options(
-        rest, "pc", ("package", "with", "python", "group", "extra", "from", "call", "env-file", "directory")
-    )
-    for value in value_of(given, "c", "call"):
-        found.text(value, f"{name} -c")
-    if name in ("op", "aws-vault", "tox") and any(field.text == "--" for field in rest):
-        rest = rest[[field.text for field in rest].index("--") + 1 :]
-    if rest and rest[0].text == "--":
-        rest = rest[1:]
-    found.command(rest, f"{name} {operands[0].text}")
+    via = f"{name} {operands[0].text}"
+    given, rest = options(operands[2:] if name == "direnv" else operands[1:], short, _RUNNER_VALUES)
+    for value in value_of(given, "call", "command", *("c" if "c" in short else "")):
+        found.text(value, via)
+    found.command(rest, via)
+    texts = [field.text for field in rest]
+    if "--" in texts:
+        # `mise exec node@20 -- x`: what stands before are not programs.
+        found.command(rest[texts.index("--") + 1 :], via)
 
 
 def _package_runner(name: str, args: list[Field], found: Found) -> None:
@@ -358,6 +389,7 @@ _SPECIAL: dict[str, Handler] = {
     "watch": _watch,
     "script": _script,
     "flock": _flock,
+    "setarch": _setarch,
     "su": _su,
     "runuser": _su,
     "ssh": _ssh,
