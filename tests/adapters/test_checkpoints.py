@@ -352,6 +352,26 @@ def test_a_copy_is_a_workspace_whose_changes_can_be_brought_back(tmp_path, works
     copy.close()
 
 
+def test_a_copy_is_known_from_the_moment_it_is_made(tmp_path, workspace, store, checkpoints, monkeypatch):
+    everything(workspace)
+    tree = checkpoints.take()
+    # Whatever is younger than the clock's tick is read all the same.
+    monkeypatch.setattr("bascule.adapters.checkpoints.stats.RACY_NS", -1)
+    checkpoints.copy_out(tree, os.fspath(tmp_path / "copy"))
+    monkeypatch.undo()
+    copy = WorkspaceFiles(()).open_copy(os.fspath(tmp_path / "copy"))
+    tried = store.open("spc_1", copy)
+    read = []
+    run = Scan._regular
+    monkeypatch.setattr(Scan, "_regular", lambda *args: read.append(args[2]) or run(*args))
+    assert tried.take() == tree
+    assert read == []
+    (tmp_path / "copy/text").write_text("another\n")
+    tried.take()
+    assert read == ["text"]
+    copy.close()
+
+
 def test_a_copy_shares_no_file_with_the_workspace(tmp_path, workspace, checkpoints):
     (workspace / "x").write_text("x")
     checkpoints.copy_out(checkpoints.take(), os.fspath(tmp_path / "copy"))

@@ -86,7 +86,8 @@ def test_a_damaged_object_is_written_again_by_the_next_checkpoint(tmp_path, work
         path.chmod(0o600)
         path.write_bytes(b"")
     with pytest.raises(CheckpointFault):
-        fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy-1"))
+        fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy"))
+    assert not (tmp_path / "copy").exists()
     assert fresh(tmp_path, root).take() == tree
     fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy"))
     assert trees.read(tmp_path / "copy") == trees.read(workspace)
@@ -161,12 +162,37 @@ def test_collecting_never_takes_what_the_next_checkpoint_builds_on(tmp_path, wor
     # Told a moment ago, and perhaps not recorded yet.
     for tree in taken:
         checkpoints.copy_out(tree, os.fspath(tmp_path / tree))
-    checkpoints._told.clear()
+    checkpoints._space.told.clear()
     store.collect({"spc_1": frozenset()})
     (workspace / "new").write_text("x")
     tree = checkpoints.take()
     checkpoints.copy_out(tree, os.fspath(tmp_path / "copy"))
     assert trees.read(tmp_path / "copy") == trees.read(workspace)
+
+
+def test_copies_that_are_gone_hold_nothing_and_leave_nothing(tmp_path, workspace, root):
+    store = GitCheckpoints(os.fspath(tmp_path / "state"))
+    checkpoints = store.open("spc_1", root)
+    (workspace / "x").write_text("x")
+    tree = checkpoints.take()
+    trees_of_copies = []
+    for number in range(3):
+        place = tmp_path / f"copy-{number}"
+        checkpoints.copy_out(tree, os.fspath(place))
+        copy = WorkspaceFiles(()).open_copy(os.fspath(place))
+        (place / "x").write_text(f"tried {number}")
+        trees_of_copies.append(store.open("spc_1", copy).take())
+        copy.close()
+    # Told a moment ago: the records may not know of them yet.
+    store.collect({"spc_1": frozenset()})
+    assert [change.path for change in checkpoints.changes(tree, trees_of_copies[0])] == ["x"]
+    checkpoints._space.told.clear()
+    store.collect({"spc_1": frozenset()})
+    for gone in trees_of_copies:
+        with pytest.raises(CheckpointFault, match="is gone"):
+            checkpoints.changes(tree, gone)
+    assert len(store._spaces["spc_1"].open) == 1
+    assert len(list((tmp_path / "state/spc_1").glob("stats-*"))) == 1
 
 
 def test_spaces_that_are_not_named_are_left_alone(tmp_path, workspace, root):
@@ -211,7 +237,7 @@ while True:
             with open(f"{workspace}/{name}", "w") as file:
                 file.write(f"{os.getpid()} {number} {name}" * 20)
         space.take()
-    space._told.clear()
+    space._space.told.clear()
     checkpoints.collect({"spc_1": frozenset(kept)})
     print("round", flush=True)
 """

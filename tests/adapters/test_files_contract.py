@@ -1,8 +1,10 @@
 """What file operations promise, by both ways of opening: the kernel's and our own walk."""
 
+import contextlib
 import os
 import socket
 import stat
+import threading
 from pathlib import Path
 
 import pytest
@@ -42,6 +44,34 @@ def test_an_existing_file_is_not_overwritten_unless_asked(place):
     place.root.create(parse_path("x"), b"new", overwrite=True)
     assert (place.inside / "x").read_bytes() == b"new"
     assert left_in(place.inside) == ["x"]
+
+
+def test_where_the_kernel_cannot_rename_carefully_a_second_name_does_it(place, monkeypatch):
+    monkeypatch.setattr("bascule.adapters.files.syscalls._renameat2", lambda: None)
+    place.root.create(parse_path("x"), b"first", overwrite=False)
+    with pytest.raises(FileFault, match=r"^File already exists$"):
+        place.root.create(parse_path("x"), b"second", overwrite=False)
+    assert (place.inside / "x").read_bytes() == b"first"
+    assert ((place.inside / "x").stat().st_nlink, left_in(place.inside)) == (1, ["x"])
+
+
+def test_of_many_who_create_the_same_file_one_wins(place):
+    """Whoever comes second is told, and never overwrites."""
+    won: list[int] = []
+
+    def create(number: int) -> None:
+        with contextlib.suppress(FileFault):
+            place.root.create(parse_path("deep/x"), b"%d" % number, overwrite=False)
+            won.append(number)
+
+    threads = [threading.Thread(target=create, args=(number,)) for number in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(won) == 1
+    assert (place.inside / "deep/x").read_bytes() == b"%d" % won[0]
+    assert left_in(place.inside) == ["deep", "deep/x"]
 
 
 def test_a_dangling_link_is_an_existing_name(place):
@@ -212,21 +242,22 @@ def test_what_is_too_large_is_refused_with_the_way_to_see_a_part(place, opener):
     assert left_in(place.inside) == ["x"]
 
 
-def test_a_file_without_a_size_is_read_only_up_to_the_limit(place):
-    """A file may grow while it is read: its size at the start is no promise."""
-    (place.inside / "x").write_bytes(b"x" * 10)
-    real = os.fstat
+def test_a_file_that_grows_while_it_is_read_is_read_up_to_the_limit(place, monkeypatch):
+    """Its size at the start is no promise."""
+    file = place.inside / "x"
+    file.write_bytes(b"x" * 10)
+    opened = place.root._open_regular
 
-    class Small:
-        st_size, st_mode = 0, stat.S_IFREG
+    def grown(path):
+        found = opened(path)
+        file.write_bytes(b"x" * 5_000_000)
+        return found
 
-    place.root._open_regular = lambda path: os.open(place.inside / "x", os.O_RDONLY)
-    try:
-        os.fstat = lambda descriptor: Small
-        with pytest.raises(FileFault, match="at most 4"):
-            place.root.read(parse_path("x"), 4)
-    finally:
-        os.fstat = real
+    monkeypatch.setattr(place.root, "_open_regular", grown)
+    assert len(place.root.read(parse_path("x"), 5_000_000)) == 5_000_000
+    file.write_bytes(b"x" * 10)
+    with pytest.raises(FileFault, match="at most 1,000 are allowed"):
+        place.root.read(parse_path("x"), 1_000)
 
 
 def test_parents_made_for_a_create_that_fails_are_removed_again(place, monkeypatch):

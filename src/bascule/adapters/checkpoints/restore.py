@@ -8,12 +8,15 @@ workspace from which the same undo goes on, because what is already as it should
 import contextlib
 import errno
 import os
+import shutil
 import stat
+import time
 from collections.abc import Iterator
 
 from bascule.adapters.checkpoints.compare import TreeView
 from bascule.adapters.checkpoints.merge import Plan
 from bascule.adapters.checkpoints.objects import Entry
+from bascule.adapters.checkpoints.stats import FileStat, Node, remember
 from bascule.adapters.checkpoints.store import ObjectStore
 from bascule.adapters.checkpoints.unified import shown_path
 from bascule.adapters.files import temporary
@@ -153,8 +156,8 @@ class Restore:
                 yield from self._unseen(path + b"/" + name, now)
 
 
-def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> None:
-    """A tree as files in a new directory of ours."""
+def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> Node:
+    """A tree as files in a new directory of ours, and what a scan would remember of it."""
     try:
         os.mkdir(into, 0o700)
         directory = os.open(into, _READ_DIRECTORY)
@@ -162,41 +165,65 @@ def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> None:
         raise CheckpointFault(f"the copy cannot be made: {_why(error)}") from error
     try:
         _dress(directory, 0o755, owner)
-        _write_tree(store, TreeView(store, tree), b"", directory, owner)
-    except OSError as error:
+        return _Copy(store, tree, owner).write(directory)
+    except (OSError, CheckpointFault) as error:
+        shutil.rmtree(into, ignore_errors=True)
+        if isinstance(error, CheckpointFault):
+            raise
         raise CheckpointFault(f"the copy cannot be made: {_why(error)}") from error
     finally:
         os.close(directory)
 
 
-def _write_tree(store: ObjectStore, view: TreeView, path: bytes, directory: int, owner: Owner) -> None:
-    for name, entry in view.names(path).items():
-        if not entry.is_dir:
-            write_entry(directory, os.fsdecode(name), entry, store, owner)
-            continue
-        # Its own mode comes last: it may forbid what has to be written into it.
-        os.mkdir(name, 0o700, dir_fd=directory)
-        below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
-        try:
-            _write_tree(store, view, path + b"/" + name if path else name, below, owner)
-            _dress(below, entry.mode & 0o777, owner)
-        finally:
-            os.close(below)
+class _Copy:
+    def __init__(self, store: ObjectStore, tree: bytes, owner: Owner) -> None:
+        self._store = store
+        self._view = TreeView(store, tree)
+        self._owner = owner
+        self._written: list[tuple[dict[str, FileStat], str, os.stat_result, bytes]] = []
+
+    def write(self, directory: int) -> Node:
+        root = self._directory(b"", Entry(stat.S_IFDIR | 0o755, self._view.root), directory)
+        # Nobody else can have touched a file yet. What is older than the clock's tick by now looks different as soon
+        # as anybody does.
+        now = time.time_ns()
+        for files, name, found, identity in self._written:
+            files[name] = remember(found, now, identity)
+        return root
+
+    def _directory(self, path: bytes, entry: Entry, directory: int) -> Node:
+        node = Node(entry.mode, entry.object, {}, {})
+        for name, found in self._view.names(path).items():
+            text = os.fsdecode(name)
+            if not found.is_dir:
+                written = write_entry(directory, text, found, self._store, self._owner)
+                self._written.append((node.files, text, written, found.object))
+                continue
+            os.mkdir(name, 0o700, dir_fd=directory)
+            below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
+            try:
+                node.directories[text] = self._directory(path + b"/" + name if path else name, found, below)
+                # Its own mode comes last: it may forbid what has to be written into it.
+                _dress(below, found.mode & 0o777, self._owner)
+            finally:
+                os.close(below)
+        return node
 
 
-def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, owner: Owner) -> None:
+def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, owner: Owner) -> os.stat_result:
     data = store.blob(entry.object)
     if entry.is_link:
         os.symlink(data, name, dir_fd=directory)
         if owner is not None:
             os.chown(name, *owner, dir_fd=directory, follow_symlinks=False)
-        return
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
     descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
     try:
         written = 0
         while written < len(data):
             written += os.write(descriptor, memoryview(data)[written:])
         _dress(descriptor, entry.mode & 0o777, owner)
+        return os.fstat(descriptor)
     finally:
         os.close(descriptor)
 

@@ -28,6 +28,8 @@ from bascule.protocols.workspace import FileChange
 GRACE = timedelta(hours=1)
 # Files that changed since the memory was last put on disk; until then a restart reads those again.
 SAVE_AFTER = 500
+# Copies that were made and not opened; more are opened without what is known of them.
+MAX_COPIES = 4
 # Times that a workspace may change between looking and acting.
 MAX_LOOKS = 3
 
@@ -36,21 +38,22 @@ _STATS = "stats-"
 
 
 class SpaceCheckpoints:
-    def __init__(self, store: ObjectStore, root: WorkspaceRoot, limits: Limits) -> None:
-        self._store = store
-        self._root = root
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
+        self.root = root
+        self._space = space
+        self._store = store = space.store
         self._limits = limits
-        self._stats = os.path.join(store.directory, f"{_STATS}{root.identity[0]:x}-{root.identity[1]:x}")
-        self._last = stats.load(self._stats)
+        # A copy is gone before a restart could need what is remembered of it.
+        name = f"{_STATS}{root.identity[0]:x}-{root.identity[1]:x}"
+        self._stats = os.path.join(store.directory, name) if root.lasting else None
+        self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
-        # Trees told, and when.
-        self._told: dict[bytes, float] = {}
         # What the last `take` could not hold.
         self.skipped: tuple[str, ...] = ()
 
     def take(self) -> str:
         with self._store.lock:
-            scan = Scan(self._root, self._store, self._limits)
+            scan = Scan(self.root, self._store, self._limits)
             try:
                 found = scan.run(self._last)
                 self._store.flush()
@@ -65,7 +68,7 @@ class SpaceCheckpoints:
             self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
-            self._told[found.tree] = time.monotonic()
+            self._space.told[found.tree] = time.monotonic()
             return found.tree.hex()
 
     def changes(self, before: str, after: str) -> list[FileChange]:
@@ -84,18 +87,20 @@ class SpaceCheckpoints:
 
     def copy_out(self, tree: str, into: str) -> None:
         with self._store.lock:
-            write_out(self._store, _tree(tree), into, self._root.owner)
+            node = write_out(self._store, _tree(tree), into, self.root.owner)
+            found = os.stat(into)
+            self._space.copies[found.st_dev, found.st_ino] = node
+            while len(self._space.copies) > MAX_COPIES:
+                self._space.copies.pop(next(iter(self._space.copies)))
 
-    def kept(self) -> set[bytes]:
-        """Trees that a collection must leave: the last one is what the next one builds on."""
-        limit = time.monotonic() - GRACE.total_seconds()
-        self._told = {tree: told for tree, told in self._told.items() if told > limit}
-        return set(self._told) | ({self._last.tree} if self._last is not None else set())
+    def last(self) -> set[bytes]:
+        """The tree that the next one builds on."""
+        return {self._last.tree} if self._last is not None else set()
 
     def save(self) -> None:
-        if self._last is not None:
+        if self._last is not None and self._stats is not None:
             stats.save(self._stats, self._last)
-            self._unsaved = 0
+        self._unsaved = 0
 
     def _bring(self, base: bytes, target: bytes, *, dry_run: bool) -> list[FileChange]:
         with self._store.lock:
@@ -104,7 +109,7 @@ class SpaceCheckpoints:
                 steps = plan(self._store, base, target, now)
                 if dry_run:
                     return file_changes(self._store, steps.changed)
-                restore = Restore(self._root, self._store, steps)
+                restore = Restore(self.root, self._store, steps)
                 try:
                     restore.stage()
                     # Staging took its time: only a workspace that is still as planned for is changed.
@@ -118,6 +123,23 @@ class SpaceCheckpoints:
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
 
 
+class _Space:
+    def __init__(self, directory: str) -> None:
+        self.store = ObjectStore(directory)
+        # Trees that were told, and when.
+        self.told: dict[bytes, float] = {}
+        # What is in copies that nobody has opened yet.
+        self.copies: dict[tuple[int, int], stats.Node] = {}
+        self.open: list[SpaceCheckpoints] = []
+
+    def kept(self) -> set[bytes]:
+        """Trees that a collection must leave, whatever the records say."""
+        limit = time.monotonic() - GRACE.total_seconds()
+        for tree in [tree for tree, told in self.told.items() if told <= limit]:
+            del self.told[tree]
+        return set(self.told).union(*(checkpoints.last() for checkpoints in self.open))
+
+
 class GitCheckpoints:
     """Beneath `directory` each space has a directory that `git --git-dir` reads."""
 
@@ -125,18 +147,19 @@ class GitCheckpoints:
         self._directory = directory
         self._limits = limits or Limits()
         self._lock = threading.Lock()
-        self._stores: dict[str, ObjectStore] = {}
-        self._open: dict[str, list[SpaceCheckpoints]] = {}
+        self._spaces: dict[str, _Space] = {}
 
     def open(self, space_id: str, root: Root) -> SpaceCheckpoints:
         if not isinstance(root, WorkspaceRoot):
             raise TypeError("checkpoints are taken beneath the descriptor of a WorkspaceRoot")
         with self._lock:
-            opened = SpaceCheckpoints(self._store(space_id), root, self._limits)
-            same = self._open.setdefault(space_id, [])
-            # A root that was closed and opened again has one set of checkpoints.
-            same[:] = [other for other in same if other._stats != opened._stats]  # noqa: SLF001 - one file, one owner
-            same.append(opened)
+            space = self._space(space_id)
+        with space.store.lock:
+            opened = SpaceCheckpoints(space, root, self._limits)
+            space.open = [
+                other for other in space.open if not other.root.closed and other.root.identity != root.identity
+            ]
+            space.open.append(opened)
             return opened
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
@@ -144,24 +167,23 @@ class GitCheckpoints:
         freed = 0
         for space_id, trees in keep.items():
             with self._lock:
-                if space_id not in self._stores and not os.path.isdir(self._place(space_id)):
+                if space_id not in self._spaces and not os.path.isdir(self._place(space_id)):
                     continue
-                store = self._store(space_id)
-                opened = list(self._open.get(space_id, ()))
-            with store.lock:
-                kept = {_tree(tree) for tree in trees}
-                for checkpoints in opened:
-                    kept |= checkpoints.kept()
+                space = self._space(space_id)
+            with space.store.lock:
+                space.open = [checkpoints for checkpoints in space.open if not checkpoints.root.closed]
+                kept = space.kept() | {_tree(tree) for tree in trees}
+                for checkpoints in space.open:
                     checkpoints.save()
-                _forget_stats(store.directory, kept)
-                freed += store.collect(kept)
+                _forget_stats(space.store.directory, kept)
+                freed += space.store.collect(kept)
         return freed
 
-    def _store(self, space_id: str) -> ObjectStore:
-        store = self._stores.get(space_id)
-        if store is None:
-            store = self._stores[space_id] = ObjectStore(self._place(space_id))
-        return store
+    def _space(self, space_id: str) -> _Space:
+        space = self._spaces.get(space_id)
+        if space is None:
+            space = self._spaces[space_id] = _Space(self._place(space_id))
+        return space
 
     def _place(self, space_id: str) -> str:
         if not _SPACE.fullmatch(space_id):

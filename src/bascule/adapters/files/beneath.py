@@ -33,6 +33,7 @@ MAX_LINKS = 40
 MAX_RACES = 1_000
 
 _INSIDE = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
+_INSIDE_WITHOUT_LINKS = _INSIDE | RESOLVE_NO_SYMLINKS
 
 
 class Opener(Protocol):
@@ -44,7 +45,7 @@ class KernelOpener:
     """The kernel resolves: openat2(RESOLVE_BENEATH)."""
 
     def open(self, root: int, path: str | bytes, flags: int, *, links: bool = True) -> int:
-        resolve = _INSIDE if links else _INSIDE | RESOLVE_NO_SYMLINKS
+        resolve = _INSIDE if links else _INSIDE_WITHOUT_LINKS
         for _ in range(MAX_RACES):
             try:
                 return openat2(root, path, flags, resolve)

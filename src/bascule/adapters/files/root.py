@@ -67,8 +67,11 @@ class WorkspaceRoot:
         *,
         umask: int,
         max_content: int = MAX_CONTENT_BYTES,
+        lasting: bool = True,
     ) -> None:
         self.path = path
+        # Not a copy that goes with the run that needed it.
+        self.lasting = lasting
         self.opener = opener
         self._descriptor = descriptor
         self._umask = umask
@@ -81,6 +84,10 @@ class WorkspaceRoot:
     def fileno(self) -> int:
         return self._descriptor
 
+    @property
+    def closed(self) -> bool:
+        return self._descriptor < 0
+
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -89,19 +96,21 @@ class WorkspaceRoot:
     # -- reading ----------------------------------------------------------------------------------
 
     def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
-        with self._sentences(path):
-            descriptor = self._open_regular(path)
+        # The one operation that is as fast as the rest of the call, so without a context manager.
+        try:
+            descriptor, found = self._open_regular(path)
             try:
-                size = os.fstat(descriptor).st_size
-                if size > max_bytes:
-                    raise sentences.too_large(path, size, max_bytes)
-                return self._read_all(descriptor, path, max_bytes, size)
+                if found.st_size > max_bytes:
+                    raise sentences.too_large(path, found.st_size, max_bytes)
+                return self._read_all(descriptor, path, max_bytes, found.st_size)
             finally:
                 os.close(descriptor)
+        except OSError as error:
+            raise self._fault(error, path) from error
 
     def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
         try:
-            descriptor = self._open_regular(path)
+            descriptor, _ = self._open_regular(path)
         except (OSError, FileFault):
             return None
         try:
@@ -233,23 +242,29 @@ class WorkspaceRoot:
 
     # -- finding ----------------------------------------------------------------------------------
 
-    def _open_regular(self, path: str) -> int:
+    def _open_regular(self, path: str) -> tuple[int, os.stat_result]:
         descriptor = self.opener.open(self._descriptor, path, _READ)
         try:
-            _check_regular(path, os.fstat(descriptor).st_mode)
+            found = os.fstat(descriptor)
+            _check_regular(path, found.st_mode)
         except BaseException:
             os.close(descriptor)
             raise
-        return descriptor
+        return descriptor, found
 
     def _read_all(self, descriptor: int, path: str, max_bytes: int, size: int) -> bytes:
-        pieces, total = [], 0
-        while piece := os.read(descriptor, min(max(size - total, 0), _CHUNK) + 1):
+        # One byte more than it should have: a regular file that gives less than asked for has ended.
+        piece = os.read(descriptor, size + 1)
+        if len(piece) <= size < _CHUNK:
+            return piece
+        pieces, total = [piece], len(piece)
+        while piece and total <= max_bytes:
+            piece = os.read(descriptor, _CHUNK)
             pieces.append(piece)
             total += len(piece)
-            if total > max_bytes:
-                raise sentences.too_large(path, total, max_bytes)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        if total > max_bytes:
+            raise sentences.too_large(path, total, max_bytes)
+        return b"".join(pieces)
 
     def _check_content(self, place: _Place, path: str, expected: bytes) -> os.stat_result:
         descriptor = os.open(place.name, _READ | os.O_NOFOLLOW, dir_fd=place.directory)
@@ -378,12 +393,15 @@ class WorkspaceRoot:
 
     @contextlib.contextmanager
     def _sentences(self, path: str) -> Iterator[None]:
-        if self._descriptor < 0:
-            raise FileFault("the workspace is closed; open the space again")
         try:
             yield
         except OSError as error:
-            raise sentences.fault_of(error, self._descriptor, path) from error
+            raise self._fault(error, path) from error
+
+    def _fault(self, error: OSError, path: str) -> FileFault:
+        if self._descriptor < 0:
+            return FileFault("the workspace is closed; open the space again")
+        return sentences.fault_of(error, self._descriptor, path)
 
 
 def _link(place: _Place) -> str | None:

@@ -50,9 +50,9 @@ class WorkspaceFiles:
 
     def open_copy(self, path: str) -> WorkspaceRoot:
         """A directory that the daemon itself filled in its own state directory; never one that a caller named."""
-        return self._open(path)
+        return self._open(path, lasting=False)
 
-    def _open(self, path: str) -> WorkspaceRoot:
+    def _open(self, path: str, *, lasting: bool = True) -> WorkspaceRoot:
         if "\0" in path or not os.path.isabs(path):
             raise FileFault(f"a workspace is named by its absolute path, which {path!r} is not")
         try:
@@ -64,7 +64,9 @@ class WorkspaceFiles:
             raise FileFault(f"{path} does not exist; make the directory first") from None
         except OSError as error:
             raise FileFault(f"{path} cannot be opened as a workspace: {error.strerror}") from error
-        return WorkspaceRoot(descriptor, real, self._opener, umask=self._umask, max_content=self._max_content)
+        return WorkspaceRoot(
+            descriptor, real, self._opener, umask=self._umask, max_content=self._max_content, lasting=lasting
+        )
 
     def _check(self, root: WorkspaceRoot) -> None:
         """On the directory that was opened, and those that hold it: what its path leads to may be swapped by now.

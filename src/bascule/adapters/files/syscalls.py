@@ -46,10 +46,10 @@ def openat2(directory: int, path: str | bytes, flags: int, resolve: int) -> int:
         # C would see a shorter path than the one that was judged.
         raise OSError(errno.EINVAL, "null byte in a path")
     descriptor = _syscall()(_OPENAT2, directory, name, _how(flags, resolve), _HOW.size)
-    if descriptor < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-    return descriptor
+    if descriptor >= 0:
+        return descriptor
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))
 
 
 @cache

@@ -201,7 +201,7 @@ class CheckpointStore(Protocol):
     def open(self, space_id: str, root: Root) -> Checkpoints: ...
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
-        """Drop what no kept tree of a space needs; bytes freed."""
+        """Drop what no kept tree of a space needs; bytes freed. Spaces that are not named stay as they are."""
 
 
 # -- room of our own ------------------------------------------------------------------------------
