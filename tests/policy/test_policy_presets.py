@@ -7,7 +7,6 @@ from itertools import product
 import pytest
 
 import bascule.protocols
-
 from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision
 from bascule.policy.engine import preset, standard

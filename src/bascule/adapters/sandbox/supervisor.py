@@ -174,13 +174,9 @@ class Supervisor:
             return errno.EACCES
         process = Process(asked.pid)
         try:
-            memory = process.open_memory()
-            try:
-                # The pid may be another's by now; while this says yes, what we opened is the asking process's.
-                fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
-                named, argv = self._read(asked, memory)
-            finally:
-                os.close(memory)
+            named, argv = self._read(asked)
+            # The pid may be another's by now; while this says yes, what we read was the asking process's.
+            fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
             return self._judge(watch, process, named, argv)
         except Unresolved as unresolved:
             return unresolved.number
@@ -189,12 +185,13 @@ class Supervisor:
         finally:
             process.close()
 
-    def _read(self, asked: "_Asked", memory: int) -> tuple[Named, tuple[str, ...]]:
+    def _read(self, asked: "_Asked") -> tuple[Named, tuple[str, ...]]:
+        pid = asked.pid
         if asked.call == self._calls.execve:
-            return Named(read_text(memory, asked.first, MAX_PATH_BYTES)), read_words(memory, asked.second)
+            return Named(read_text(pid, asked.first, MAX_PATH_BYTES)), read_words(pid, asked.second)
         directory = struct.unpack("=i", struct.pack("=I", asked.first & 0xFFFFFFFF))[0]
-        path = read_text(memory, asked.second, MAX_PATH_BYTES)
-        return Named(path, directory, asked.fifth), read_words(memory, asked.third)
+        path = read_text(pid, asked.second, MAX_PATH_BYTES)
+        return Named(path, directory, asked.fifth), read_words(pid, asked.third)
 
     def _judge(self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...]) -> int:
         for _ in range(MAX_INTERPRETERS):
