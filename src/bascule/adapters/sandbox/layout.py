@@ -111,8 +111,10 @@ class Layout(NamedTuple):
 
 def protected(root: int) -> tuple[str, ...]:
     """Which of the protected things there are, as the workspace is now; links are not, they lead elsewhere."""
-    found = []
+    found: list[str] = []
     for name in PROTECTED:
+        if name.startswith(".git/") and ".git" not in found:
+            continue
         try:
             mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
         except OSError:
