@@ -210,3 +210,45 @@ def test_more_programs_than_are_listed_are_counted(tmp_path: Path):
             assert outcome.note == "5 more programs ran than are listed"
 
     asyncio.run(story())
+
+
+# A path in shared memory that another process keeps exchanging: what is judged and what is executed may differ.
+RACE = """
+import ctypes, mmap, os, signal, sys, time
+libc = ctypes.CDLL(None)
+page = mmap.mmap(-1, 4096)
+address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+names = [b"/usr/bin/true\\0" + b"x" * 8, b"/usr/bin/printenv\\0"]
+names = [name.ljust(24, b"\\0") for name in names]
+page[:24] = names[0]
+argv = (ctypes.c_char_p * 2)(b"x", None)
+envp = (ctypes.c_char_p * 2)(b"MARKED=1", None)
+flipper = os.fork()
+if flipper == 0:
+    while True:
+        page[:24] = names[1]
+        page[:24] = names[0]
+for _ in range(int(sys.argv[1])):
+    child = os.fork()
+    if child == 0:
+        libc.execve(ctypes.c_void_p(address), argv, envp)
+        os._exit(0)
+    os.waitpid(child, 0)
+os.kill(flipper, signal.SIGKILL)
+"""
+
+
+def test_a_path_that_is_exchanged_while_it_is_judged_leads_to_no_denied_program(tmp_path: Path, monkeypatch):
+    rules = ProgramRules((ProgramRule("no-env", "printenv"),))
+
+    async def story(tries: int) -> int:
+        async with a_space(tmp_path) as space:
+            (space.path / "race.py").write_text(RACE)
+            outcome = await space.run(f"/usr/bin/python3 race.py {tries}", rules=rules)
+            assert any(run.path == "/usr/bin/true" for run in outcome.programs)
+            return outcome.stdout.text.count("MARKED=1")
+
+    assert asyncio.run(story(2_000 if LONG else 200)) == 0
+    # The control: with the supervisor alone, the exchange does succeed now and then.
+    monkeypatch.setattr("bascule.adapters.sandbox.layout.masked", lambda *_: ())
+    assert any(asyncio.run(story(400)) for _ in range(20))

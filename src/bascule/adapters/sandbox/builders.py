@@ -14,7 +14,7 @@ from bascule.adapters.sandbox.cell import Cell
 from bascule.adapters.sandbox.filters import Numbers, program
 from bascule.adapters.sandbox.groups import Group, Groups
 from bascule.adapters.sandbox.limits import Limits
-from bascule.adapters.sandbox.supervisor import Supervisor, Watch
+from bascule.adapters.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
 from bascule.bridges.workspace.ports import ProgramRun, SandboxFault
 from bascule.policy.programs import ProgramRules
 
@@ -106,6 +106,7 @@ class BubblewrapBuilder(Supervised):
         self._network = network
         self._readable = readable
         self._user = user_of(self._root)
+        self._masks: dict[ProgramRules, tuple[str, ...]] = {}
         self.workspace = workspace
         if self._user is not None:
             self._tmp = tmp_of_another(tmp, self._user)
@@ -113,11 +114,17 @@ class BubblewrapBuilder(Supervised):
             os.makedirs(tmp, 0o700, exist_ok=True)
 
     def shape(self, programs: ProgramRules) -> Hashable:
-        del programs
-        return layout.protected(self._root)
+        return layout.protected(self._root), self._masked(programs)
+
+    def _masked(self, programs: ProgramRules) -> tuple[str, ...]:
+        """Looked up once for each set of rules: a changed policy is a new object."""
+        if programs not in self._masks:
+            if len(self._masks) >= MAX_KNOWN_RULES:
+                self._masks.clear()
+            self._masks[programs] = layout.masked(programs, self._machine.tools.python)
+        return self._masks[programs]
 
     async def build(self, programs: ProgramRules) -> Cell:
-        del programs
         machine = self._machine
         plan = layout.Layout(
             workspace=self.workspace,
@@ -125,7 +132,7 @@ class BubblewrapBuilder(Supervised):
             group=self._user.group if self._user else os.getgid(),
             network=self._network,
             readable=self._readable,
-            masked=(),
+            masked=self._masked(programs),
         )
         opened: list[layout.Bound] = []
         try:

@@ -12,7 +12,7 @@ import stat
 import struct
 from typing import NamedTuple
 
-from bascule.adapters.sandbox.kernel import open_in_root
+from bascule.adapters.sandbox.kernel import open_in_root, peek
 
 # PATH_MAX
 MAX_PATH_BYTES = 4096
@@ -21,6 +21,7 @@ MAX_ARGUMENTS = 256
 # One argument: the longest command of the protocol is 4096 characters, of up to four bytes each.
 MAX_ARGUMENT_BYTES = 16 * 1024
 MAX_ARGV_BYTES = 128 * 1024
+SHORT_BYTES = 256
 # As the kernel: the first line of a script, and how often a script's interpreter may be a script.
 SHEBANG_BYTES = 256
 MAX_INTERPRETERS = 5
@@ -49,43 +50,27 @@ class Named(NamedTuple):
     flags: int = 0
 
 
-def read_words(memory: int, address: int) -> tuple[str, ...]:
-    """argv; None pointers end it."""
+def read_words(pid: int, address: int) -> tuple[str, ...]:
+    """argv; a null pointer ends it."""
     if address == 0:
         return ()
-    pointers = struct.iter_unpack("=Q", _whole(_peek(memory, address, 8 * MAX_ARGUMENTS), 8))
-    words, left = [], MAX_ARGV_BYTES
-    for (pointer,) in pointers:
+    data = peek(pid, address, 8 * MAX_ARGUMENTS)
+    words: list[str] = []
+    left = MAX_ARGV_BYTES
+    for (pointer,) in struct.iter_unpack("=Q", data[: len(data) // 8 * 8]):
         if pointer == 0 or left <= 0:
             break
-        word = read_text(memory, pointer, min(left, MAX_ARGUMENT_BYTES))
-        left -= len(word) + 1
-        words.append(word)
+        words.append(read_text(pid, pointer, min(left, MAX_ARGUMENT_BYTES)))
+        left -= len(words[-1]) + 1
     return tuple(words)
 
 
-def read_text(memory: int, address: int, most: int) -> str:
-    data = b""
-    # Most words are short, and what lies behind them may not be readable.
-    for step in (256, most):
-        if len(data) < step:
-            data += _peek(memory, address + len(data), step - len(data))
-        text, end, _ = data.partition(b"\0")
-        if end:
-            return os.fsdecode(text)
-    return os.fsdecode(data[:most])
-
-
-def _peek(memory: int, address: int, size: int) -> bytes:
-    try:
-        return os.pread(memory, size, address)
-    except (OSError, OverflowError):
-        # Addresses beyond what a file offset can be, or nothing there: the kernel will say EFAULT.
-        return b""
-
-
-def _whole(data: bytes, size: int) -> bytes:
-    return data[: len(data) // size * size]
+def read_text(pid: int, address: int, most: int) -> str:
+    # Most words are short.
+    data = peek(pid, address, min(most, SHORT_BYTES))
+    if b"\0" not in data and len(data) == SHORT_BYTES < most:
+        data += peek(pid, address + SHORT_BYTES, most - SHORT_BYTES)
+    return os.fsdecode(data.partition(b"\0")[0])
 
 
 class Process:
@@ -99,9 +84,6 @@ class Process:
         if self._root >= 0:
             os.close(self._root)
             self._root = -1
-
-    def open_memory(self) -> int:
-        return os.open(f"/proc/{self.pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def root(self) -> int:
         if self._root < 0:

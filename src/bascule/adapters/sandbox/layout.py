@@ -5,10 +5,13 @@ Nothing of /home, /root, /run or /var: no socket of the daemon, tmux, X11, D-Bus
 """
 
 import os
+import re
 import stat
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
+from bascule.policy.programs import ProgramRules
+from bascule.policy.shell.wrappers import is_multicall
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TMP = "/tmp"  # noqa: S108 - the name inside the cell; outside it is a private directory of ours
@@ -58,6 +61,31 @@ PROTECTED = ("artifacts", ".git", ".git/hooks", ".git/config")
 WRITABLE_AGAIN = frozenset({".git"})
 
 
+# Stands where a denied program would. The supervisor decides before the kernel reads a path again, and a process
+# with two threads may exchange it in between: then this is what it gets. An executable file, so that shells find
+# it, and the refusal is recorded.
+MASK = b"#!/bin/sh\necho 'this program is blocked by policy' >&2\nexit 126\n"
+# Each is a mount of its own.
+MAX_MASKED = 64
+
+
+def masked(rules: ProgramRules, keep: str) -> tuple[str, ...]:
+    """Files of programs that are denied whatever their arguments; never `keep`, which the spawner needs."""
+    found = set()
+    for rule in rules.denied:
+        if rule.words or not _PLAIN.fullmatch(rule.name):
+            continue
+        for folder in PATH.split(":"):
+            path = os.path.realpath(os.path.join(folder, rule.name))
+            # One file that is many programs is denied by the name it is called by, at exec.
+            if path.startswith("/usr/") and os.path.isfile(path) and not is_multicall(os.path.basename(path)):
+                found.add(path)
+    return tuple(sorted(found - {os.path.realpath(keep)}))[:MAX_MASKED]
+
+
+_PLAIN = re.compile(r"[A-Za-z0-9._+-]+")
+
+
 class Bound(NamedTuple):
     """A file or directory that goes into a cell through its descriptor, never through a name."""
 
@@ -77,14 +105,16 @@ class Layout(NamedTuple):
     network: bool
     # More directories to read, as the person's settings say.
     readable: tuple[str, ...]
-    # Programs that are there but cannot be opened.
+    # Programs that have something else in their place.
     masked: tuple[str, ...]
 
 
 def protected(root: int) -> tuple[str, ...]:
     """Which of the protected things there are, as the workspace is now; links are not, they lead elsewhere."""
-    found = []
+    found: list[str] = []
     for name in PROTECTED:
+        if name.startswith(".git/") and ".git" not in found:
+            continue
         try:
             mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
         except OSError:
@@ -124,6 +154,7 @@ def made_up_files(layout: Layout) -> dict[str, bytes]:
         "/etc/passwd": f"{name}:x:{user}:{group}:Agent:{HOME}:/bin/sh\n".encode(),
         "/etc/group": f"{name}:x:{group}:\n".encode(),
         "/etc/hosts": b"127.0.0.1 localhost bascule\n::1 localhost\n",
+        **dict.fromkeys(layout.masked, MASK),
     }
 
 
@@ -153,7 +184,8 @@ def arguments(
     out += [*_system(layout), *_proc()]
     out += ["--dev", "/dev", "--size", str(limits.shm_bytes), "--perms", "1777", "--tmpfs", SHM]
     for place, descriptor in data.items():
-        out += ["--perms", "0444", "--ro-bind-data", str(descriptor), place]
+        mode = "0555" if place in layout.masked else "0444"
+        out += ["--perms", mode, "--ro-bind-data", str(descriptor), place]
     for bound in binds:
         kind = "--bind" if bound.writable else "--ro-bind"
         if bind_by_descriptor:
@@ -175,8 +207,6 @@ def _system(layout: Layout) -> list[str]:
         out += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
     for path in layout.readable:
         out += ["--ro-bind-try", path, path]
-    for path in layout.masked:
-        out += ["--ro-bind", "/dev/null", path]
     return out
 
 

@@ -1,6 +1,7 @@
 """What this machine offers, found out by trying it."""
 
 import os
+import select
 import signal
 
 from bascule.adapters.sandbox import launch
@@ -31,8 +32,13 @@ def find_tools() -> launch.Tools:
     )
 
 
+def version(tools: launch.Tools) -> str:
+    """As `bwrap --version` says it."""
+    return said([tools.bwrap, "--version"])[1].strip().rpartition(" ")[2] if tools.bwrap else ""
+
+
 def _works(python: str) -> bool:
-    return said([python, *launch.PYTHON_OPTIONS, "-c", f"import {MODULES}"])[0] == 0
+    return said([python, *launch.PYTHON_OPTIONS, "-c", f"import {MODULES}; assert sys.version_info >= (3, 9)"])[0] == 0
 
 
 def bubblewrap_problem(tools: launch.Tools) -> str | None:
@@ -112,8 +118,6 @@ def said(argv: list[str]) -> tuple[int, str]:
 
 
 def _ends(pidfd: int) -> bool:
-    import select  # noqa: PLC0415 - this function's alone
-
     poll = select.poll()
     poll.register(pidfd, select.POLLIN)
     return bool(poll.poll(PROBE_SECONDS * 1000))

@@ -23,7 +23,7 @@ KILLED = 137
 CANNOT_START = 126
 LOST = 255
 # A command shorter than this is read once, when it has ended: two watchers on the loop cost it 5 % of its time.
-UNWATCHED_SECONDS = 0.002
+UNWATCHED_SECONDS = 0.01
 # A pipe that holds more is read in fewer turns. Beyond its share a user gets no more of it; then 64 KiB must do.
 PIPE_BYTES = 256 * 1024
 # After this much in one go a stream rests: back-pressure is what pipes are for, and others use the loop too.

@@ -16,7 +16,6 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
-import errno
 import json
 import os
 import resource
@@ -70,6 +69,10 @@ class Spawner:
         self.cpu_before = 0.0
         self.free_before = 0
         self.written_before = 0
+        self.empty = 0
+        self.lists: list[int] = []
+        if first:
+            self.look_at_leftovers()
         self.null = os.open("/dev/null", os.O_RDWR | os.O_CLOEXEC)
 
     # -- before the first command
@@ -176,13 +179,38 @@ class Spawner:
                     "why": self.why,
                     "left": left,
                     "cpu": used.ru_utime + used.ru_stime - self.cpu_before,
-                    "clean": not self.first or is_clean(),
+                    "clean": self.is_clean(),
                 }
             }
         )
 
+    def is_clean(self) -> bool:
+        """Whether the cell is as it was before the command; it is not used again if not."""
+        if not self.first:
+            return True
+        if os.stat(LEFTOVER_DIR).st_size != self.empty:
+            return False
+        # One line of headings, then a line each.
+        return all(os.pread(descriptor, 4096, 0).count(b"\n") <= 1 for descriptor in self.lists)
+
+    def look_at_leftovers(self) -> None:
+        """In memory's file system an empty directory has its own size again."""
+        self.empty = os.stat(LEFTOVER_DIR).st_size
+        for path in LEFTOVER_LISTS:
+            with contextlib.suppress(FileNotFoundError):
+                self.lists.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
     def kill_all(self) -> int:
         """How many processes were left. None is when this returns."""
+        left = 0
+        # Usually there is none: orphans come to us before the death of their parent is told, so no child means
+        # no descendant.
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            left = self.kill_rest()
+        return left
+
+    def kill_rest(self) -> int:
         left = 0
         while True:
             if self.first:
@@ -352,26 +380,6 @@ def free_bytes(path: str) -> int:
 
 def written_bytes(counts: bytes) -> int:
     return next((int(line[12:]) for line in counts.splitlines() if line.startswith(b"write_bytes:")), 0)
-
-
-def is_clean() -> bool:
-    """Whether the cell is as it was before the command; it is not used again if not."""
-    try:
-        if os.listdir(LEFTOVER_DIR):
-            return False
-    except OSError as error:
-        if error.errno != errno.ENOENT:
-            return False
-    for path in LEFTOVER_LISTS:
-        with contextlib.suppress(FileNotFoundError):
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                # One line of headings, then a line each.
-                if os.read(descriptor, 4096).count(b"\n") > 1:
-                    return False
-            finally:
-                os.close(descriptor)
-    return True
 
 
 def kill_descendant(pid: int) -> None:

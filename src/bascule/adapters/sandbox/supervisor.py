@@ -57,9 +57,16 @@ class Watch:
         self.search = tuple(folder for folder in path.split(":") if folder.startswith("/") and folder not in SEARCHED)
         self.wanted: Wanted | None = None
         self._most = most
+        self._first = True
         self._runs: dict[tuple[str, tuple[str, ...], str | None], int] = {}
         self._more = 0
         self._notes: dict[str, None] = {}
+
+    def takes_first(self) -> bool:
+        """Whether this is the command's own `sh -c`: policy has read that text, and reading it takes as long as
+        running it. Nothing else is in a cell before it."""
+        first, self._first = self._first, False
+        return first
 
     def add(self, path: str, argv: tuple[str, ...], denied: ProgramRule | None) -> None:
         words = tuple(word[:SHOWN_CHARS] for word in argv[:SHOWN_WORDS])
@@ -174,13 +181,9 @@ class Supervisor:
             return errno.EACCES
         process = Process(asked.pid)
         try:
-            memory = process.open_memory()
-            try:
-                # The pid may be another's by now; while this says yes, what we opened is the asking process's.
-                fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
-                named, argv = self._read(asked, memory)
-            finally:
-                os.close(memory)
+            named, argv = self._read(asked)
+            # The pid may be another's by now; while this says yes, what we read was the asking process's.
+            fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
             return self._judge(watch, process, named, argv)
         except Unresolved as unresolved:
             return unresolved.number
@@ -189,16 +192,18 @@ class Supervisor:
         finally:
             process.close()
 
-    def _read(self, asked: "_Asked", memory: int) -> tuple[Named, tuple[str, ...]]:
+    def _read(self, asked: "_Asked") -> tuple[Named, tuple[str, ...]]:
+        pid = asked.pid
         if asked.call == self._calls.execve:
-            return Named(read_text(memory, asked.first, MAX_PATH_BYTES)), read_words(memory, asked.second)
+            return Named(read_text(pid, asked.first, MAX_PATH_BYTES)), read_words(pid, asked.second)
         directory = struct.unpack("=i", struct.pack("=I", asked.first & 0xFFFFFFFF))[0]
-        path = read_text(memory, asked.second, MAX_PATH_BYTES)
-        return Named(path, directory, asked.fifth), read_words(memory, asked.third)
+        path = read_text(pid, asked.second, MAX_PATH_BYTES)
+        return Named(path, directory, asked.fifth), read_words(pid, asked.third)
 
     def _judge(self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...]) -> int:
+        judged = argv[:1] if watch.takes_first() else argv
         for _ in range(MAX_INTERPRETERS):
-            real, interpreter, denied = self._look(watch, process, named, argv)
+            real, interpreter, denied = self._look(watch, process, named, judged)
             if denied is None and is_loader(real.rpartition("/")[2]):
                 denied = self._loaded(watch, process, argv)
             watch.add(real, argv, denied)
@@ -207,7 +212,7 @@ class Supervisor:
             if not interpreter:
                 return 0
             # The kernel starts a script's interpreter without another exec: it is judged here.
-            argv = (*interpreter, named.path, *argv[1:])
+            argv = judged = (*interpreter, named.path, *argv[1:])
             named = Named(interpreter[0])
         return errno.ELOOP
 
