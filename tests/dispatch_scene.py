@@ -88,6 +88,7 @@ class Scene:
             timers=timers,
             has_person=lambda: self.has_person,
             log=self._log,
+            key=b"testing",
         )
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(self.store))
         self.journal.start()

@@ -19,6 +19,7 @@ from bascule.approval.asking import Asked, allowed_for_now, put_before_the_perso
 from bascule.approval.desk import Desk
 from bascule.approval.drawing import one_line, visible
 from bascule.approval.effects import Begun, Changes, Effects, OnUnknown
+from bascule.approval.offers import all_offers
 from bascule.approval.questions import SUMMARY_CHARS, params_and_digest
 from bascule.approval.records import Approval, Question
 from bascule.audit.begun import BegunRow
@@ -89,6 +90,7 @@ class Operations:
     ) -> Asked:
         """Put it before the person. `preview` is drawn here: pass the diff or the parsed command as it is."""
         params_json, digest = params_and_digest(params, bound)
+        same, offers = all_offers(call.principal, method, params, bound, offers)
         question = Question(
             principal=call.principal,
             method=method,
@@ -102,6 +104,7 @@ class Operations:
             run_id=run_id,
             operation_id=operation_id,
             offers=offers,
+            exact=same,
         )
         return put_before_the_person(self._journal, self.desk, question, changes)
 

@@ -118,6 +118,7 @@ class Forest:
             timers=self.timers,
             has_person=lambda: self.has_person,
             log=lambda event, **fields: self.log.append((event, fields)),
+            key=b"testing",
             limits=self.limits,
         )
         self.effects = Effects(journal=self.journal, clock=self.clock, desk=self.desk, begun=BegunBook(self.store))

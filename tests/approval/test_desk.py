@@ -180,6 +180,47 @@ def test_an_answer_that_could_not_be_stored_was_not_given(forest):
     assert [each.state.value for each in told] == ["approved"]
 
 
+def test_whoever_has_a_handle_next_inherits_nothing(forest):
+    granted, asked, other = forest.ask(), forest.ask(params=Cut(path="y")), forest.ask(TOM)
+    ruled = forest.ask(params=Cut(path="z"), run_id="run_1")
+    forest.approve(granted)
+    forest.approve(ruled, scope="run")
+    forest.desk.end_agent("Jerry")
+    assert [forest.state(each) for each in (granted, asked, ruled, other)] == [
+        "expired",
+        "withdrawn",
+        "expired",
+        "pending",
+    ]
+    assert forest.grant() is None
+    assert forest.desk.rules.in_force() == []
+    assert forest.outcomes()[-1] == ("approvals.revoke", "ok")
+    records = len(forest.ledger())
+    forest.desk.end_agent("Jerry")
+    assert len(forest.ledger()) == records
+
+
+def test_what_a_question_was_about_goes_with_its_answer(forest):
+    approval = forest.ask(preview="secret")
+    forest.approve(approval)
+    assert forest.desk.find(approval.approval_id).question.preview == "secret"
+    forest.spend(approval)
+    tx = Transaction()
+    forest.desk.settle(tx, approval.approval_id)
+    forest.journal.commit(tx, JERRY, "tree.cut")
+    kept = forest.desk.find(approval.approval_id).question
+    assert (kept.preview, kept.params_json, kept.summary) == ("", "", "cut")
+    stored = dict(forest.store.load("approvals", type(approval)))[approval.approval_id]
+    assert stored.question.preview == ""
+
+
+def test_the_ledger_has_a_keyed_digest_that_says_nothing_about_short_params(forest):
+    approval = forest.ask()
+    said = forest.ledger()[-1].details["digest"]
+    assert said != approval.question.digest
+    assert said == forest.desk.keyed(approval.question.digest)
+
+
 # -- time --
 
 
@@ -249,6 +290,16 @@ def test_answered_questions_are_forgotten_after_a_day(forest):
     with pytest.raises(NotFound):
         forest.desk.find(approval.approval_id)
     assert forest.state(waiting) == "expired"
+
+
+def test_of_answered_questions_only_so_many_are_kept():
+    forest = Forest(limits=Limits(max_kept=3))
+    asked = [forest.ask(params=Cut(path=str(number))) for number in range(5)]
+    for approval in asked:
+        forest.decide(approval, approve=False)
+    tx = Transaction()
+    assert [item.count for item in forest.desk.gc(tx, dry_run=False)] == [2]
+    assert [each.approval_id for each in forest.desk.all()] == [each.approval_id for each in asked[2:]]
 
 
 # -- restart --

@@ -174,7 +174,7 @@ class DeskMachine(RuleBasedStateMachine):
 
 
 DeskMachine.TestCase.settings = settings(
-    max_examples=2_000 if LONG else 40,
+    max_examples=600 if LONG else 40,
     stateful_step_count=60 if LONG else 25,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

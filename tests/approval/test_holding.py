@@ -272,6 +272,16 @@ def test_a_timed_rule_lets_the_same_call_through_and_the_ledger_names_it(grove):
     assert not grove.begin().done
 
 
+def test_a_revoked_agent_takes_its_timed_rules_with_it(grove):
+    grove.house.register("Jerry")
+    grove.begin()
+    grove.decide(scope="rule", offer=1, minutes=60)
+    assert grove.begin().result() == "felled"
+    grove.house.call("person", "agents.revoke", {"agentId": "Jerry"})
+    grove.house.register("Jerry")
+    assert not grove.begin().done, "the next Jerry is somebody else"
+
+
 # -- following --
 
 

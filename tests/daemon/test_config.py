@@ -47,6 +47,7 @@ SAMPLES = {
     "max_run_ms": 1_014,
     "max_kept_runs": 1_015,
     "max_processes": 1_016,
+    "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",
     "mcp_trust_label": "untrusted",

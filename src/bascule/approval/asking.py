@@ -6,7 +6,7 @@ import msgspec
 
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Changes
-from bascule.approval.questions import rule_text
+from bascule.approval.questions import timed_text
 from bascule.approval.records import Approval, Question
 from bascule.audit.journal import Journal, Transaction
 from bascule.call import Principal
@@ -27,14 +27,14 @@ def allowed_for_now(
     """The verdict that a person's timed rule makes of an `ask`; a `deny` is never looked at."""
     if verdict.decision is not Decision.ASK:
         return None
-    timed = desk.timed(principal, row.name, row.effect, params, run_id)
+    timed = desk.timed(principal, row.name, row.effect, params, run_id, over=verdict.rule)
     if timed is None:
         return None
     return msgspec.structs.replace(
         verdict,
         decision=Decision.ALLOW,
         rule=timed.rule_id,
-        reason=f"a person said for a while: {rule_text(timed.rule, timed.run_id)}",
+        reason=f"a person said for a while: {timed_text(timed)}",
         suggestion=None,
         cacheable=False,
     )
@@ -49,7 +49,7 @@ def put_before_the_person(journal: Journal, desk: Desk, question: Question, chan
             changes(tx)
     if is_new:
         tx.subject = approval.approval_id
-        tx.details = {"digest": question.digest}
+        tx.details = {"digest": desk.keyed(question.digest)}
         if question.run_id is not None:
             tx.details["run"] = question.run_id
         seq = journal.commit(tx, question.principal, question.method, "approval_required", question.rule)

@@ -6,6 +6,7 @@ that there is time left: the monotonic one does not see a suspended laptop, and 
 jump can end a grant early, and never makes it longer.
 """
 
+import hmac
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
@@ -17,7 +18,7 @@ from bascule.approval.rules import TimedRules
 from bascule.approval.states import FINAL, State
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore, Log
-from bascule.call import DAEMON, Principal
+from bascule.call import DAEMON, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
 from bascule.ids import new_id
@@ -42,12 +43,14 @@ class Desk:
         timers: Timers,
         has_person: Callable[[], bool],
         log: Log,
+        key: bytes,
         limits: Limits | None = None,
     ) -> None:
         self._journal = journal
         self._clock = clock
         self._timers = timers
         self._log = log
+        self._key = key
         self.limits = limits or Limits()
         self.has_person = has_person
         self.approvals: Table[Approval] = Table("approvals", Approval, self._changed)
@@ -69,9 +72,9 @@ class Desk:
         # Told of every question and every answer once it is durable.
         self.on_news: list[Callback] = []
         self._stopping = False
-        for key, approval in store.load("approvals", Approval):
+        for approval_id, approval in store.load("approvals", Approval):
             self._resume_time(approval)
-            self.approvals.apply(key, approval)
+            self.approvals.apply(approval_id, approval)
 
     # -- asking --
 
@@ -184,7 +187,8 @@ class Desk:
                         f"{approval.approval_id} has {len(offers)} offers; `offer` must name one of them",
                         hint=f"`bascule approvals show {approval.approval_id}` prints them",
                     )
-                return self.rules.add(tx, approval, offers[offer - 1], minutes)
+                exact = approval.question.exact if offer == 1 else None
+                return self.rules.add(tx, approval, offers[offer - 1], minutes, exact=exact)
 
     # -- grants --
 
@@ -225,10 +229,17 @@ class Desk:
         tx.after.append(partial(self._tell, approval_id))
 
     def timed(
-        self, principal: Principal, method: str, effect: Effect, params: Any, run_id: str | None = None
+        self,
+        principal: Principal,
+        method: str,
+        effect: Effect,
+        params: Any,
+        run_id: str | None = None,
+        *,
+        over: str | None = None,
     ) -> TimedRule | None:
-        """The rule that a person laid over an `ask` for now, if one speaks of this call."""
-        return self.rules.matching(principal, method, effect, params, run_id)
+        """The rule that a person laid over the `ask` of the rule `over` for now, if one speaks of this call."""
+        return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over)
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
         """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""
@@ -236,6 +247,19 @@ class Desk:
         for approval in [*self.pending(), *self._granted()]:
             if approval.question.run_id == run_id:
                 self.withdraw(tx, approval.approval_id)
+
+    def end_agent(self, agent_id: str) -> None:
+        """A handle was revoked or taken over: whoever has it next inherits no permission, and no question."""
+        principal = agent_principal(agent_id)
+        tx = Transaction()
+        self.rules.end_principal(tx, principal)
+        for approval in [*self.pending(), *self._granted()]:
+            if approval.question.principal == principal:
+                self.withdraw(tx, approval.approval_id)
+        if tx.changes:
+            tx.subject = principal
+            tx.details = {"ended": len(tx.changes)}
+            self._journal.commit(tx, DAEMON, "approvals.revoke")
 
     # -- waiting --
 
@@ -306,6 +330,10 @@ class Desk:
             )
         return approval
 
+    def keyed(self, digest: str) -> str:
+        """A digest as the ledger keeps it: it says nothing about short params to whoever has not the key."""
+        return hmac.new(self._key, digest.encode(), "sha256").hexdigest()
+
     def pending(self) -> list[Approval]:
         """Oldest first."""
         return [self.approvals.rows[found] for found in self._questions.values()]
@@ -332,7 +360,13 @@ class Desk:
 
     def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
         cut = self._clock.monotonic() - self.limits.keep_seconds
-        old = [approval_id for approval_id, ended in self._ended_at.items() if ended <= cut]
+        # In the order in which they ended.
+        over = len(self._ended_at) - self.limits.max_kept
+        old = [
+            approval_id
+            for number, (approval_id, ended) in enumerate(self._ended_at.items())
+            if ended <= cut or number < over
+        ]
         if not dry_run:
             for approval_id in old:
                 tx.put(self.approvals, approval_id, None)

@@ -15,13 +15,13 @@ from bascule.approval.asking import allowed_for_now, put_before_the_person
 from bascule.approval.desk import Desk
 from bascule.approval.drawing import one_line, visible
 from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
+from bascule.approval.offers import all_offers
 from bascule.approval.questions import (
     SUMMARY_CHARS,
     default_preview,
     default_summary,
     params_and_digest,
     required,
-    same_call_offer,
 )
 from bascule.approval.records import Approval, Question
 from bascule.approval.states import State
@@ -101,7 +101,6 @@ class HeldCall:
         return Drawn(
             summary=default_summary(name, params_and_digest(params)[0]),
             preview=default_preview(name, params),
-            offers=same_call_offer(self._call.principal, name, params, f"the same call of {name} was approved before"),
         )
 
     def _go_on(self, verdict: Verdict, drawn: Drawn) -> Any:
@@ -119,6 +118,7 @@ class HeldCall:
             return self._steps.act(verdict.rule, grant.approval_id)
         if self._approval is not None:
             raise _lost(self._approval, digest)
+        same, offers = self._offers(drawn)
         return self._ask(
             Question(
                 principal=principal,
@@ -130,9 +130,13 @@ class HeldCall:
                 suggestion=verdict.suggestion,
                 summary=one_line(drawn.summary, SUMMARY_CHARS),
                 preview=visible(drawn.preview),
-                offers=drawn.offers,
+                offers=offers,
+                exact=same,
             )
         )
+
+    def _offers(self, drawn: Drawn) -> tuple[str | None, tuple[Rule, ...]]:
+        return all_offers(self._call.principal, self._row.name, self._params, drawn.bound, drawn.offers)
 
     def _ask(self, question: Question) -> Later[Any]:
         asked = put_before_the_person(self._journal, self._desk, question)

@@ -26,6 +26,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_timed_rules: int = 100
     # How long an answered question can be looked up. What it was about is in the ledger for longer.
     keep_seconds: float = 24 * 60 * _MINUTE
+    # And how many of them, of half a kilobyte each; the oldest go first.
+    max_kept: int = 10_000
 
 
 # How long a caller is held before it is told to call again. MCP clients give up after 60 s and more, HTTP clients

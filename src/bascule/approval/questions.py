@@ -1,17 +1,16 @@
 """From a call that would ask to the question, its digest, and what its caller is told meanwhile."""
 
-import glob
 from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
-from bascule.approval.drawing import visible
-from bascule.approval.records import Approval
+from bascule.approval.drawing import digest_line, visible
+from bascule.approval.records import Approval, TimedRule
 from bascule.clock import rfc3339
 from bascule.errors import ApprovalRequired, TooLarge
 from bascule.policy.decision import Decision
-from bascule.policy.rules import MAX_RULE_NAME_CHARS, Rule
+from bascule.policy.rules import Rule
 from bascule.wire.canonical import NotCanonical, canonical, digest
 
 # A line of a terminal and a bit; the rest is in the preview.
@@ -70,35 +69,7 @@ def default_preview(method: str, params: Any) -> str:
     return "\n".join(lines)
 
 
-def same_call_offer(principal: str, method: str, params: Any, reason: str) -> tuple[Rule, ...]:
-    """A rule for exactly this call, again and again; none where a rule's params cannot say all of it.
-
-    Every field is named, also those at their default: a rule that is silent about `env` would let any in.
-    """
-    conditions: dict[str, str] = {}
-    for field in msgspec.structs.fields(params):
-        value = getattr(params, field.name)
-        if not isinstance(value, str | int | float | bool | None):
-            return ()
-        text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        conditions[field.encode_name] = glob.escape(text)
-    return (
-        Rule(
-            name=rule_name(method),
-            decision=Decision.ALLOW,
-            reason=reason,
-            principals=(glob.escape(principal),),
-            methods=(glob.escape(method),),
-            params=conditions,
-        ),
-    )
-
-
-def rule_name(method: str) -> str:
-    return f"timed.{method}"[:MAX_RULE_NAME_CHARS]
-
-
-def rule_text(rule: Rule, run_id: str | None = None) -> str:
+def rule_text(rule: Rule, *, run_id: str | None = None, exact: str | None = None) -> str:
     """A timed rule in one sentence that leaves no condition out."""
     whom = " or ".join(map(visible, rule.principals))
     what = " or ".join(map(visible, rule.methods))
@@ -108,9 +79,15 @@ def rule_text(rule: Rule, run_id: str | None = None) -> str:
         # Whatever conditions rules have, now and later, are printed: a rule must not match by one that was not shown.
         if value and name not in _NO_CONDITIONS and value != _DEFAULTS.get(name):
             parts.append(f"{name} {visible(msgspec.json.encode(value).decode())}")
+    if exact is not None:
+        parts.append(f"with exactly these params (digest {digest_line(exact)})")
     if run_id is not None:
         parts.append(f"in {run_id} only")
     return ", ".join(parts)
+
+
+def timed_text(timed: TimedRule) -> str:
+    return rule_text(timed.rule, run_id=timed.run_id, exact=timed.exact)
 
 
 _NO_CONDITIONS = frozenset({"name", "decision", "reason", "suggestion", "principals", "methods", "match", "not_match"})

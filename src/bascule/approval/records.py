@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.states import State, check_move
+from bascule.approval.states import FINAL, State, check_move
 from bascule.call import Principal
 from bascule.policy.rules import Rule
 
@@ -40,12 +40,18 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     preview: str
     run_id: str | None = None
     operation_id: str | None = None
-    # Timed rules that an approval may make instead of a single grant.
+    # Timed rules that an approval may make instead of a single grant. With `exact`, the first of them is the same
+    # call again: this digest is of its params.
     offers: tuple[Rule, ...] = ()
+    exact: str | None = None
 
     @property
     def size(self) -> int:
         return len(self.params_json) + len(self.preview)
+
+    def emptied(self) -> "Question":
+        """Without what it was about: that is kept while it is asked or carried out, and no longer."""
+        return msgspec.structs.replace(self, params_json="", preview="", offers=())
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -70,6 +76,8 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def moved(self, state: State, **changes: Any) -> "Approval":
         check_move(self.state, state)
+        if state in FINAL:
+            changes["question"] = self.question.emptied()
         return msgspec.structs.replace(self, state=state, **changes)
 
 
@@ -81,9 +89,14 @@ class TimedRule(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A rule that a person laid over an `ask` for a while; never over a `deny`."""
 
     rule_id: str
+    principal: Principal
     rule: Rule
     approval_id: str
     made_at: int
     expires_at: int
+    # The rule of the policy that asked: what another one asks about was not answered. None: whatever asks.
+    over: str | None = None
+    # Only for calls with these params.
+    exact: str | None = None
     # Only for what this run asks.
     run_id: str | None = None

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 
 from bascule.approval.limits import Limits
+from bascule.approval.offers import exact as exact_of
 from bascule.approval.ports import Timers
 from bascule.approval.records import Approval, TimedRule
 from bascule.audit.journal import Journal, Table, Transaction
@@ -38,7 +39,14 @@ class TimedRules:
             self.table.rows[key] = rule
 
     def add(
-        self, tx: Transaction, approval: Approval, rule: Rule, minutes: int, *, run_id: str | None = None
+        self,
+        tx: Transaction,
+        approval: Approval,
+        rule: Rule,
+        minutes: int,
+        *,
+        exact: str | None = None,
+        run_id: str | None = None,
     ) -> TimedRule:
         if not 1 <= minutes <= MAX_RULE_MINUTES:
             raise InvalidRequest(f"a timed rule lasts 1 to {MAX_RULE_MINUTES} minutes, not {minutes}")
@@ -54,10 +62,14 @@ class TimedRules:
         now = self._clock.wall_ms()
         timed = TimedRule(
             rule_id=new_id("rul"),
+            principal=approval.question.principal,
             rule=msgspec.structs.replace(rule, match=(), not_match=()),
             approval_id=approval.approval_id,
             made_at=now,
             expires_at=now + minutes * 60_000,
+            # A run is approved whatever it asks; a rule speaks of what was asked.
+            over=None if run_id is not None else approval.question.rule,
+            exact=exact,
             run_id=run_id,
         )
         tx.put(self.table, timed.rule_id, timed)
@@ -77,10 +89,21 @@ class TimedRules:
         return self.add(tx, approval, rule, MAX_RULE_MINUTES, run_id=asked.run_id)
 
     def matching(
-        self, principal: Principal, method: str, effect: Effect, params: Any, run_id: str | None
+        self,
+        principal: Principal,
+        method: str,
+        effect: Effect,
+        params: Any,
+        *,
+        run_id: str | None,
+        over: str | None,
     ) -> TimedRule | None:
         for timed in self.table.rows.values():
             if timed.run_id is not None and timed.run_id != run_id:
+                continue
+            if timed.over is not None and over is not None and timed.over != over:
+                continue
+            if timed.exact is not None and timed.exact != exact_of(params):
                 continue
             if self._in_time(timed) and matches(timed.rule, principal, method, effect, params):
                 return timed
@@ -91,6 +114,10 @@ class TimedRules:
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
         for timed in [each for each in self.table.rows.values() if each.run_id == run_id]:
+            tx.put(self.table, timed.rule_id, None)
+
+    def end_principal(self, tx: Transaction, principal: Principal) -> None:
+        for timed in [each for each in self.table.rows.values() if each.principal == principal]:
             tx.put(self.table, timed.rule_id, None)
 
     def end_all(self, tx: Transaction) -> int:

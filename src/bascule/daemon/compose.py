@@ -136,7 +136,9 @@ class Daemon:
             timers=self.broker.state.deadlines,
             has_person=lambda: PERSON_KEY in self.facts.rows,
             log=log,
+            key=digest_key.encode(),
         )
+        self.broker.agents.on_revoked.append(self.desk.end_agent)
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
         rulebook = Rulebook(
             facts=self.facts,

@@ -280,8 +280,10 @@ class House:
             timers=self.broker.state.deadlines,
             has_person=lambda: PERSON_KEY in facts.rows,
             log=self._log,
+            key=b"testing",
             limits=self._consent_limits,
         )
+        self.broker.agents.on_revoked.append(self.desk.end_agent)
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
         rulebook = Rulebook(
             facts=facts,

@@ -3,7 +3,7 @@
 import msgspec
 
 from bascule.approval.desk import Desk
-from bascule.approval.questions import rule_text
+from bascule.approval.questions import rule_text, timed_text
 from bascule.approval.records import Approval, Scope
 from bascule.approval.states import State
 from bascule.audit.journal import Transaction
@@ -59,14 +59,14 @@ class Consent:
             "decision": params.decision,
             "principal": asked.principal,
             "method": asked.method,
-            "digest": asked.digest,
+            "digest": self._desk.keyed(asked.digest),
             "process": getattr(call.connection, "peer", None),
         }
         if params.decision == "approved":
             tx.details["scope"] = params.scope
         if rule is not None:
             # In full: what was allowed for hours must be readable for as long as the ledger is.
-            tx.details["rule"] = rule_text(rule.rule, rule.run_id)
+            tx.details["rule"] = timed_text(rule)
             tx.details["until"] = rfc3339(rule.expires_at)
         return DecideResult(
             approval_id=approval.approval_id,
@@ -97,7 +97,11 @@ class Consent:
     def _view(self, approval: Approval, *, whole: bool) -> ApprovalView:
         asked = approval.question
         offers = [
-            RuleOffer(number=number, text=rule_text(rule), rule=_conditions(rule))
+            RuleOffer(
+                number=number,
+                text=rule_text(rule, exact=asked.exact if number == 1 else None),
+                rule=_conditions(rule),
+            )
             for number, rule in enumerate(asked.offers, 1)
         ]
         return ApprovalView(

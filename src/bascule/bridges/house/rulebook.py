@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bascule.approval.desk import Desk
-from bascule.approval.questions import rule_text
+from bascule.approval.questions import timed_text
 from bascule.approval.records import TimedRule
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import Log
@@ -70,9 +70,9 @@ class Rulebook:
         verdict = self.policy.decide(principal, row.name, row.effect, lambda: params.params)
         text = self.policy.explain(principal, row.name, row.effect, params.params)
         if verdict.decision is Decision.ASK:
-            timed = self._desk.timed(principal, row.name, row.effect, params.params)
+            timed = self._desk.timed(principal, row.name, row.effect, params.params, over=verdict.rule)
             if timed is not None:
-                text += f"\nfor now allowed by {timed.rule_id}: {rule_text(timed.rule, timed.run_id)}"
+                text += f"\nfor now allowed by {timed.rule_id}: {timed_text(timed)}"
             elif row.consent == "never":
                 text += "\nnobody can be asked about this method: it is refused"
             elif not self._desk.has_person():
@@ -195,7 +195,7 @@ class Rulebook:
 def timed_view(timed: TimedRule) -> TimedRuleView:
     return TimedRuleView(
         rule_id=timed.rule_id,
-        text=rule_text(timed.rule, timed.run_id),
+        text=timed_text(timed),
         expires_at=rfc3339(timed.expires_at),
         approval_id=timed.approval_id,
     )
