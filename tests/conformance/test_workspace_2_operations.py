@@ -170,7 +170,7 @@ def test_of_long_output_head_and_tail_are_told_and_the_rest_is_found_by_its_proc
     assert event["stdout"].startswith("1\n2\n")
     assert event["stdout"].endswith("400000\n")
     assert len(event["stdout"]) < 1_200_000
-    page = space.house.get(f"/v1/processes/{event['processId']}/logs?offset=1000000&limit=100")
+    page = space.house.get(f"{space.at}/processes/{event['processId']}/logs?offset=1000000&limit=100")
     assert page.status == 200
     whole = "".join(f"{n}\n" for n in range(1, 400_001))
     assert page.json["text"] == whole[1_000_000:1_000_100]

@@ -404,6 +404,8 @@ class ProcessesListParams(Params, frozen=True, kw_only=True):
 
 class ProcessParams(Params, frozen=True, kw_only=True):
     process_id: ProcessRef
+    # When given, the command must be one of this space.
+    space_id: SpaceRef | None = None
 
 
 class ProcessLogsParams(ProcessParams, frozen=True, kw_only=True):

@@ -32,8 +32,8 @@ ROUTES: tuple[Route, ...] = (
     Route("DELETE", f"{_SPACE}/files/{{path...}}", "files.delete"),
     Route("GET", f"{_SPACE}/processes", "processes.list"),
     Route("POST", f"{_SPACE}/processes", "processes.start"),
-    Route("GET", "/v1/processes/{processId}/logs", "processes.logs"),
-    Route("POST", "/v1/processes/{processId}/stop", "processes.stop"),
+    Route("GET", f"{_SPACE}/processes/{{processId}}/logs", "processes.logs"),
+    Route("POST", f"{_SPACE}/processes/{{processId}}/stop", "processes.stop"),
 )
 
 

@@ -49,7 +49,12 @@ def summary(operation: Operation) -> str:
 def pins(operation: Operation, path: WorkspacePath | None, root: Root, max_files: int, max_bytes: int) -> Pinned:
     """Blocking. For a file operation the file itself, for a command the workspace files it would execute."""
     if not isinstance(operation, ShellOperation):
-        return Pinned({}) if path is None else Pinned({path: root.digest(path, max_bytes) or ABSENT})
+        # Whoever may read a file may read it as it is by then.
+        return (
+            Pinned({})
+            if path is None or isinstance(operation, ReadFileOperation)
+            else Pinned({path: root.digest(path, max_bytes) or ABSENT})
+        )
     files: dict[str, str] = {}
     unpinned: list[str] = []
     for script in read(operation.command).scripts:

@@ -94,9 +94,9 @@ class Processes:
     def starter(self, process_id: str) -> Principal:
         return self.find(process_id).started_by
 
-    def find(self, process_id: str) -> Process:
+    def find(self, process_id: str, space_id: str | None = None) -> Process:
         process = self._all.get(process_id)
-        if process is None:
+        if process is None or space_id not in (None, process.space_id):
             raise NotFound(
                 f"unknown process {process_id}",
                 hint="commands end with the daemon, and the output of old ones makes room for that of newer ones",
@@ -184,7 +184,7 @@ class Processes:
         return process.ended
 
     def logs(self, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
-        process = self.find(params.process_id)
+        process = self.find(params.process_id, params.space_id)
         return self._keeper.keep(self._logs(process, params), f"logs {process.process_id}")
 
     async def _logs(self, process: Process, params: ProcessLogsParams) -> ProcessLogs:

@@ -352,7 +352,7 @@ class Workspace:
         return self.processes.logs(params)
 
     def stop_process(self, call: Call, params: ProcessParams, doing: Doing) -> "Later[ProcessView]":
-        process = self.processes.find(params.process_id)
+        process = self.processes.find(params.process_id, params.space_id)
         doing.details["process"] = process.process_id
         return self.processes.stop(process).mapped(lambda _: process.view())
 
