@@ -91,8 +91,11 @@ class Pack:
         # kept open: there may be many.
         with open(f"{path}.idx", "rb") as file:
             self._index = file.read()
-        if self._index[:8] != _INDEX_HEAD or len(self._index) < 8 + _FANOUT.size + 2 * _TRAILER:
-            raise BadObject(f"{path}.idx is no index of a pack")
+        body, checksum = self._index[:-_TRAILER], self._index[-_TRAILER:]
+        if len(body) < 8 + _FANOUT.size + _TRAILER or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
+            raise BadObject(f"{path}.idx is damaged")
+        if body[:8] != _INDEX_HEAD:
+            raise BadObject(f"{path}.idx is no index of a pack that we write")
         self._fanout = _FANOUT.unpack_from(self._index, 8)
         self._count: int = self._fanout[255]
         self._ids = 8 + _FANOUT.size
