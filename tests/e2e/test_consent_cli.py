@@ -236,6 +236,7 @@ def test_an_edited_policy_is_shown_as_a_diff_accepted_by_its_digest_and_only_the
             no = on_tty(grove, "policy", "accept", typed=[("Type yes: ", "y")])
             assert "nothing was changed" in no.shown
             assert '+name = "quiet"' in no.shown
+            assert '-name = "read"' not in no.shown, "what a preset brings is written out on both sides"
             yes = on_tty(grove, "policy", "accept", typed=[("Type yes: ", "yes"), ("Passphrase: ", TYPED)])
             assert yes.code == 0, yes.shown
             assert Caller(daemon).post("/agents/Jerry/send", {"payload": "x"}).status == 403

@@ -82,6 +82,8 @@ def run_explain(args: argparse.Namespace) -> int:
 
 
 def run_accept(args: argparse.Namespace) -> int:
+    from bascule.policy.text import text_digest
+
     with connect(args) as client:
         view = client.call("policy.show", {})
         if not view.get("pending"):
@@ -90,8 +92,10 @@ def run_accept(args: argparse.Namespace) -> int:
         if view.get("problem"):
             say(f"bascule: {view['file']} cannot be accepted: {view['problem']}")
             return USAGE
+        if text_digest(view["fileText"]) != view["fileDigest"]:
+            raise InvalidRequest("the daemon shows one text and names the digest of another", hint="restart it")
         if not args.json:
-            show(_diff(view["text"], view["fileText"]))
+            show(_changes(view["text"], view["fileText"]))
             show(f"digest of the new text: {view['fileDigest'][:16]}")
         if ask_on_tty("Put this in force? Type yes: ") != "yes":
             say("bascule: nothing was changed")
@@ -106,10 +110,14 @@ def run_accept(args: argparse.Namespace) -> int:
     return 0
 
 
-def _diff(old: str, new: str) -> str:
+def _changes(old: str, new: str) -> str:
+    """How the rules change, presets written out: a file that extends one would else look like the end of it."""
+    from bascule.policy.text import render, written_out
+
     # Only \n ends a line of TOML; splitlines() knows ten more, which would hide what they are.
-    lines = difflib.unified_diff(old.split("\n"), new.split("\n"), "in force", "policy.toml", lineterm="")
-    return visible("\n".join(lines)) or "no line differs"
+    before, after = (render(written_out(text)).split("\n") for text in (old, new))
+    lines = difflib.unified_diff(before, after, "rules in force", "rules of policy.toml", lineterm="")
+    return visible("\n".join(lines)) or "the rules stay the same: only comments and layout differ"
 
 
 def run_test(args: argparse.Namespace) -> int:

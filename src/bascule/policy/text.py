@@ -41,13 +41,18 @@ def text_digest(text: str) -> str:
 
 def parse_policy(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect]) -> tuple[Rule, ...]:
     """The rules of a policy text, those of the preset it extends first; BadPolicy says what to change."""
+    rules = written_out(text)
+    check_rules(rules, known_methods, effects)
+    return rules
+
+
+def written_out(text: str) -> tuple[Rule, ...]:
+    """All rules that a text stands for, not yet checked against the methods there are: for comparing two texts."""
     document = read_document(text)
     extends = document.pop("extends", None)
     without = document.pop("without", [])
     own = rules_in(document)
-    rules = (*_extended(extends, without), *own)
-    check_rules(rules, known_methods, effects)
-    return rules
+    return (*_extended(extends, without), *own)
 
 
 def load_policy(
