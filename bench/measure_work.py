@@ -79,7 +79,6 @@ def commands(settings: Settings) -> Section:
 def files(settings: Settings) -> Section:
     """4 KiB written to a new name, atomically, again and again."""
     from bascule.adapters.files.roots import WorkspaceFiles
-
     from bascule.protocols.workspace_paths import parse_path
 
     section = Section("files", "A file of 4 KiB: written whole, or not at all", ("", "p50", "/ limit"))
@@ -197,7 +196,10 @@ def _space(directory: str, durability: str) -> Iterator[SyncSpace]:
     state, workspace = f"{directory}/state", f"{directory}/workspace"
     os.makedirs(workspace)
     # Under `standard` a space beneath /var asks first; what is measured is judged by as many rules.
-    with processes.bascule(state, durability=durability, BASCULE_POLICY="permissive"), SyncClient.connect(state) as client:
+    with (
+        processes.bascule(state, durability=durability, BASCULE_POLICY="permissive"),
+        SyncClient.connect(state) as client,
+    ):
         yield client.space(workspace)
 
 

@@ -220,7 +220,7 @@ def test_optional_programs_are_information_wherever_they_are(tmp_path):
     found = findings(patient)
     assert {found[name].mark for name, _ in doctor.PROGRAMS} == {Mark.INFO}
     assert found["tmux"].what.startswith(str(tmp_path / "tmux"))
-    assert found["bwrap"].what.startswith("not found")
+    assert found["codex"].what.startswith("not found")
 
 
 # -- the daemon's own things ----------------------------------------------------------------------

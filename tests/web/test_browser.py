@@ -61,7 +61,15 @@ BODIES: dict[str, dict[str, Any]] = {
         },
     },
 }
-NAMES = {"agentId": "Jerry", "ticketId": "t-NUMBER", "conversationId": "conversation-7"}
+NAMES = {
+    "agentId": "Jerry",
+    "ticketId": "t-NUMBER",
+    "conversationId": "conversation-7",
+    "spaceId": "spc_1",
+    "runId": "run_1",
+    "processId": "prc_1",
+    "path": "a.txt",
+}
 QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}
 
 # The gate lets everybody in as `local`; Host, Origin, Sec-Fetch-Site and token are not looked at.
@@ -92,7 +100,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attack.js"),
 
 
 def case_of(route: Route) -> dict[str, Any]:
-    path = re.sub(r"\{(\w+)\}", lambda found: NAMES[found[1]], route.path) + QUERIES.get(route.method, "")
+    path = re.sub(r"\{(\w+)(?:\.\.\.)?\}", lambda found: NAMES[found[1]], route.path) + QUERIES.get(route.method, "")
     body = json.dumps(BODIES[route.method]) if route.method in BODIES else ""
     return {"verb": route.verb, "path": path, "body": body}
 

@@ -7,7 +7,8 @@ answered, handed over or shown before the transaction it rests on is durable (`s
 next one, which is the group commit.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, Self, TypeVar
 
 import msgspec
@@ -121,6 +122,7 @@ class Journal:
         self._durable = 0
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
+        self._together = 0
         self._pending_done: Later[None] | None = None
         self._flight_done: Later[None] | None = None
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
@@ -169,9 +171,23 @@ class Journal:
         self._seq += 1
         tx.seq = self._seq
         self._pending.append(tx)
-        if not self._flight:
+        if not self._flight and not self._together:
             self._launch()
         return tx.seq
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed inside is written as one batch: the end of one effect with the beginning of the next.
+
+        Never across an `await`: whoever commits meanwhile would wait, too.
+        """
+        self._together += 1
+        try:
+            yield
+        finally:
+            self._together -= 1
+            if not self._together and not self._flight:
+                self._launch()
 
     def settled(self, seq: int) -> Later[None] | None:
         """None when `seq` is durable, else what ends with it (or fails with it)."""

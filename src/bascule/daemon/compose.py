@@ -9,7 +9,11 @@ from typing import Literal
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.adapters.announce import Announcer
+from bascule.adapters.checkpoints.spaces import GitCheckpoints
+from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.policy_file import PolicyFile
+from bascule.adapters.sandbox.sandboxes import Sandboxes
+from bascule.adapters.scratch import ScratchDirectory
 from bascule.adapters.token_files import StateTokenFiles
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects, OnUnknown
@@ -25,6 +29,8 @@ from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House
+from bascule.bridges.workspace import edge as workspace_edge
+from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.daemon.config import Config, DeclaredAgent, declared_agents
@@ -52,7 +58,7 @@ from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.turns import CALLS_PER_TURN, Turns
-from bascule.web.app import App
+from bascule.web.app import App, Form
 from bascule.web.gate import Gate, loopback_hosts
 from bascule.web.openapi import document
 from bascule.web.routes import RouteTable
@@ -71,10 +77,10 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
-ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
-ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS)
+ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *workspace_edge.ROUTES, *PAGES, *MCP)
+ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS, *workspace_protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
-RULED = (*ROWS, *workspace_protocol.METHODS, *workspace_protocol.OPERATIONS)
+RULED = (*ROWS, *workspace_protocol.OPERATIONS)
 
 
 class Daemon:
@@ -143,11 +149,19 @@ class Daemon:
             log=log,
             desk=self.desk,
         )
+        self.operations = Operations(
+            policy=lambda: self.dispatch.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=workspace_protocol.OPERATIONS,
+        )
+        self.workspace = self._make_workspace(config_dir or places.config_dir(), digest_key.encode())
         self._announcer = Announcer(log=log) if config.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)
         # Bridges that want to know what may have happened when the last life ended.
-        self._on_unknown: list[OnUnknown] = []
+        self._on_unknown: list[OnUnknown] = [self.workspace.on_unknown]
         self.journal.on_fault = self._note_fault
         self.journal.start()
         self.connections.presences = self.broker.agents
@@ -163,7 +177,7 @@ class Daemon:
             consent=Consent(self.desk),
             rulebook=rulebook,
         )
-        self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False)]
+        self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False), self.workspace.sweep]
         self.dispatch = Dispatch(
             policy=rulebook.policy,
             desk=self.desk,
@@ -177,18 +191,13 @@ class Daemon:
             log=log,
             observe=self.metrics.observe,
             plain=PLAIN_METHODS if config.auth == "off" else frozenset(),
+            starters=self.workspace.starters(),
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
         self.dispatch.mount(approvals_protocol.METHODS, self.house.consent_handlers())
+        self.dispatch.mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
         rulebook.on_change = self._change_policy
-        self.operations = Operations(
-            policy=lambda: self.dispatch.policy,
-            journal=self.journal,
-            desk=self.desk,
-            effects=self.effects,
-            rows=workspace_protocol.OPERATIONS,
-        )
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
             self.dispatch,
@@ -201,6 +210,27 @@ class Daemon:
         self._add_gauges()
         self._record_start(hash_token(digest_key))
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
+
+    def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
+        config = self.config
+        ours = places.workspace_dir(self.state_dir)
+        places.make_private_dir(ours)
+        return Workspace(
+            store=self.store,
+            journal=self.journal,
+            clock=self.clock,
+            operations=self.operations,
+            files=WorkspaceFiles((self.state_dir, config_dir)),
+            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log),
+            checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
+            scratch=ScratchDirectory(os.path.join(ours, "copies")),
+            log=self.log,
+            key=key,
+            policy_digest=lambda: self.dispatch.policy.digest,
+            limits=config.workspace_limits(),
+            network=config.workspace_network == "on",
+            sandbox=config.sandbox,
+        )
 
     # -- doors --
 
@@ -240,6 +270,9 @@ class Daemon:
             mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
             on_fault=self._note_http_fault,
+            forms={
+                "runs.start": Form(workspace_edge.status_of, lambda error: self.workspace.runs.invalid(error.message))
+            },
         )
 
     def _identify_link(self, token: str | None) -> Principal:
@@ -267,11 +300,13 @@ class Daemon:
         self.broker.end()
         self.desk.end()
         self.house.consent.end()
+        self.workspace.end()
         if self._announcer is not None:
             self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.workspace.close()
         self.broker.store_presence()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
@@ -316,6 +351,7 @@ class Daemon:
         self.journal.commit(tx, DAEMON, "daemon.start")
         for row in self.effects.recover(self._on_unknown):
             self.log("unknown", level="warning", method=row.method, principal=row.principal, subject=row.subject)
+        self.workspace.recover()
         self.house.rulebook.look_at_file()
         self.journal.anchor("start")
 
@@ -375,6 +411,8 @@ class Daemon:
         gauge("bascule_waits", "Long polls and streams held open.", self.broker.waits.count)
         gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
         gauge("bascule_approvals_pending", "Questions that wait for the person.", lambda: len(self.desk.pending()))
+        gauge("bascule_spaces", "Spaces.", lambda: len(self.workspace.spaces.table.rows))
+        gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.workspace.runs.live))
         gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
         gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
         gauge(

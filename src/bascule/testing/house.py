@@ -32,6 +32,8 @@ from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House as HouseBridge
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.dispatch import Dispatch
@@ -56,7 +58,11 @@ from bascule.testing.fakes import (
     MemoryAnchors,
     NoQuota,
 )
+from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
+from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.wire import codec
+
+__all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 
 T = TypeVar("T")
 
@@ -74,78 +80,6 @@ _RULED = (
     *workspace_methods.OPERATIONS,
 )
 
-_plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
-
-
-class StillWaiting(AssertionError):
-    """The call has no answer yet. Use `House.begin` to hold it open while other things happen."""
-
-
-class OpenStream:
-    """The reader's end of a stream."""
-
-    def __init__(self, house: "House", stream: Stream) -> None:
-        self._house = house
-        self.stream = stream
-
-    @property
-    def ended(self) -> bool:
-        return self.stream.ended
-
-    def items(self) -> list[Any]:
-        """What came since the last look."""
-        items, _ = self.stream.drain()
-        return [_wire(item) for item in items]
-
-    def close(self) -> None:
-        """The reader goes away."""
-        self._house.run(self.stream.close)
-
-
-class Pending:
-    """A call that was begun. Its answer may be there, may come, or its client may go away first."""
-
-    def __init__(self, house: "House", call: Call, answer: Any) -> None:
-        self._house = house
-        self._call = call
-        self._answer = answer
-
-    @property
-    def later(self) -> Later[Any] | None:
-        """What an edge would hold, for tests that need to cancel without letting the loop turn."""
-        return self._answer if isinstance(self._answer, Later) else None
-
-    @property
-    def done(self) -> bool:
-        later = self.later
-        return later is None or later.done()
-
-    def result(self) -> Any:
-        """The answer as the client reads it; raises the refusal, or `StillWaiting`."""
-        return self._house.shown(self._raw())
-
-    def cancel(self) -> None:
-        """The client goes away before there is an answer: a killed long poll."""
-        if self.later is not None:
-            self._house.run(self.later.cancel)
-
-    def abandon(self) -> None:
-        """The client is gone when the answer is there and could be written: what edges then call."""
-        answer = self._raw()
-        self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
-
-    def leave(self) -> None:
-        """The client goes away, whether or not its answer is there: what an edge does when it notices."""
-        if self.done:
-            self.abandon()
-        else:
-            self.cancel()
-
-    def _raw(self) -> Any:
-        if not self.done:
-            raise StillWaiting(f"{self._call.method} has no answer yet")
-        return self.later.result() if self.later is not None else self._answer
-
 
 class House:
     """One life of the daemon at a time; `restart` begins the next one on the same store."""
@@ -160,6 +94,8 @@ class House:
         consent_limits: ConsentLimits | None = None,
         rows: tuple[Row, ...] = (),
         handlers: Mapping[str, Any] | None = None,
+        machine: Machine | None = None,
+        workspace_limits: WorkspaceLimits | None = None,
         draw: Mapping[str, Draw] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
@@ -172,6 +108,9 @@ class House:
         # More methods than the house has, for tests of what a bridge of one's own would do.
         self._rows = rows
         self._handlers = dict(handlers or {})
+        # Where spaces are: directories and commands as the test says.
+        self.machine = machine or Machine()
+        self._workspace_limits = workspace_limits
         self._draw = draw
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
@@ -251,6 +190,9 @@ class House:
         if clean:
             self.run(self._end_waits)
             self.run(self.broker.store_presence)
+            self._within(self.workspace.close())
+        else:
+            self._within(self.workspace.keeper.close(0))
         self.clock.advance(down_seconds)
         self.run(self._begin_life)
 
@@ -270,7 +212,7 @@ class House:
         return page
 
     def shown(self, answer: Any) -> Any:
-        return OpenStream(self, answer) if isinstance(answer, Stream) else _wire(answer)
+        return OpenStream(self, answer) if isinstance(answer, Stream) else as_read(answer)
 
     def run(self, act: Callable[[], T]) -> T:
         """Do something on the house's loop and let what it scheduled happen."""
@@ -290,6 +232,7 @@ class House:
         """End the loop and the store."""
         if not self._loop.is_closed():
             self.run(self._end_waits)
+            self._within(self.workspace.close())
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -351,6 +294,29 @@ class House:
             log=self._log,
             desk=self.desk,
         )
+        self.operations = Operations(
+            policy=lambda: self.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=workspace_methods.OPERATIONS,
+        )
+        self.workspace = Workspace(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            operations=self.operations,
+            files=self.machine,
+            sandboxes=FakeSandboxes(self.machine),
+            checkpoints=FakeCheckpointStore(self.machine),
+            scratch=FakeScratch(self.machine),
+            log=self._log,
+            key=b"testing",
+            policy_digest=lambda: self.policy.digest,
+            limits=self._workspace_limits,
+            sandbox=self.machine.sandbox,
+        )
+        self.broker.sweep_also.append(self.workspace.sweep)
         self.journal.start()
         self.bridge = HouseBridge(
             store=store,
@@ -374,23 +340,22 @@ class House:
             seen=self.broker.agents.seen,
             log=self._log,
             observe=lambda _method, _outcome, _seconds: None,
+            starters=self.workspace.starters(),
         )
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
         self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
+        # A test's own row stands in place of ours.
+        ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
+        rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
+        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
         self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
         rulebook.on_change = self._change_policy
-        self.operations = Operations(
-            policy=lambda: self.policy,
-            journal=self.journal,
-            desk=self.desk,
-            effects=self.effects,
-            rows=workspace_methods.OPERATIONS,
-        )
         tx = Transaction()
         if self.desk.begin_life(tx):
             self.journal.commit(tx, DAEMON, "daemon.start")
-        self.effects.recover()
+        self.effects.recover([self.workspace.on_unknown])
+        self.workspace.recover()
 
     @property
     def policy(self) -> Policy:
@@ -464,7 +429,3 @@ class House:
 def agent(agent_id: str) -> Principal:
     """`agent("Jerry")` is the principal that Jerry's token proves."""
     return agent_principal(agent_id)
-
-
-def _wire(value: Any) -> Any:
-    return _plain.decode(codec.encode(value))

@@ -5,7 +5,7 @@ import os
 import stat
 from difflib import get_close_matches
 
-from bascule.bridges.workspace.ports import FileFault
+from bascule.bridges.workspace.ports import FileFault, StorageFault
 
 # Names looked at for "did you mean"; more would make a missing file an expensive answer.
 MAX_NEIGHBOURS = 1_000
@@ -30,6 +30,9 @@ _SENTENCES = {
     errno.EIO: "The disk failed while `{path}` was used (input/output error)",
 }
 
+# Not the path's fault: whatever is written next meets the same disk.
+_STORAGE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO})
+
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: "a named pipe (FIFO)",
@@ -53,7 +56,7 @@ def fault_of(error: OSError, root: int, path: str) -> FileFault:
     sentence = _SENTENCES.get(error.errno or 0)
     if sentence is None:
         sentence = f"`{{path}}`: {error.strerror or 'it cannot be used'}"
-    return FileFault(sentence.format(path=path))
+    return (StorageFault if error.errno in _STORAGE else FileFault)(sentence.format(path=path))
 
 
 def not_regular(path: str, mode: int) -> FileFault:
