@@ -306,3 +306,33 @@ def test_ctrl_c_in_the_daemons_terminal_does_not_reach_a_command(tmp_path: Path)
             assert (await running.wait()).stdout.text.endswith("done\n")
 
     asyncio.run(story())
+
+
+def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
+    async def story():
+        async with a_space(tmp_path) as space:
+            await space.said("true")
+            (cell,) = space.sandbox._cells
+            os.kill(cell._child.pid, signal.SIGKILL)
+            # The loop has had no turn to hear of it.
+            assert await space.said("echo fine") == "fine\n"
+
+    asyncio.run(story())
+
+
+def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path):
+    async def story():
+        faults = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+
+        def hear(*_: object) -> None:
+            raise RuntimeError("not me")
+
+        async with a_space(tmp_path) as space:
+            for command in ("echo short", "echo long; sleep 0.1; echo end"):
+                outcome = await space.run(command, on_output=hear)
+                assert outcome.exit_code == 0
+            assert {str(fault) for fault in faults} == {"not me"}
+            assert await space.said("echo fine") == "fine\n"
+
+    asyncio.run(story())
