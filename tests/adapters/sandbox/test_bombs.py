@@ -83,7 +83,8 @@ def test_a_fork_bomb_is_contained(outside: Path, sandboxes: Sandboxes, bomb: str
             if "pids" in sandboxes._found().groups.kept:
                 assert "limit of 64 processes" in outcome.note
             assert lag < MOST_LAG
-            assert await space.said("echo fine; ls -d /proc/[0-9]* | wc -l") == "fine\n4\n"
+            # The spawner, the shell, and what it asks with.
+            assert int(await space.said("ls -d /proc/[0-9]* | wc -l")) <= 4
 
     asyncio.run(story())
 

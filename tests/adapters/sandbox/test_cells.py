@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -313,8 +314,11 @@ def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
         async with a_space(tmp_path) as space:
             await space.said("true")
             (cell,) = space.sandbox._cells
-            os.kill(cell._child.pid, signal.SIGKILL)
-            # The loop has had no turn to hear of it.
+            signal.pidfd_send_signal(cell._inner, signal.SIGKILL)
+            # Dead, while the loop has had no turn to hear of it.
+            dead = select.poll()
+            dead.register(cell._inner, select.POLLIN)
+            assert dead.poll(BOUND * 1000)
             assert await space.said("echo fine") == "fine\n"
 
     asyncio.run(story())
