@@ -45,6 +45,7 @@ def read_signature(function: Callable[..., Any], name: str) -> Signature:
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise BadTool(f"{name}: `{parameter}` cannot be called by name; give each argument a name of its own")
         hint = hints.get(parameter.name, Any)
+        hint = Any if hint is object else hint
         if hint is Context:
             context = parameter.name
             continue
@@ -100,7 +101,7 @@ def _result_hint(hint: Any, steps: bool) -> Any:
 
 def _schema(hint: Any) -> dict[str, Any]:
     """With the type itself at the top, and what it refers to under `$defs`."""
-    if hint is Any or hint is inspect.Parameter.empty:
+    if hint is Any or hint is object:
         return {}
     if hint is None or hint is types.NoneType:
         return {"type": "null"}

@@ -110,11 +110,11 @@ class Game:
     # What a life tells.
 
     def turn(self, turn: Turn, problem: str | None = None) -> None:
-        if problem is not None:
-            self.problem = problem
         following = after(self.state, turn)
         if following is None:
             return
+        if problem is not None or turn is Turn.ENDED:
+            self.problem = problem
         if turn is Turn.LOST:
             self.events.mark(_BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
         self.state = following

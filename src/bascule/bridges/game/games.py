@@ -71,7 +71,8 @@ class Games(AbstractAsyncContextManager["Games"]):
     ) -> None:
         for task in self._tasks.values():
             task.cancel()
-        await self._group.__aexit__(kind, error, trace)
+        # Without the error: it goes on by itself, and not inside a group of one.
+        await self._group.__aexit__(None, None, None)
 
     # -- finding --
 
@@ -135,10 +136,17 @@ class Games(AbstractAsyncContextManager["Games"]):
         running = sum(not task.done() for task in self._tasks.values())
         if running >= self._max_running:
             raise Conflict(f"{running} games run already, as many as may", hint="stop one of them first")
-        self._tasks[game_id] = self._group.create_task(found.run(found.settings), name=f"game {game_id}")
+        self._tasks[game_id] = self._group.create_task(self._run(found), name=f"game {game_id}")
         # Its first step: from here on nobody else can start it.
         await asyncio.sleep(0)
         return await self._settled(found, wait_seconds)
+
+    async def _run(self, found: Game) -> None:
+        try:
+            await found.run(found.settings)
+        except Exception as error:  # noqa: BLE001 - a fault in one game's task must not take the others with it
+            self._machine.log("game_fault", level="error", game=found.id, error=error)
+            found.problem = "an internal error; the log has it"
 
     async def connect(self, game_id: str, wait_seconds: float = START_WAIT_SECONDS) -> GameStatus:
         """Try again to reach a game that was given up."""
