@@ -1,14 +1,16 @@
 """Real games for tests: a mod in a process of its own, a bridge of the real adapters around it."""
 
 import asyncio
+import functools
 import os
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.adapters.games.connector import LoopbackConnector
@@ -223,3 +225,75 @@ def is_alive(pid: int) -> bool:
         return False
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0] != "Z"
+
+
+class Arena:
+    """One running game for several tests: a bridge on a loop of its own, in a thread of its own."""
+
+    def __init__(self, directory: Path, **settings: Any) -> None:
+        self._directory = directory
+        self._settings = settings
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._main()), daemon=True)
+        self.ground: Playground
+        self._loop: asyncio.AbstractEventLoop
+        self._done: asyncio.Event
+
+    async def _main(self) -> None:
+        async with playground(self._directory) as ground:
+            self.ground = ground
+            ground.write(**self._settings)
+            self._loop = asyncio.get_running_loop()
+            self._done = asyncio.Event()
+            await ground.games.start("arena", PATIENCE)
+            self._ready.set()
+            await self._done.wait()
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(PATIENCE)
+        assert self.game.state == "live", self.game.problem
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._done.set)
+        self._thread.join(PATIENCE)
+
+    @property
+    def game(self) -> Any:
+        return self.ground.games.find("arena")
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        async def bounded() -> Any:
+            async with asyncio.timeout(PATIENCE):
+                return await coroutine
+
+        return asyncio.run_coroutine_threadsafe(bounded(), self._loop).result()
+
+    def call(self, tool: str, **arguments: Any) -> Any:
+        return self.run(self.ground.call(tool, **arguments))
+
+    def ask(self, act: Callable[[], Any]) -> Any:
+        """Something that answers later, on the bridge's loop."""
+
+        async def asked() -> Any:
+            return await act()
+
+        return self.run(asked())
+
+
+def on_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test that is a coroutine."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        asyncio.run(test(*args, **kwargs))
+
+    return run
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what has no event of its own."""
+    async with asyncio.timeout(PATIENCE):
+        while not condition():  # noqa: ASYNC110 - other processes set no event
+            await asyncio.sleep(0.005)

@@ -217,11 +217,16 @@ class Mod:
     def _open(self) -> None:
         if self._started:
             raise BadTool("this mod was started already")
+        self._server.begin()
         self._started = True
-        if self._endpoint is not None:
-            self._listen(self._endpoint)
-        else:
-            self._look_for_bridge()
+        try:
+            if self._endpoint is not None:
+                self._listen(self._endpoint)
+            else:
+                self._look_for_bridge()
+        except BadEndpoint:
+            self._server.stop()
+            raise
 
     def _listen(self, endpoint: Endpoint) -> None:
         self._answering.token = endpoint.token

@@ -41,7 +41,7 @@ def read_signature(function: Callable[..., Any], name: str) -> Signature:
     summary, described = _read_docstring(inspect.getdoc(function) or "")
     fields: list[Any] = []
     context: str | None = None
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function, name):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
             raise BadTool(f"{name}: `{parameter}` cannot be called by name; give each argument a name of its own")
         hint = hints.get(parameter.name, Any)
@@ -79,6 +79,13 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
         return typing.get_type_hints(function, include_extras=True)
     except (NameError, TypeError) as error:
         raise BadTool(f"{name}: its type hints cannot be read: {error}") from None
+
+
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (ValueError, TypeError):
+        raise BadTool(f"{name}: its arguments cannot be read; wrap it in a function of your own") from None
 
 
 def _default(parameter: inspect.Parameter) -> tuple[Any, ...]:

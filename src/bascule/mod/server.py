@@ -83,11 +83,10 @@ class Server:
         self._max_event_buffer = max_event_buffer
         self._max_buffer = max_buffer
         self._now = now
-        self._selector = selectors.DefaultSelector()
-        self._wake_read, self._wake_write = socket.socketpair()
-        self._wake_read.setblocking(False)
-        self._wake_write.setblocking(False)
-        self._selector.register(self._wake_read, selectors.EVENT_READ, "wake")
+        # Made by `begin`: a mod that is never started holds no descriptor.
+        self._selector: selectors.BaseSelector
+        self._wake_read: socket.socket
+        self._wake_write: socket.socket | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._awake = False
         self._listener: socket.socket | None = None
@@ -98,6 +97,13 @@ class Server:
         self.connections: list[Connection] = []
 
     # -- life --
+
+    def begin(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, "wake")
 
     def open(self, endpoint: Endpoint) -> None:
         """Listen there; on stdio the one connection is open at once."""
@@ -149,7 +155,7 @@ class Server:
             self.wake()
 
     def wake(self) -> None:
-        if not self._awake:
+        if not self._awake and self._wake_write is not None:
             self._awake = True
             with contextlib.suppress(BlockingIOError, OSError):
                 self._wake_write.send(b"\0")
@@ -306,6 +312,8 @@ class Server:
         self._handlers.gone(connection)
 
     def _close_all(self) -> None:
+        if self._wake_write is None:
+            return
         for connection in list(self.connections):
             self._end(connection)
         if self._listener is not None:
@@ -317,6 +325,7 @@ class Server:
         self._selector.close()
         self._wake_read.close()
         self._wake_write.close()
+        self._wake_write = None
 
 
 def _turn_away(sock: socket.socket, message: str) -> None:

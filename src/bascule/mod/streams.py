@@ -87,13 +87,14 @@ class StdioStream:
 def listen(endpoint: Endpoint) -> socket.socket:
     if endpoint.transport == "pipe":
         return _listen_unix(endpoint.address)
+    port = endpoint.port
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     try:
         if sys.platform != "win32":
             # A game that is started again must get its port back from its predecessor's dying connections.
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # transport.md 1.2: local connections only.
-        sock.bind(("127.0.0.1", endpoint.port))
+        sock.bind(("127.0.0.1", port))
         sock.listen(LISTEN_BACKLOG)
     except OSError as error:
         sock.close()

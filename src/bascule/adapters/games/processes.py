@@ -64,6 +64,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._signal(signal.SIGKILL)
         self._lost(None)
         self._exited.set()
+        # Its pipes too: what it started in a session of its own may hold their other ends for ever.
+        self._transport.close()
 
     # -- GameProcess --
 

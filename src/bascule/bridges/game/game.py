@@ -64,17 +64,21 @@ class Game:
 
     # -- life --
 
-    async def run(self, settings: GameSettings) -> None:
-        """One launch, from start to end. Cancelling it ends the game."""
+    def begin(self, settings: GameSettings) -> Life:
+        """From here on it is starting: nobody else can start it. `run` is to follow."""
         self.settings = settings
         self.problem = None
         self._seen = {}
         self.launches += 1
         self.life = Life(self.id, settings, self._machine, self)
         self.turn(Turn.START)
+        return self.life
+
+    async def run(self, life: Life) -> None:
+        """One launch, from start to end. Cancelling it ends the game."""
         problem: str | None = None
         try:
-            problem = await self.life.run()
+            problem = await life.run()
         finally:
             self.turn(Turn.ENDED, problem)
 

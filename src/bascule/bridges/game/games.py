@@ -9,7 +9,7 @@ from typing import Self
 import msgspec
 
 from bascule.bridges.game.game import Game
-from bascule.bridges.game.life import Machine
+from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.bridges.game.states import GameState
 from bascule.errors import Conflict, NotFound
@@ -103,12 +103,14 @@ class Games(AbstractAsyncContextManager["Games"]):
         return [self.status(name) for name in sorted(names)]
 
     def status(self, game_id: str) -> GameStatus:
-        found = self.find(game_id)
+        return self._status(self.find(game_id))
+
+    def _status(self, found: Game) -> GameStatus:
         waiting, sent = found.counts
         live = found.state is GameState.LIVE
         welcome = found.welcome if live else None
         return GameStatus(
-            game_id=game_id,
+            game_id=found.id,
             state=found.state,
             name=found.settings.name,
             description=found.settings.description,
@@ -136,14 +138,14 @@ class Games(AbstractAsyncContextManager["Games"]):
         running = sum(not task.done() for task in self._tasks.values())
         if running >= self._max_running:
             raise Conflict(f"{running} games run already, as many as may", hint="stop one of them first")
-        self._tasks[game_id] = self._group.create_task(self._run(found), name=f"game {game_id}")
-        # Its first step: from here on nobody else can start it.
-        await asyncio.sleep(0)
+        self._tasks[game_id] = self._group.create_task(
+            self._run(found, found.begin(found.settings)), name=f"game {game_id}"
+        )
         return await self._settled(found, wait_seconds)
 
-    async def _run(self, found: Game) -> None:
+    async def _run(self, found: Game, life: Life) -> None:
         try:
-            await found.run(found.settings)
+            await found.run(life)
         except Exception as error:  # noqa: BLE001 - a fault in one game's task must not take the others with it
             self._machine.log("game_fault", level="error", game=found.id, error=error)
             found.problem = "an internal error; the log has it"
@@ -164,8 +166,8 @@ class Games(AbstractAsyncContextManager["Games"]):
                 await found.reached(GameState.LIVE, GameState.FAILED, GameState.STOPPED)
         except TimeoutError:
             # It goes on by itself; the status says how far it is.
-            return self.status(found.id)
-        return self.status(found.id)
+            return self._status(found)
+        return self._status(found)
 
     async def stop(self, game_id: str, *, kill: bool = False) -> GameStatus:
         """End what we started; let go of what we attached to."""
@@ -177,7 +179,7 @@ class Games(AbstractAsyncContextManager["Games"]):
             task.cancel()
         if task is not None:
             await asyncio.wait([task])
-        return self.status(game_id)
+        return self._status(found)
 
     async def forget_client(self, client: Hashable) -> None:
         """It has gone: nobody hears its events any more."""

@@ -1,6 +1,7 @@
 """One launch of a game, from start to end: its process, its token, and the connection that is kept up."""
 
 import asyncio
+import contextlib
 import os
 import secrets
 import sys
@@ -34,6 +35,9 @@ from bascule.protocols.game_session import new_id
 HELLO_SECONDS = 30.0
 # After the connection of a stdio game ended, its process gets so long to end too.
 STDIO_GRACE_SECONDS = 5.0
+
+# A process that is not gone so long after SIGKILL hangs in the kernel.
+KILL_SECONDS = 5.0
 
 
 class Machine(msgspec.Struct, frozen=True):
@@ -104,6 +108,10 @@ class Life:
             self._machine.bridge_file.withdraw(self.launch_id)
             if self.process is not None and self.process.exit_code is None:
                 self.process.kill()
+                # Without it a process would be left to nobody; SIGKILL takes milliseconds.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(KILL_SECONDS):
+                        await self.process.wait()
 
     def connect_again(self) -> None:
         self._again.set()
