@@ -297,3 +297,14 @@ async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(PATIENCE):
         while not condition():  # noqa: ASYNC110 - other processes set no event
             await asyncio.sleep(0.005)
+
+
+def attached(ground: Playground, port: int, token: str = "t" * 64, **more: Any) -> None:
+    """The game `arena` is one that somebody else started."""
+    token_file = ground.directory / "token"
+    token_file.write_text(token)
+    token_file.chmod(0o600)
+    lines = [f"{key} = {value!r}" for key, value in more.items()]
+    ground.toml.write_text(
+        f"[games.arena]\ntransport = 'tcp'\naddress = '{port}'\ntoken_file = {str(token_file)!r}\n" + "\n".join(lines)
+    )

@@ -7,7 +7,7 @@ import re
 import stat
 
 import pytest
-from playground import PATIENCE, is_alive, on_loop, playground, until
+from playground import PATIENCE, attached, is_alive, on_loop, playground, until
 from scripted_mod import ScriptedMod
 
 from bascule.bridges.game import life
@@ -235,16 +235,6 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
 
 
 # -- reconnecting ---------------------------------------------------------------------------------
-
-
-def attached(ground, port: int, token: str = "t" * 64, **more) -> None:
-    token_file = ground.directory / "token"
-    token_file.write_text(token)
-    token_file.chmod(0o600)
-    lines = [f"{key} = {value!r}" for key, value in more.items()]
-    ground.toml.write_text(
-        f"[games.arena]\ntransport = 'tcp'\naddress = '{port}'\ntoken_file = {str(token_file)!r}\n" + "\n".join(lines)
-    )
 
 
 @on_loop

@@ -248,6 +248,9 @@ class BridgeSession(Session):
             self._violation(f"event {message.seq} of {message.channel} came after a later one")
             if self.state is State.CLOSED:
                 return
+        if message.channel not in self._seen and len(self._seen) >= self.limits.max_channels:
+            # Below `x/*` a mod can make up any number of channels; of the oldest no gap is told then.
+            del self._seen[next(iter(self._seen))]
         self._seen[message.channel] = message.seq
         self._happen(Came(message.channel, message.seq, message.payload, missed or 0))
 

@@ -6,7 +6,7 @@ schema would stop the daemon for good. The worst case of a pattern is read from 
 
 import re
 import re._constants as ops  # type: ignore[import-not-found]  # the standard library's own parser, without stubs
-import re._parser as parser  # type: ignore[import-not-found]  # same
+import re._parser as parser  # type: ignore[import-not-found]  # without stubs, as above
 import warnings
 from functools import lru_cache
 from typing import Any, Final

@@ -77,7 +77,8 @@ class LoopbackConnector:
         except TimeoutError:
             raise ConnectFault(f"no connection to {address.where} within {CONNECT_SECONDS:g} s") from None
         except OSError as error:
-            raise ConnectFault(f"cannot connect to {address.where}: {error.strerror or error}") from None
+            reason = os.strerror(error.errno) if error.errno is not None else str(error)
+            raise ConnectFault(f"cannot connect to {address.where}: {reason}") from None
         loop = asyncio.get_running_loop()
         wire = StreamWire(on_data, on_lost, self._max_unsent)
         await loop.create_connection(lambda: wire, sock=sock)

@@ -19,6 +19,8 @@ from bascule.wire.codec import Raw
 # Some minutes of a lively game, or half a minute of a flood.
 MAX_EVENTS = 2_048
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+# Channels of which it is known since when they are not all here; a mod can make up any number below `x/*`.
+MAX_DROPPED_CHANNELS = 1_024
 # Waiting at one game; more agents than that do not play one game.
 MAX_WAITERS = 1_024
 
@@ -61,8 +63,9 @@ class EventLog:
         self._events: deque[GameEvent] = deque()
         self._bytes = 0
         self.cursor = 0
-        # Channel to the cursor of its newest event that is no longer here.
-        self._dropped: dict[str, list[int]] = {}
+        # Channel to the cursor of its newest event that is no longer here; and the same for all others together.
+        self._dropped: dict[str, int] = {}
+        self._dropped_others = 0
         self._waiters: list[_Waiter] = []
         self._streams: list[tuple[tuple[str, ...], Stream]] = []
 
@@ -87,9 +90,10 @@ class EventLog:
         while len(self._events) > self._max_events or (self._bytes > self._max_bytes and len(self._events) > 1):
             gone = self._events.popleft()
             self._bytes -= len(memoryview(gone.payload)) if gone.payload is not None else 0
-            count = self._dropped.setdefault(gone.channel, [0, 0])
-            count[0] = gone.cursor
-            count[1] += 1
+            self._dropped.pop(gone.channel, None)
+            self._dropped[gone.channel] = gone.cursor
+            if len(self._dropped) > MAX_DROPPED_CHANNELS:
+                self._dropped_others = self._dropped.pop(next(iter(self._dropped)))
         self._tell(event)
 
     def _tell(self, event: GameEvent) -> None:
@@ -105,9 +109,7 @@ class EventLog:
         """What came after `since`, oldest first."""
         found: list[GameEvent] = []
         oldest = self._events[0].cursor if self._events else self.cursor + 1
-        if since < oldest - 1 and any(
-            last > since for channel, (last, _) in self._dropped.items() if matches(channels, channel)
-        ):
+        if since < oldest - 1 and self._is_gone(since, channels):
             found.append(
                 GameEvent(
                     cursor=oldest - 1,
@@ -123,6 +125,11 @@ class EventLog:
                     return EventPage(events=found, cursor=found[-1].cursor)
                 found.append(event)
         return EventPage(events=found, cursor=max(self.cursor, since) if since <= self.cursor else self.cursor)
+
+    def _is_gone(self, since: int, channels: tuple[str, ...]) -> bool:
+        return self._dropped_others > since or any(
+            last > since and matches(channels, channel) for channel, last in self._dropped.items()
+        )
 
     def wait(self, since: int, channels: tuple[str, ...], limit: int) -> Later[EventPage]:
         """At once if there is something; else when it comes. Withdraw it to stop waiting."""
