@@ -205,6 +205,11 @@ class Mod:
             self.stop()
 
     @property
+    def launched(self) -> bool:
+        """Whether a bridge started this game, or its file was found; else it is alone."""
+        return self._endpoint is not None
+
+    @property
     def port(self) -> int | None:
         """Where it listens on TCP, once started."""
         return self._server.port
