@@ -4,6 +4,7 @@ import asyncio
 import functools
 import os
 import sys
+import tempfile
 import textwrap
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -160,6 +161,7 @@ class Playground:
         self.toml = directory / "games.toml"
         self.bridge_json = directory / "config" / "gabp" / "bridge.json"
         self.runs_file = directory / "runs"
+        self.socket_dir = str(directory)
         self.logged: list[dict[str, Any]] = []
         self.games: Games
 
@@ -176,7 +178,7 @@ class Playground:
             log=self.log,
             delays=partial(delays, 0.1, 1.0),
             read_token=read_private_file,
-            socket_dir=str(self.directory),
+            socket_dir=self.socket_dir,
         )
 
     def mod_file(self, source: str = MOD) -> Path:
@@ -212,9 +214,17 @@ class Playground:
 @asynccontextmanager
 async def playground(directory: Path) -> AsyncIterator[Playground]:
     ground = Playground(directory)
+    # pytest names directories after tests, and a socket's path has 107 characters.
+    with tempfile.TemporaryDirectory(prefix="gabp-") as ground.socket_dir:
+        async with opened(ground):
+            yield ground
+
+
+@asynccontextmanager
+async def opened(ground: Playground) -> AsyncIterator[None]:
     async with Games(LiveSettings(TomlFile(str(ground.toml))), ground.machine()) as games:
         ground.games = games
-        yield ground
+        yield
     assert not games.running()
 
 

@@ -85,6 +85,7 @@ def talk(mod: Mod, data: bytes, *, pieces: int | None = None) -> list[gabp.Messa
 # -- against a mod --------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-6.1-1", "GABP-SEC-2")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_mod_closes_a_broken_connection_with_a_reason_and_serves_the_others(served, attack):
     with HandBridge(served) as other:
@@ -105,6 +106,7 @@ def test_an_attack_that_comes_byte_by_byte_is_no_better(served):
         assert answer.error.code == ErrorCode.PARSE_ERROR
 
 
+@pytest.mark.req("GABP-6.2-3")
 def test_a_session_byte_by_byte_works(served):
     with HandBridge(served) as bridge:
         id_ = bridge.session.request(game.TOOLS_CALL, b'{"name":"target/echo","arguments":{"value":5}}')
@@ -166,6 +168,7 @@ def test_claims_cost_no_memory_and_a_flood_of_strangers_keeps_no_bridge_out(serv
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 40_000
 
 
+@pytest.mark.req("GABP-7.3-1", "GABP-7.3-2", "GABP-7.3-3")
 def test_a_bridge_that_never_reads_loses_events_and_then_its_connection_and_nobody_else_waits():
     mod = Mod(
         "loud",
@@ -346,6 +349,7 @@ while True:
 """
 
 
+@pytest.mark.req("DEC-GABP-5")
 @needs_root
 @pytest.mark.parametrize("kind", ["tcp", "inherited", "pipe"])
 @on_loop
@@ -397,6 +401,7 @@ def test_the_kernels_table_is_read_for_everybody_who_could_be_reached():
     assert tcp_owner.accepted_by(0x1F90, 0xC002, TABLE) is None
 
 
+@pytest.mark.req("GABP-6.1-1")
 @on_loop
 async def test_nobody_listening_and_not_a_socket_are_told_apart(tmp_path):
     connector = LoopbackConnector()

@@ -19,6 +19,7 @@ from bascule.wire.content_length import frame
 from bascule.wire.gabp import Mode, to_json
 
 
+@pytest.mark.req("DEC-GABP-1")
 @pytest.mark.parametrize(
     "data",
     [

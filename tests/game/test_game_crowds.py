@@ -30,6 +30,7 @@ def loud_mod(**options) -> Mod:
     return mod
 
 
+@pytest.mark.req("GABP-6.2-2", "GABP-7.2-1")
 def test_ten_bridges_share_a_mod_and_an_eleventh_is_told_why_not():
     mod = loud_mod()
     emit = mod.channel("noise")
@@ -92,6 +93,7 @@ async def test_fifty_games_under_one_bridge(tmp_path):
         assert len(os.listdir("/proc/self/fd")) < 4 * GAMES + 100
 
 
+@pytest.mark.req("GABP-7.2-2")
 @on_loop
 async def test_one_who_calls_a_hundred_times_does_not_keep_another_waiting(tmp_path):
     welcome = {**WELCOME, "capabilities": {"limits": {"maxConcurrentRequests": 1}}}

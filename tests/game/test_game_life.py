@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import stat
 
 import pytest
 from playground import PATIENCE, attached, is_alive, on_loop, playground, until
@@ -106,6 +105,7 @@ async def test_no_more_games_run_at_once_than_may(tmp_path):
             await ground.games.start("two")
 
 
+@pytest.mark.req("GABP-5.4-4", "DEC-GABP-4")
 @on_loop
 async def test_a_game_sees_the_launch_and_none_of_the_daemons_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "secret")
@@ -155,6 +155,7 @@ async def test_kill_does_not_ask(tmp_path):
             assert (await ground.games.stop("arena", kill=True)).state == "stopped"
 
 
+@pytest.mark.req("GABP-4.3-3")
 @on_loop
 async def test_leaving_the_bridge_ends_every_game(tmp_path):
     async with playground(tmp_path) as ground:
@@ -186,6 +187,7 @@ async def test_a_call_whose_game_dies_may_have_run_and_one_behind_it_did_not(tmp
         assert ground.runs() == []
 
 
+@pytest.mark.req("GABP-4.3-4", "DEC-GABP-6")
 @on_loop
 async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
     async with playground(tmp_path) as ground:
@@ -237,6 +239,7 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
 # -- reconnecting ---------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-3.1-1", "GABP-4.3-1", "GABP-4.3-2")
 @on_loop
 async def test_a_lost_connection_is_made_again_and_everything_is_as_before(tmp_path):
     async with ScriptedMod() as mod, playground(tmp_path) as ground:
@@ -286,6 +289,7 @@ async def test_while_it_is_away_calls_say_so_and_nothing_waits_for_ever(tmp_path
         assert (await ground.games.stop("arena")).state == "stopped"
 
 
+@pytest.mark.req("GABP-6.2-1", "DEC-GABP-6")
 def test_tries_come_after_a_tenth_of_a_second_doubling_to_one_with_a_quarter_of_chance(tmp_path):
     from playground import Playground
 
@@ -319,6 +323,7 @@ async def test_a_mod_that_accepts_and_says_nothing_does_not_hold_up_anybody(tmp_
 # -- what real mods do ----------------------------------------------------------------------------
 
 
+@pytest.mark.req("DEC-GABP-2")
 @on_loop
 async def test_a_mod_like_lib_gab_is_understood(tmp_path):
     listed = {
@@ -367,6 +372,7 @@ async def test_a_mod_like_lib_gab_is_understood(tmp_path):
         assert ("tools/call", {"name": "inventory/get", "arguments": {"id": None}}) in mod.asked
 
 
+@pytest.mark.req("DEC-GABP-9")
 @on_loop
 async def test_a_tool_whose_schema_or_description_changes_has_another_hash(tmp_path):
     async with ScriptedMod() as mod, playground(tmp_path) as ground:
@@ -413,52 +419,3 @@ async def test_the_token_file_of_an_attached_game_must_be_private(tmp_path):
         assert status.state == "stopped"
         assert "open to other users" in status.problem
         assert mod.asked == []
-
-
-# -- bridge.json ----------------------------------------------------------------------------------
-
-
-@on_loop
-async def test_the_bridge_file_has_the_form_of_the_specification_for_the_user_alone(tmp_path):
-    async with playground(tmp_path) as ground:
-        ground.write()
-        status = await ground.games.start("arena")
-        mode = stat.S_IMODE(ground.bridge_json.stat().st_mode)
-        assert mode == 0o600
-        found = json.loads(ground.bridge_json.read_text())
-        assert re.fullmatch("[0-9a-f]{64}", found["token"])
-        assert found["transport"]["type"] == "tcp"
-        assert found["transport"]["address"].isdecimal()
-        assert found["metadata"]["pid"] == status.pid
-        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", found["metadata"]["startTime"])
-        assert found["metadata"]["launchId"] == ground.games.find("arena").life.launch_id
-
-
-@on_loop
-async def test_the_bridge_file_holds_the_newest_live_launch_and_goes_with_the_last(tmp_path):
-    async with playground(tmp_path) as ground:
-        ground.write("one", "two")
-
-        def named() -> str:
-            return json.loads(ground.bridge_json.read_text())["metadata"]["gameId"]
-
-        await ground.games.start("one")
-        await ground.games.start("two")
-        assert named() == "two"
-        await ground.games.stop("two")
-        assert named() == "one"
-        await ground.games.stop("one")
-        assert sorted(os.listdir(ground.bridge_json.parent)) == ["bridge.json.lock"]
-
-
-@on_loop
-async def test_a_game_that_reads_only_the_file_has_it_to_itself_until_it_is_welcomed(tmp_path):
-    source = (
-        "import os\nfor name in list(os.environ):\n    if name.startswith('GABP'):\n        del os.environ[name]\n"
-        "from bascule.mod import Mod\n"
-        f"Mod('arena', bridge_file={str(tmp_path / 'config/gabp/bridge.json')!r}).serve()\n"
-    )
-    async with playground(tmp_path) as ground:
-        ground.write("one", "two", "three", source=source, discovery="file")
-        states = await asyncio.gather(*(ground.games.start(name) for name in ("one", "two", "three")))
-        assert [each.state for each in states] == ["live"] * 3

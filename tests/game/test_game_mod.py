@@ -138,6 +138,7 @@ def test_what_cannot_be_a_tool_is_refused_when_the_game_starts(function, words):
         Mod("x").tool(function)
 
 
+@pytest.mark.req("GABP-TOOL-2")
 @pytest.mark.parametrize("name", ["move", "Player/Move", "a//b", "a/b/", "1/b", "a b/c"])
 def test_a_name_that_is_none_is_refused_with_what_one_looks_like(name):
     with pytest.raises(BadTool, match="like player/move"):
@@ -174,6 +175,7 @@ def test_marked_methods_are_added_by_their_instance():
         mod.add(object())
 
 
+@pytest.mark.req("GABP-MET-2")
 def test_tools_can_be_filtered_by_tag_and_pattern():
     mod = Mod("x", endpoint=tcp())
     for name, options in (("a/one", {"read_only": True}), ("a/two", {}), ("b/one", {})):
@@ -250,6 +252,7 @@ def test_a_broken_bridge_file_is_told_once_and_the_game_goes_on(tmp_path, caplog
     assert len([line for line in caplog.messages if "chmod" in line]) == 1
 
 
+@pytest.mark.req("GABP-8.2-2")
 def test_a_socket_is_private_from_the_start_and_an_existing_name_is_refused(tmp_path):
     path = tmp_path / "gabp.sock"
     endpoint = Endpoint(transport="pipe", address=str(path), token=TOKEN)
@@ -267,6 +270,7 @@ def test_a_socket_is_private_from_the_start_and_an_existing_name_is_refused(tmp_
         Mod("z", endpoint=endpoint).start()
 
 
+@pytest.mark.req("GABP-3.1-3")
 def test_a_wrong_token_is_refused_and_the_connection_closed():
     with Mod("x", endpoint=tcp()).running() as mod:
         for token in ("", "x" * 64, TOKEN[:-1], TOKEN + "0"):

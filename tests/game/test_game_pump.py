@@ -88,6 +88,7 @@ def test_what_takes_longer_than_is_left_waits_for_a_poll_of_its_own():
     assert len(done) == 3
 
 
+@pytest.mark.req("GABP-7.2-2")
 def test_clients_take_turns():
     clock, done = Clock(), []
     pump = Pump(now=clock)

@@ -47,6 +47,7 @@ def test_a_closed_session_stays_closed_whatever_comes():
 # -- greeting -----------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-3.1-2", "GABP-MET-1")
 @pytest.mark.parametrize("mode", Mode)
 def test_hello_is_answered_with_welcome_in_both_modes(mode):
     bridge, mod = opened(mode)
@@ -107,6 +108,7 @@ def test_a_poor_welcome_is_taken_in_compat_and_refused_in_strict(result):
         assert isinstance(happened, kind)
 
 
+@pytest.mark.req("GABP-SEC-1")
 def test_the_token_is_in_no_printed_form_of_hello():
     assert TOKEN not in repr(hello())
     assert TOKEN not in repr(Greeted("id", hello()))
@@ -115,6 +117,7 @@ def test_the_token_is_in_no_printed_form_of_hello():
 # -- requests -----------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-ENV-3", "GABP-ENV-4")
 def test_answers_find_their_requests_in_any_order():
     bridge, mod = opened()
     ids = [bridge.request(game.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"n": n}})) for n in range(20)]
@@ -173,12 +176,14 @@ def test_a_strict_mod_checks_the_published_schema(method, params):
     assert isinstance(mod.receive(message(type="request", method=method, params=params))[0], Asked)
 
 
+@pytest.mark.req("GABP-MET-3")
 def test_arguments_are_found_under_the_name_gabs_gives_them():
     _, mod = opened(Mode.COMPAT)
     (asked,) = mod.receive(message(type="request", method="tools/call", params={"name": "a/b", "parameters": {"x": 1}}))
     assert bytes(arguments_of(asked.params)) == b'{"x": 1}'
 
 
+@pytest.mark.req("GABP-SEC-2")
 def test_more_requests_than_a_mod_takes_are_refused_as_not_executed():
     mod = ModSession(limits=SessionLimits(max_in_flight=3))
     mod.receive(message(type="request", method="session/hello", params={"token": TOKEN}))
@@ -252,6 +257,7 @@ def test_an_answer_of_another_shape_fails_its_call_alone():
     assert bridge.state is State.OPEN
 
 
+@pytest.mark.req("DEC-GABP-8")
 def test_cancelling_is_a_request_of_its_own_and_only_where_it_is_announced():
     bridge, mod = opened()
     id_ = bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"}))
@@ -300,6 +306,7 @@ def came(bridge: BridgeSession, *events: tuple[str, int]) -> list[tuple[str, int
     return [(each.channel, each.seq, each.missed) for each in bridge.receive(data) if isinstance(each, Came)]
 
 
+@pytest.mark.req("GABP-EVT-1", "GABP-EVT-2")
 def test_events_come_in_order_and_gaps_are_counted_per_channel():
     bridge, _ = opened()
     bridge.subscribe(["a", "b"])

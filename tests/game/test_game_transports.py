@@ -33,6 +33,7 @@ def events_of(arena: Arena, channel: str, count: int) -> list:
     return arena.run(collected())
 
 
+@pytest.mark.req("GABP-TOOL-1")
 def test_tools_are_listed_with_schemas_made_of_type_hints_and_docstrings(arena):
     known = arena.game.catalog.tools["arena/move"].tool
     assert known.description == "Go somewhere."
@@ -46,10 +47,12 @@ def test_tools_are_listed_with_schemas_made_of_type_hints_and_docstrings(arena):
     assert known.output_schema["properties"].keys() == {"x", "y"}
 
 
+@pytest.mark.req("GABP-1-1", "GABP-1.1-1", "GABP-1.3-1", "GABP-2-1", "GABP-3.2-1", "GABP-3.3-1", "GABP-MET-3")
 def test_typed_arguments_and_results_go_through(arena):
     assert arena.call("move", to={"x": 1, "y": -2}) == {"x": 1, "y": -2}
 
 
+@pytest.mark.req("GABP-7.1-1")
 @pytest.mark.parametrize(
     "value",
     [
@@ -84,6 +87,7 @@ def test_a_tool_that_is_not_there_is_answered_with_those_that_are_like_it(arena)
     assert "arena/move" in error.data["similar"]
 
 
+@pytest.mark.req("GABP-ERR-2")
 def test_what_a_tool_says_went_wrong_reaches_the_caller_with_its_data(arena):
     error = refusal(arena, "fail", kind="tool")
     assert (error.code, error.message) == (ErrorCode.TOOL_FAILED, "the door is locked")
@@ -105,6 +109,7 @@ def test_many_calls_at_once_each_get_their_own_answer(arena):
     assert arena.run(many()) == list(range(200))
 
 
+@pytest.mark.req("GABP-EVT-1")
 def test_events_reach_a_subscriber_in_order_and_without_gaps(arena):
     arena.run(arena.game.subscribe("me", ["noise/a", "noise/b"]))
     arena.call("shout", channel="noise/a", times=50)
@@ -118,11 +123,13 @@ def test_events_reach_a_subscriber_in_order_and_without_gaps(arena):
     arena.run(arena.game.unsubscribe("me"))
 
 
+@pytest.mark.req("GABP-MET-4")
 def test_a_channel_the_game_does_not_have_is_named(arena):
     assert arena.run(arena.game.subscribe("me", ["noise/*", "no/such"])) == ["no/such"]
     arena.run(arena.game.unsubscribe("me"))
 
 
+@pytest.mark.req("GABP-MET-5")
 def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
     listed = arena.ask(lambda: arena.game.list_resources("me", gabp.ResourcesListParams()))
     assert {each.uri for each in listed.resources} >= {"gabp://game/map", "gabp://game/tiles"}
@@ -135,6 +142,7 @@ def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
     assert caught.value.code == ErrorCode.RESOURCE_NOT_FOUND
 
 
+@pytest.mark.req("GABP-MET-6")
 def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(arena):
     def set_state(updates: dict, **options) -> gabp.StateSetResult:
         raw = {name: Raw(json.dumps(value).encode()) for name, value in updates.items()}
@@ -153,6 +161,7 @@ def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(aren
     assert got.state == {"score": 8}
 
 
+@pytest.mark.req("GABP-7.1-3", "DEC-GABP-7")
 def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
     kept = arena.call("large", size=400_000)["resource"]
     text = ""
@@ -162,6 +171,7 @@ def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
     assert json.loads(text) == "\u00e9" * 400_000
 
 
+@pytest.mark.req("DEC-GABP-8")
 def test_a_tool_that_yields_runs_over_many_polls_and_tells_its_progress(arena):
     assert arena.call("walk", steps=5) == "there"
     told = [json.loads(bytes(event.payload)) for event in events_of(arena, gabp.PROGRESS_CHANNEL, 5)]
@@ -169,6 +179,7 @@ def test_a_tool_that_yields_runs_over_many_polls_and_tells_its_progress(arena):
     assert {each["total"] for each in told[-5:]} == {5}
 
 
+@pytest.mark.req("DEC-GABP-8")
 def test_a_call_that_is_withdrawn_is_cancelled_in_the_game(arena):
     arena.run(arena.game.subscribe("me", ["walk/ended"]))
     before = arena.game.events.cursor
@@ -187,6 +198,7 @@ def test_a_call_that_is_withdrawn_is_cancelled_in_the_game(arena):
     arena.run(arena.game.unsubscribe("me"))
 
 
+@pytest.mark.req("GABP-MET-7", "GABP-ATT-1", "GABP-ATT-2", "GABP-ATT-3")
 def test_attention_that_blocks_holds_back_what_acts_until_it_is_acknowledged(arena):
     attention_id = arena.call("alarm")
     arena.run(until(lambda: arena.game.attention is not None))
@@ -206,6 +218,7 @@ def test_attention_that_blocks_holds_back_what_acts_until_it_is_acknowledged(are
     assert arena.call("move", to={"x": 0, "y": 0}) == {"x": 0, "y": 0}
 
 
+@pytest.mark.req("GABP-MET-8")
 def test_a_tool_that_is_new_is_found_without_asking(arena):
     if "arena/grown" not in arena.game.catalog.tools:
         arena.call("grow")

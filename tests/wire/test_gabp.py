@@ -34,6 +34,7 @@ def refusal(text: bytes, mode: Mode = Mode.COMPAT) -> BadMessage:
 # -- what we write ------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-2.1-1", "GABP-2.1-6")
 @settings(deadline=None)
 @given(json_values)
 def test_what_we_write_is_ascii_and_reads_back_strictly_as_it_was(value):
@@ -52,6 +53,7 @@ def test_what_we_write_is_ascii_and_reads_back_strictly_as_it_was(value):
     assert (event.channel, event.seq, json.loads(bytes(event.payload))) == ("a/b", 7, value)
 
 
+@pytest.mark.req("GABP-2.1-4", "GABP-2.1-5")
 def test_both_headers_are_written_in_the_spelling_of_the_specification():
     text = gabp.response(ID, b"null")
     assert text.startswith(b"Content-Length: ")
@@ -67,6 +69,7 @@ def test_characters_beyond_the_basic_plane_are_written_as_surrogate_pairs():
     assert gabp.to_json({"\u00e9": "\U0001f600"}) == b'{"\\u00e9":"\\ud83d\\ude00"}'
 
 
+@pytest.mark.req("GABP-2.1-2")
 def test_the_length_of_the_specifications_own_example_is_wrong_and_ours_is_right():
     example = (
         b'{"v":"gabp/1","id":"550e8400-e29b-41d4-a716-446655440000","type":"request",'
@@ -112,6 +115,7 @@ TOLERATED = [
 ]
 
 
+@pytest.mark.req("GABP-2.3-3", "DEC-GABP-2")
 @pytest.mark.parametrize("text", TOLERATED)
 def test_what_real_peers_send_is_taken_in_compat_and_refused_in_strict(text):
     parse(text, Mode.COMPAT)
@@ -126,6 +130,7 @@ def test_an_error_beside_a_null_result_is_the_error_and_two_nulls_are_a_success(
     assert not isinstance(nothing.error, gabp.ErrorBody)
 
 
+@pytest.mark.req("GABP-2.3-2", "GABP-ENV-1", "GABP-ENV-2", "GABP-ERR-1")
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
@@ -174,6 +179,7 @@ def test_a_bad_message_keeps_the_id_that_an_answer_to_it_needs():
     assert refusal(body(type="response")).type == "response"
 
 
+@pytest.mark.req("GABP-2.1-3")
 def test_strict_wants_a_uuid_and_the_content_type():
     assert refusal(body(type="request", method="a/b").replace(ID.encode(), b"17"), Mode.STRICT).code == -32203
     with pytest.raises(BrokenStream, match="Content-Type"):
@@ -181,12 +187,14 @@ def test_strict_wants_a_uuid_and_the_content_type():
     Reader(Mode.COMPAT).feed(frame(body(type="request", method="a/b")))
 
 
+@pytest.mark.req("GABP-7.1-2")
 def test_a_frame_above_the_limit_is_refused_by_its_header_alone():
     with pytest.raises(BrokenStream) as caught:
         Reader(max_body_bytes=1000).feed(b"Content-Length: 1001\r\n\r\n")
     assert isinstance(caught.value.error, FrameTooLarge)
 
 
+@pytest.mark.req("GABP-2.3-1")
 @settings(deadline=None, max_examples=200)
 @given(st.lists(st.sampled_from([*TOLERATED, b"[]", b"{", b"\xff", b"null"]), max_size=5), cuts, st.sampled_from(Mode))
 def test_the_same_messages_come_out_however_the_stream_is_cut(bodies, places, mode):

@@ -27,6 +27,7 @@ from bascule.bridges.game.settings import GameSettings
 from bascule.bridges.game.states import Turn
 from bascule.clock import Clock
 from bascule.later import within
+from bascule.places import MAX_SOCKET_PATH_BYTES
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import new_id
@@ -160,6 +161,8 @@ class Life:
                 return Address(transport="tcp", where=str(self._machine.connector.free_port()))
             case "pipe":
                 path = os.path.join(self._machine.socket_dir, f"gabp-{self.launch_id}.sock")
+                if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+                    raise LaunchFault(f"{path} is too long for a socket; choose a shorter socket_dir")
                 return Address(transport="pipe", where=path)
             case "stdio":
                 return Address(transport="stdio")
