@@ -172,7 +172,7 @@ async def test_a_call_whose_game_dies_may_have_run_and_one_behind_it_did_not(tmp
         ground.write()
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        arena._link.session.limits = type(arena._link.session.limits)(max_in_flight=1)
+        arena._link.session.max_concurrent = 1
         sent = arena.call_tool("me", "arena/leave", {"code": 7})
         waiting = arena.call_tool("me", "arena/count", {"key": "never"})
         with pytest.raises(GameError) as caught:

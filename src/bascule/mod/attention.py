@@ -73,6 +73,9 @@ class AttentionDesk:
     @property
     def current(self) -> game.Attention | None:
         """The most urgent one: what blocks comes first."""
+        if not self._open:
+            # Nearly always; asked for before every call.
+            return None
         with self._lock:
             return self._open[max(self._open, key=self._urgency)] if self._open else None
 

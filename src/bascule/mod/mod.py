@@ -186,6 +186,7 @@ class Mod:
             while not until():
                 self._server.run_once(0 if not self._pump.idle else patience)
                 self._pump.poll(1000 * self._request_seconds)
+                self._server.run_posted()
                 if self._endpoint is not None and self._endpoint.transport == "stdio" and not self._server.connections:
                     # The bridge that started us has gone.
                     return

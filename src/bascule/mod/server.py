@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bascule.mod.endpoint import Endpoint
-from bascule.mod.streams import ByteStream, SocketStream, StdioStream, accept, listen
+from bascule.mod.streams import READ_BYTES, ByteStream, SocketStream, StdioStream, accept, listen
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_mod_session import Asked, Greeted, ModSession
@@ -87,6 +87,8 @@ class Server:
         self._selector: selectors.BaseSelector
         self._wake_read: socket.socket
         self._wake_write: socket.socket | None = None
+        # The thread that runs the loop, whichever it is.
+        self._own_thread: int | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._awake = False
         self._listener: socket.socket | None = None
@@ -151,7 +153,7 @@ class Server:
     def post(self, act: Callable[[], None]) -> None:
         """Have it done on the I/O thread, soon; from any thread."""
         self._posted.append(act)
-        if threading.current_thread() is not self._thread:
+        if threading.get_ident() != self._own_thread:
             self.wake()
 
     def wake(self) -> None:
@@ -163,6 +165,7 @@ class Server:
     # -- one turn --
 
     def run_once(self, timeout: float) -> None:
+        self._own_thread = threading.get_ident()
         for key, events in self._selector.select(0 if self._posted else timeout):
             match key.data:
                 case "wake":
@@ -177,13 +180,16 @@ class Server:
                     if events & selectors.EVENT_READ:
                         self._read(connection)
         self._awake = False
-        for _ in range(len(self._posted)):
-            self._posted.popleft()()
+        self.run_posted()
         now = self._now()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
             self._check_times(now)
             self._handlers.tick()
+
+    def run_posted(self) -> None:
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -216,6 +222,9 @@ class Server:
                 # Half-closed: no more questions, and nobody to ask whether answers are still read.
                 self._end(connection)
                 return
+            if len(data) < READ_BYTES:
+                # All there was; asking again would only tell so.
+                break
         mid_frame = connection.session.mid_frame
         connection.frame_began = (connection.frame_began or self._now()) if mid_frame else None
         self.flush(connection)

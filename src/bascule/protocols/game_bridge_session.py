@@ -63,6 +63,8 @@ class BridgeSession(Session):
         """`seen`: the last sequence number of each channel in an earlier session with the same running mod."""
         super().__init__(mode, limits)
         self.welcome: game.Welcome | None = None
+        self.message_limit = self.limits.max_message_bytes
+        self.max_concurrent = self.limits.max_in_flight
         self._hello_id = ""
         # Id to method.
         self._in_flight: dict[str, str] = {}
@@ -131,25 +133,13 @@ class BridgeSession(Session):
     def cancels(self) -> bool:
         return self.welcome is not None and self.welcome.extension(game.CANCELLATION) is not None
 
-    @property
-    def message_limit(self) -> int:
-        """The smaller of ours and the mod's."""
-        limits = self._mod_limits()
-        theirs = limits.max_message_size if limits is not None else msgspec.UNSET
-        ours = self.limits.max_message_bytes
-        return min(ours, max(theirs, 1024)) if isinstance(theirs, int) else ours
-
-    @property
-    def max_concurrent(self) -> int:
-        limits = self._mod_limits()
-        theirs = limits.max_concurrent_requests if limits is not None else msgspec.UNSET
-        ours = self.limits.max_in_flight
-        return min(ours, max(theirs, 1)) if isinstance(theirs, int) else ours
-
-    def _mod_limits(self) -> game.Limits | None:
-        if self.welcome is None or not isinstance(self.welcome.capabilities.limits, game.Limits):
-            return None
-        return self.welcome.capabilities.limits
+    def _keep_to(self, theirs: game.Limits | msgspec.UnsetType) -> None:
+        """The smaller of ours and the mod's; a mod that allows next to nothing is not believed."""
+        if isinstance(theirs, game.Limits):
+            if isinstance(theirs.max_message_size, int):
+                self.message_limit = min(self.message_limit, max(theirs.max_message_size, 1024))
+            if isinstance(theirs.max_concurrent_requests, int):
+                self.max_concurrent = min(self.max_concurrent, max(theirs.max_concurrent_requests, 1))
 
     def offers(self, method: str) -> bool:
         """Whether the mod says it has a method; mods that list none are asked."""
@@ -217,6 +207,7 @@ class BridgeSession(Session):
             return
         self.state = after(self.state, Side.MOD, Move.WELCOME) or self.state
         self.welcome = welcome
+        self._keep_to(welcome.capabilities.limits)
         self._happen(Welcomed(welcome))
 
     def _refused(self, error: GameError) -> None:

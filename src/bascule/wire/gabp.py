@@ -112,10 +112,8 @@ class _StrictEvent(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
 
 Message = Request | Response | Event
 
-_DECODERS: Final[dict[Mode, Decoder[Any]]] = {
-    Mode.STRICT: Decoder(_StrictRequest | _StrictResponse | _StrictEvent, max_depth=MAX_ANSWER_DEPTH),
-    Mode.COMPAT: Decoder(Request | Response | Event, max_depth=MAX_ANSWER_DEPTH),
-}
+_strict: Final = Decoder[Any](_StrictRequest | _StrictResponse | _StrictEvent, max_depth=MAX_ANSWER_DEPTH).decode
+_compat: Final = Decoder[Any](Request | Response | Event, max_depth=MAX_ANSWER_DEPTH).decode
 
 
 class BadMessage(Exception):
@@ -185,9 +183,11 @@ class BrokenStream(Exception):
 
 def parse(body: bytes, mode: Mode = Mode.COMPAT) -> Message:
     try:
-        message = _DECODERS[mode].decode(body)
+        message = _compat(body) if mode is Mode.COMPAT else _strict(body)
     except BadJson as error:
         raise _explained(body, error, mode) from None
+    if type(message) is Response and _is_plain(message):
+        return message
     problem = _problem(message, mode)
     if problem is not None:
         code, text = problem
@@ -197,6 +197,16 @@ def parse(body: bytes, mode: Mode = Mode.COMPAT) -> Message:
     if isinstance(message, Response):
         return _settled(message, mode)
     return message  # type: ignore[no-any-return]  # the decoder's union, as annotated
+
+
+def _is_plain(message: Response) -> bool:
+    """Nearly every answer: a result and nothing else, with nothing left to check."""
+    return (
+        message.error is UNSET
+        and message.result is not _ABSENT
+        and message.v == VERSION
+        and 0 < len(message.id) <= MAX_ID_CHARS
+    )
 
 
 def _settled(message: Response, mode: Mode) -> Response:

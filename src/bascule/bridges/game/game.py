@@ -22,7 +22,7 @@ from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_kept import Kept
 from bascule.protocols.game_session import SessionLimits
 from bascule.wire.codec import BadJson, Raw, decoder
-from bascule.wire.gabp import to_json
+from bascule.wire.gabp import ascii_text, to_json
 
 # Small enough for every door behind us; larger results are read piece by piece.
 MAX_INLINE_BYTES = 1024 * 1024 - 4096
@@ -195,10 +195,9 @@ class Game:
         return self._ask(client, game.TOOLS_CALL, params, seconds).mapped(self._kept_if_large)
 
     def _kept_if_large(self, result: Raw) -> Raw:
-        text = bytes(result)
-        if len(text) <= MAX_INLINE_BYTES:
+        if memoryview(result).nbytes <= MAX_INLINE_BYTES:
             return result
-        return Raw(to_json({"resource": self._kept.keep(text)}))
+        return Raw(to_json({"resource": self._kept.keep(ascii_text(bytes(result)))}))
 
     def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
         if self._kept.owns(uri):
