@@ -166,6 +166,44 @@ def test_the_watchdog_names_the_line_a_tool_is_stuck_at():
     assert "threading.py" in stalls[0]
 
 
+def test_a_tool_that_polls_does_not_run_others_inside_itself():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    inner: list[int] = []
+    pump.put(
+        Work(
+            "a", "1", "x", run=lambda: inner.append(pump.poll()), done=lambda *_: done.append(1), deadline=clock.now + 9
+        )
+    )
+    work(pump, clock, "b", 0, done)
+    pump.poll()
+    assert inner == [0]
+    assert done == [1, "b"]
+
+
+def test_events_of_many_threads_keep_their_order():
+    mod = Mod("x", endpoint=tcp())
+    emit = mod.channel("noise")
+    with pumped(mod), HandBridge(mod) as bridge:
+        bridge.session.subscribe(["noise"])
+        bridge.flush()
+        bridge.wait(lambda: bool(bridge.answers))
+        threads = [threading.Thread(target=lambda: [emit(n) for n in range(200)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        # A strict session ends at the first number that goes back.
+        bridge.wait(lambda: len(bridge.events) == 1600)
+        assert [event.seq for event in bridge.events] == list(range(1600))
+        for thread in threads:
+            thread.join(30)
+
+
+def test_an_event_above_the_message_limit_is_refused_where_it_is_made():
+    mod = Mod("x")
+    with pytest.raises(ValueError, match="offer it as a resource"):
+        mod.emit("noise", "x" * 1_100_000)
+
+
 def test_a_queue_that_is_full_refuses():
     clock, done = Clock(), []
     pump = Pump(now=clock, max_waiting=2)

@@ -89,6 +89,10 @@ class Answering:
             self._methods[request.method](connection, request)
         except GameError as error:
             connection.session.fail(request.id, error.code, error.message, error.data)
+        except Exception:
+            # A fault of ours: this bridge hears that there is one, and the game goes on.
+            log.exception("%s failed", request.method)
+            connection.session.fail(request.id, ErrorCode.INTERNAL_ERROR, "internal error; the game's log has it")
 
     def gone(self, connection: Connection) -> None:
         """Nobody hears the answers: what has not begun does not begin, what goes on is told."""

@@ -18,6 +18,7 @@ bridge's configuration file if one appears.
 
 import logging
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -47,6 +48,8 @@ log = logging.getLogger("bascule.mod")
 DEFAULT_BUDGET_MS = 2.0
 # How often a mod alone looks for a bridge's file.
 LOOK_SECONDS = 1.0
+# Id, channel and number around an event's payload.
+MAX_EVENT_ENVELOPE_BYTES = 4096
 _NOT_NAME: Final = re.compile(r"[^a-z0-9_-]+")
 
 
@@ -79,6 +82,7 @@ class Mod:
         self._namespace = namespace or _as_namespace(name)
         self._limits = limits or SessionLimits()
         self._request_seconds = request_seconds
+        self._started = False
         self._registry = Registry(self._announce_change)
         self._pump = Pump(stall_seconds=stall_seconds, on_stall=on_stall or log.warning)
         self.attention = AttentionDesk(lambda channel, item: self._publish(channel, to_json(item)))
@@ -103,7 +107,7 @@ class Mod:
         self._bridge_file = bridge_file or endpoints.bridge_file()
         self._looked = 0.0
         self._complaint: str | None = None
-        self._started = False
+        self._publishing = threading.Lock()
 
     # -- what the game offers --
 
@@ -277,12 +281,19 @@ class Mod:
         )
 
     def _publish(self, channel: str, payload: bytes) -> None:
-        seq = self._registry.next_seq(channel)
-        if self._started:
-            self._server.post(lambda: self._answering.publish(channel, seq, payload))
+        if len(payload) > self._limits.max_message_bytes - MAX_EVENT_ENVELOPE_BYTES:
+            raise ValueError(
+                f"an event of {channel} with {len(payload)} bytes is over the limit of "
+                f"{self._limits.max_message_bytes}; offer it as a resource, and tell its uri"
+            )
+        # Numbered and queued as one: two threads that emit at once must not swap their numbers on the way.
+        with self._publishing:
+            seq = self._registry.next_seq(channel)
+            if self._started:
+                self._server.post(lambda: self._answering.publish(channel, seq, payload))
 
     def _announce_change(self) -> None:
-        if getattr(self, "_started", False):
+        if self._started:
             self._publish(game.CHANGES_CHANNEL, b"{}")
 
 

@@ -146,9 +146,12 @@ class Pump:
         began = self._now()
         self._thread = threading.get_ident()
         self._polled = began
-        if self._count == 0 and not self._stepping:
+        if (self._count == 0 and not self._stepping) or self._running is not None:
+            # Nothing to do; or called by a tool, which must end before the next begins.
             return 0
-        budget = budget_ms / 1000
+        return self._work_off(began, budget_ms / 1000)
+
+    def _work_off(self, began: float, budget: float) -> int:
         made = 0
         for _ in range(len(self._stepping)):
             work = self._stepping[0]

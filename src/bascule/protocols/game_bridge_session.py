@@ -124,6 +124,8 @@ class BridgeSession(Session):
         """Ask the mod to stop working on it, if it understands that."""
         if id_ not in self._in_flight or not self.cancels or self.state is not State.OPEN:
             return False
+        # First, so that there is room for one more.
+        self.forget(id_)
         self.forget(self.request(game.TOOLS_CANCEL, to_json(game.ToolsCancelParams(request_id=id_))))
         return True
 
