@@ -176,6 +176,9 @@ def test_what_is_no_message_is_refused_with_a_code_of_the_registry_and_a_reason(
 def test_a_bad_message_keeps_the_id_that_an_answer_to_it_needs():
     assert refusal(body(type="request")).id == ID
     assert refusal(b"{}").id == gabp.NIL_ID
+    numbered = body(type="request").replace(ID.encode(), b"17")
+    assert refusal(numbered, Mode.COMPAT).id == "17"
+    assert refusal(numbered, Mode.STRICT).id == gabp.NIL_ID
     assert refusal(body(type="response")).type == "response"
 
 

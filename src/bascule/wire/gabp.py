@@ -191,7 +191,7 @@ def parse(body: bytes, mode: Mode = Mode.COMPAT) -> Message:
     problem = _problem(message, mode)
     if problem is not None:
         code, text = problem
-        raise BadMessage(code, text, id=_usable_id(message.id), type=_type_of(message))
+        raise BadMessage(code, text, id=_usable_id(message.id, mode), type=_type_of(message))
     if type(message) is _StrictEvent:
         return Event(message.v, message.id, message.channel, message.seq, message.payload)
     if isinstance(message, Response):
@@ -280,7 +280,7 @@ def _explained(body: bytes, error: BadJson, mode: Mode) -> BadMessage:
         return BadMessage(PARSE_ERROR, deep.message)
     if type(found) is not dict:
         return BadMessage(INVALID_REQUEST, f"a message is a JSON object, not {_kind(found)}")
-    id_ = _usable_id(found.get("id"))
+    id_ = _usable_id(found.get("id"), mode)
     type_ = found.get("type")
     known = type_ if isinstance(type_, str) and type_ in _REQUIRED else None
     if found.get("v", VERSION) != VERSION:
@@ -299,8 +299,11 @@ def _explained(body: bytes, error: BadJson, mode: Mode) -> BadMessage:
     return BadMessage(INVALID_REQUEST if unknown else INVALID_VALUE, error.message, id=id_, type=known)
 
 
-def _usable_id(found: object) -> str:
-    return found if isinstance(found, str) and 0 < len(found) <= MAX_ID_CHARS else NIL_ID
+def _usable_id(found: object, mode: Mode) -> str:
+    """What an answer may carry: a strict one nothing but a UUID, a compat one whatever the peer counts by."""
+    if not isinstance(found, str) or not 0 < len(found) <= MAX_ID_CHARS:
+        return NIL_ID
+    return found if mode is Mode.COMPAT or _UUID.fullmatch(found) else NIL_ID
 
 
 def _type_of(message: object) -> str:
