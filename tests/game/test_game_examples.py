@@ -181,3 +181,9 @@ def test_every_cave_can_be_won(burrow, seed):
     for step in cave.path(cave.door()):
         assert cave.move(step)
     assert cave.won
+
+
+def test_the_game_in_the_documentation_is_the_one_that_runs():
+    code = (EXAMPLES / "guess" / "guess.py").read_text().partition('"""\n\n')[2]
+    page = (EXAMPLES.parent / "docs" / "mods.md").read_text()
+    assert f"```python\n{code}```" in page
