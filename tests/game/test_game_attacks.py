@@ -121,6 +121,17 @@ def test_a_bridge_that_has_sent_all_and_half_closes_is_let_go(served):
         assert bridge.closed()
 
 
+def test_a_frame_or_a_hello_that_never_comes_is_given_up(monkeypatch, served):
+    monkeypatch.setattr("bascule.mod.server.FRAME_SECONDS", 0.1)
+    monkeypatch.setattr("bascule.mod.server.HELLO_SECONDS", 0.1)
+    with HandBridge(served) as slow:
+        slow._socket.sendall(b"Content-Length: 100\r\n\r\n{")
+        assert slow.closed()
+        assert "a frame took longer" in slow.others[-1].text
+    with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as silent:
+        assert silent.recv(1) == b""
+
+
 def test_nothing_that_comes_behind_a_violation_is_executed(served):
     ran: list[int] = []
     served.tool(lambda: ran.append(1), name="target/act")

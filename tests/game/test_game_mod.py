@@ -351,6 +351,8 @@ def test_the_sdk_works_where_only_msgspec_is_installed(tmp_path):
     (packages / "bascule").symlink_to(Path(bascule.__file__).parent)
     done = subprocess.run(
         [tmp_path / "env" / "bin" / "python", "-I", "-c", ALONE],
+        # Not the user's own bridge.
+        env={"HOME": str(tmp_path)},
         capture_output=True,
         text=True,
         timeout=120,
