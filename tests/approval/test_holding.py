@@ -6,6 +6,7 @@ from felling import PASSPHRASE, Grove, later, policy, stricter
 from bascule.approval.holding import Drawn
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
+from bascule.later import Later
 from bascule.policy.decision import Decision
 from bascule.testing.stores import HeldStore
 
@@ -226,6 +227,17 @@ def test_a_drawing_may_take_its_time(grove):
     assert not call.done
     grove.decide()
     assert call.result() == "felled"
+
+
+def test_a_drawing_that_is_given_up_gives_up_the_call_and_asks_nobody(grove):
+    given_up = Later()
+    grove.house.dispatch.methods["tree.drawn"] = grove.house.dispatch.methods["tree.drawn"]._replace(
+        draw=lambda call, params: given_up
+    )
+    call = grove.begin("tree.drawn")
+    grove.house.run(given_up.cancel)
+    assert call.later.cancelled()
+    assert grove.pending() == []
 
 
 # -- only the person --

@@ -1,6 +1,8 @@
 """A policy as text: presets that can be printed, edited and read back; files that extend them."""
 
+import re
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -111,3 +113,9 @@ def test_a_comment_is_part_of_the_text_and_not_of_the_rules():
     assert load_policy(text, EFFECTS, EFFECTS).digest == load_policy(text + "# x", EFFECTS, EFFECTS).digest
     assert text_digest(text) != text_digest(text + "# x")
     assert tomllib.loads(text)["version"] == 1
+
+
+def test_the_policy_in_the_documentation_holds():
+    page = (Path(__file__).parents[2] / "docs" / "consent.md").read_text("utf-8")
+    (text,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
+    assert parse(text)[-1].name == "no-broadcasts"

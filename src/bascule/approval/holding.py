@@ -92,8 +92,14 @@ class HeldCall:
             return self._go_on(verdict, drawn)
         drawing = from_future(drawn) if isinstance(drawn, asyncio.Future) else drawn
         told: Later[Any] = Later()
-        drawing.add_done_callback(lambda _: self._pass_on(lambda: self._go_on(verdict, drawing.result()), told))
+        drawing.add_done_callback(lambda _: self._drawn(verdict, drawing, told))
         return told
+
+    def _drawn(self, verdict: Verdict, drawing: Later[Drawn], told: Later[Any]) -> None:
+        if drawing.cancelled():
+            told.cancel()
+        else:
+            self._pass_on(lambda: self._go_on(verdict, drawing.result()), told)
 
     def _plainly(self) -> Drawn:
         """For methods whose bridge has no better picture of them."""

@@ -87,6 +87,16 @@ class Transaction:
             self.undo()
 
 
+class Landing(Later[None]):
+    """When a batch is durable. Many wait for the same one, so nobody can withdraw it: a task that is cancelled while it
+    waits must not take the answer away from the others."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        return False
+
+
 class Journal:
     """The way from a transaction to the store."""
 
@@ -185,11 +195,11 @@ class Journal:
             return None
         if self._flight and seq <= self._flight[-1].seq:
             if self._flight_done is None:
-                self._flight_done = Later()
+                self._flight_done = Landing()
             return self._flight_done
         if self._pending and seq <= self._pending[-1].seq:
             if self._pending_done is None:
-                self._pending_done = Later()
+                self._pending_done = Landing()
             return self._pending_done
         # Undone: what this number stood for never happened.
         return None

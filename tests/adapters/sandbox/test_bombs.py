@@ -73,22 +73,18 @@ def test_a_memory_bomb_is_ended_and_named(tmp_path: Path, sandboxes: Sandboxes):
 
 
 @pytest.mark.parametrize("bomb", [FORKS, FORKS_THAT_STAY], ids=["breeding", "staying"])
-def test_a_fork_bomb_is_contained(tmp_path: Path, sandboxes: Sandboxes, bomb: str):
-    if os.getuid() == 0:
-        os.chmod(tmp_path, 0o777)
-        for parent in list(tmp_path.parents)[:2]:
-            os.chmod(parent, 0o755)
-
+def test_a_fork_bomb_is_contained(outside: Path, sandboxes: Sandboxes, bomb: str):
     async def story():
         # RLIMIT_NPROC does not count root's processes: there the workspace is somebody's.
         owner = 65534 if os.getuid() == 0 else None
-        async with a_space(tmp_path, sandboxes=sandboxes, limits=SMALL, owner=owner) as space:
+        async with a_space(outside, sandboxes=sandboxes, limits=SMALL, owner=owner) as space:
             outcome, lag = await lag_beside(space.run(bomb, timeout=1.5))
             assert outcome.ended_by in ("processes", "timeout", "cpu")
             if "pids" in sandboxes._found().groups.kept:
                 assert "limit of 64 processes" in outcome.note
             assert lag < MOST_LAG
-            assert await space.said("echo fine; ls -d /proc/[0-9]* | wc -l") == "fine\n4\n"
+            # The spawner, the shell, and what it asks with.
+            assert int(await space.said("ls -d /proc/[0-9]* | wc -l")) <= 4
 
     asyncio.run(story())
 

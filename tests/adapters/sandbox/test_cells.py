@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import shutil
 import signal
 import socket
@@ -304,5 +305,38 @@ def test_ctrl_c_in_the_daemons_terminal_does_not_reach_a_command(tmp_path: Path)
             assert os.getsid(cell._child.pid) != os.getsid(0)
             os.kill(cell._child.pid, signal.SIGWINCH)
             assert (await running.wait()).stdout.text.endswith("done\n")
+
+    asyncio.run(story())
+
+
+def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
+    async def story():
+        async with a_space(tmp_path) as space:
+            await space.said("true")
+            (cell,) = space.sandbox._cells
+            signal.pidfd_send_signal(cell._inner, signal.SIGKILL)
+            # Dead, while the loop has had no turn to hear of it.
+            dead = select.poll()
+            dead.register(cell._inner, select.POLLIN)
+            assert dead.poll(BOUND * 1000)
+            assert await space.said("echo fine") == "fine\n"
+
+    asyncio.run(story())
+
+
+def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path):
+    async def story():
+        faults = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
+
+        def hear(*_: object) -> None:
+            raise RuntimeError("not me")
+
+        async with a_space(tmp_path) as space:
+            for command in ("echo short", "echo long; sleep 0.1; echo end"):
+                outcome = await space.run(command, on_output=hear)
+                assert outcome.exit_code == 0
+            assert {str(fault) for fault in faults} == {"not me"}
+            assert await space.said("echo fine") == "fine\n"
 
     asyncio.run(story())

@@ -7,12 +7,12 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
+from bascule.bridges.workspace.ports import SandboxFault
 from faults.lacking import missing_here
 
 PROBE = """
@@ -48,15 +48,6 @@ def quoted(*words: str) -> str:
 
 def owners():
     return [None] if os.getuid() != 0 else [0, 65534]
-
-
-@pytest.fixture
-def outside():
-    """A directory that everybody may enter, so that only the sandbox keeps a command out."""
-    made = tempfile.mkdtemp(prefix="bsc-")
-    os.chmod(made, 0o777)
-    yield Path(made)
-    shutil.rmtree(made)
 
 
 @pytest.mark.parametrize("network", [False, True])
@@ -326,5 +317,17 @@ def test_commands_run_as_the_workspaces_owner(outside: Path):
     async def story():
         async with a_space(outside, owner=65534) as space:
             assert await space.said("id -un; touch mine; stat -c %u mine") == "agent\n65534\n"
+
+    asyncio.run(story())
+
+
+@needs_root
+def test_an_owner_who_cannot_reach_the_workspace_is_told(outside: Path):
+    outside.chmod(0o700)
+
+    async def story():
+        async with a_space(outside, owner=65534) as space:
+            with pytest.raises(SandboxFault, match="user 65534, who owns the workspace, and whom"):
+                await space.start("true")
 
     asyncio.run(story())

@@ -160,7 +160,15 @@ class BubblewrapBuilder(Supervised):
             # away, and where it cannot, there are no sockets of that family.
             **self.filter(confined=True, unix_sockets=not self._network or machine.scope != 0),
         )
-        return await self.started(child, group, setup, expected)
+        try:
+            return await self.started(child, group, setup, expected)
+        except SandboxFault as fault:
+            if self._user is not None and "Can't find source path" in str(fault):
+                who = f"user {self._user.user}, who owns the workspace, and whom commands run as,"
+                raise SandboxFault(
+                    f"{who} cannot enter every directory above {self.workspace}; chmod o+x them"
+                ) from None
+            raise
 
     async def close(self) -> None:
         os.close(self._root)

@@ -5,6 +5,7 @@ What cannot be had is left to resource limits and the spawner's watch; `Groups.k
 
 import contextlib
 import os
+import re
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
@@ -17,6 +18,7 @@ CPU_WEIGHT_V2 = 100
 CPU_SHARES_V1 = 1024
 # How far up from our own group a place is looked for: a session's scope, its slice, the user's manager.
 MOST_LEVELS = 4
+_MADE = re.compile(r"bascule-(?P<pid>\d+)-\d+")
 
 
 class Counts(NamedTuple):
@@ -114,6 +116,7 @@ def find_groups(limits: Limits) -> Groups:
     for parents, version in ((_version_2(), 2), (_version_1(), 1)):
         usable = {}
         for controller, parent in parents.items():
+            _tidy(parent)
             groups = Groups({controller: parent}, version)
             try:
                 made = groups.make(limits)
@@ -125,6 +128,16 @@ def find_groups(limits: Limits) -> Groups:
         if usable:
             return Groups(usable, version)
     return Groups({}, 0)
+
+
+def _tidy(parent: str) -> None:
+    """Groups of a daemon that was killed: empty, and nobody's."""
+    with contextlib.suppress(OSError):
+        for name in os.listdir(parent):
+            made = _MADE.fullmatch(name)
+            if made is not None and not os.path.exists(f"/proc/{made['pid']}"):
+                with contextlib.suppress(OSError):
+                    os.rmdir(os.path.join(parent, name))
 
 
 def _mounted() -> list[tuple[str, str, str]]:

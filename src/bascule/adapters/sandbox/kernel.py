@@ -1,6 +1,7 @@
 """What the kernel has to be asked in its own words: seccomp, Landlock, openat2."""
 
 import ctypes
+import errno
 import os
 
 from bascule.adapters.sandbox.filters import NOTIFY, numbers
@@ -14,6 +15,8 @@ LANDLOCK_WITH_SCOPES = 6
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 3
 OPENAT2 = 437
 RESOLVE_IN_ROOT = 0x10
+# Where `..` is a step, any rename or mount on the machine meanwhile makes the kernel say "again".
+MAX_TRIES = 100
 # The sizes we read and write.
 NOTIFICATION_BYTES, RESPONSE_BYTES, DATA_BYTES = 80, 24, 64
 
@@ -80,11 +83,14 @@ def open_in_root(root: int, path: str | bytes, *, close: bool = False) -> int:
     """A path as a process with that root means it: links and `..` stay beneath, magic links are not followed."""
     how = _How(os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT)
     try:
-        descriptor: int = _libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-        if descriptor < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number), path)
-        return descriptor
+        for _ in range(MAX_TRIES):
+            descriptor: int = _libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
+            if descriptor >= 0:
+                return descriptor
+            if ctypes.get_errno() != errno.EAGAIN:
+                break
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), path)
     finally:
         if close:
             os.close(root)

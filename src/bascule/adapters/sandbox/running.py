@@ -152,21 +152,26 @@ class Running:
         self._watching.cancel()
         if self._deadline is not None:
             self._deadline.cancel()
-        for stream in self._streams:
-            stream.drain()
-        code, by = self._verdict(ended, counts, notes)
-        stdout, stderr = self._streams
-        self.outcome.set_result(
-            Outcome(
-                exit_code=code,
-                ended_by=by,
-                duration=duration,
-                stdout=stdout.shown.shown(),
-                stderr=stderr.shown.shown(),
-                programs=programs,
-                note="; ".join(notes) or None,
+        try:
+            for stream in self._streams:
+                stream.drain()
+        finally:
+            # Whoever listens may fail; who waits is told all the same.
+            code, by = self._verdict(ended, counts, notes)
+            stdout, stderr = self._streams
+            for stream in self._streams:
+                stream.close()
+            self.outcome.set_result(
+                Outcome(
+                    exit_code=code,
+                    ended_by=by,
+                    duration=duration,
+                    stdout=stdout.shown.shown(),
+                    stderr=stderr.shown.shown(),
+                    programs=programs,
+                    note="; ".join(notes) or None,
+                )
             )
-        )
 
     def _verdict(self, ended: Ended | None, counts: Counts, notes: list[str]) -> tuple[int, EndedBy]:
         if ended is None:

@@ -1,6 +1,7 @@
 """The way in: sandboxes of spaces, and the spooled output of their commands."""
 
 import contextlib
+import itertools
 import os
 import re
 import shutil
@@ -76,6 +77,7 @@ class Sandboxes:
         spool = os.path.join(directory, "spool")
         _clear(directory, spool, self._tmp)
         self._shelf = SpoolShelf(spool, self._limits)
+        self._opened = itertools.count(1)
         self._room = Room(self._limits.all_cells)
         self._machine: Machine | None = None
         self._problem: tuple[str | None] | None = None
@@ -104,7 +106,8 @@ class Sandboxes:
                 self._limits,
                 root=root.fileno(),
                 workspace=root.path,
-                tmp=os.path.join(self._tmp, space_id),
+                # A space that is opened twice, or again, has no /tmp in common with itself.
+                tmp=os.path.join(self._tmp, f"{space_id}-{next(self._opened)}"),
                 network=network,
                 readable=self._readable,
             )

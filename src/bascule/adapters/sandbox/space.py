@@ -1,6 +1,7 @@
 """Where one space's commands run: a few warm cells, more when needed."""
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Hashable
 from typing import Protocol
@@ -44,6 +45,8 @@ class Spools(Protocol):
 
     def ended(self, process_id: str) -> None: ...
 
+    def forget(self, process_id: str) -> None: ...
+
 
 class Room:
     """How many cells there may be, of all spaces together."""
@@ -81,9 +84,15 @@ class SpaceSandbox:
     async def start(self, command: Command, on_output: OnOutput) -> Running:
         request = self._request(command)
         cell = self._warm(self._builder.shape(command.programs))
-        if cell is None:
-            cell = await self._new(command.programs)
-        return self._run(cell, command, request, on_output)
+        if cell is not None:
+            # A cell may have died while nobody needed it, and nobody heard of it yet.
+            with contextlib.suppress(OSError):
+                return self._run(cell, command, request, on_output)
+        cell = await self._new(command.programs)
+        try:
+            return self._run(cell, command, request, on_output)
+        except OSError as error:
+            raise SandboxFault(f"the command could not be handed to its sandbox: {error}; try again") from None
 
     async def warm_up(self, programs: ProgramRules) -> None:
         """A cell for the first command, before it comes."""
@@ -206,11 +215,14 @@ class SpaceSandbox:
                 self._spools.ended(command.process_id)
 
             cell.run(request, (stdout_end, stderr_end), ended)
-        except OSError as error:
+        except OSError:
             for end in ends:
                 os.close(end)
             cell.kill()
-            raise SandboxFault(f"the command could not be handed to its sandbox: {error}; try again") from None
+            self._builder.programs(cell)
+            self._spools.ended(command.process_id)
+            self._spools.forget(command.process_id)
+            raise
         os.close(stdout_end)
         os.close(stderr_end)
         running = Running(command, cell, *streams, self._limits)

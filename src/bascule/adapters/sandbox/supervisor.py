@@ -6,6 +6,7 @@ One thread for all cells: an answer must not wait for the event loop's turn, nor
 import contextlib
 import errno
 import fcntl
+import itertools
 import os
 import select
 import struct
@@ -36,6 +37,8 @@ SYNC_WAKE_UP = 1
 CONTINUE = 1
 _NOTIFICATION = struct.Struct("=QIIiIQ6Q")
 _RESPONSE = struct.Struct("=QqiI")
+# Longer ones are made to keep us busy; by its name a program in them is denied all the same.
+MAX_SEARCHED = 64
 # One per principal whose rules differ.
 MAX_KNOWN_RULES = 64
 # Its options come first, then the program.
@@ -54,7 +57,8 @@ class Watch:
     def __init__(self, rules: ProgramRules, most: int, path: str = "") -> None:
         self.rules = rules
         # Where this command's own PATH looks beyond the usual places.
-        self.search = tuple(folder for folder in path.split(":") if folder.startswith("/") and folder not in SEARCHED)
+        folders = (folder for folder in path.split(":") if folder.startswith("/") and folder not in SEARCHED)
+        self.search = tuple(itertools.islice(folders, MAX_SEARCHED))
         self.wanted: Wanted | None = None
         self._most = most
         self._first = True
