@@ -124,6 +124,7 @@ class Workspace:
             clock=clock,
             limits=self.limits,
             keeper=self.keeper,
+            threads=self.threads,
             teller=teller,
         )
         self.history = History(
@@ -332,18 +333,12 @@ class Workspace:
 
     async def _drawn_command(
         self, space: Space, operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict
-    ) -> tuple[previews.Pinned, str]:
-        limits = self.limits
+    ) -> previews.Looked:
         try:
             root = await self.spaces.root_of(space)
         except FileFault as error:
             raise Conflict(str(error)) from None
-        pinned = await self.threads.do(
-            previews.pins, operation, cwd, root, limits.max_pinned_files, limits.max_pinned_bytes
-        )
-        return pinned, await self.threads.do(
-            previews.draw, operation, cwd, root, verdict, pinned=pinned, max_bytes=limits.max_read_bytes
-        )
+        return await self.threads.do(previews.look, operation, cwd, root, verdict, limits=self.limits)
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]
