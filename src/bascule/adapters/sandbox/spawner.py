@@ -85,6 +85,8 @@ class Spawner:
         check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(dumpable)")
         if not self.first:
             check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(subreaper)")
+        # The daemon's own keeps its state private; what commands make belongs to the workspace.
+        os.umask(0o022)
         self.environment = wanted["environment"]
         self.limits = wanted["watch"]
         for kind, wish in wanted["rlimits"]:

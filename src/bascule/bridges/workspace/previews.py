@@ -79,7 +79,7 @@ def _scripts(operation: ShellOperation, cwd: WorkspacePath | None, root: Root, l
     """The workspace files a command would execute."""
     files: dict[str, str] = {}
     unpinned: list[str] = []
-    for script in read(operation.command).scripts:
+    for script in read(operation.command, operation.env).scripts:
         place = _inside(script, cwd)
         if place is None:
             unpinned.append(f"{script} (not in the workspace)")
@@ -98,7 +98,7 @@ def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
 
 
 def _command(operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict, pinned: Pinned) -> str:
-    reading: Reading = read(operation.command)
+    reading: Reading = read(operation.command, operation.env)
     parts = [
         "command:",
         _indented(operation.command),

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from bascule.approval.ahead import Doing
 from bascule.approval.holding import Draw, Drawn
 from bascule.audit.begun import BegunRow
@@ -203,7 +205,17 @@ class Workspace:
 
     def open_space(self, call: Call, params: SpaceOpenParams, tx: Transaction) -> "asyncio.Future[SpaceView]":
         async def opened() -> SpaceView:
-            return self._space_view(await self.spaces.open(call, params))
+            return self._space_view(await self.spaces.open(call, params, check_real))
+
+        def check_real(real: str) -> None:
+            """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
+            verdict = self._operations.judge(call, "spaces.open", msgspec.structs.replace(params, path=real))
+            if verdict.decision is not Decision.ALLOW:
+                raise Conflict(
+                    f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
+                    hint="open it by that name",
+                    details={"path": real, "rule": verdict.rule},
+                )
 
         return self._do(opened(), "spaces.open")
 
