@@ -70,8 +70,13 @@ class _Request:
 class HttpConnection(HttpToolsProtocol):
     """Refused when it is not ours, cut when what it began does not come or does not end."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, peer_uid: int | None = None, max_connections: int = MAX_CONNECTIONS, **options: Any
+    ) -> None:
+        """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
         super().__init__(*arguments, **options)
+        self._peer_uid = os.getuid() if peer_uid is None else peer_uid
+        self._max_connections = max_connections
         # In the mirror of a test another application may stand in front of ours.
         self._direct = self.app if isinstance(self.app, App) else None
         self._stage: _Stage = "head"
@@ -93,12 +98,12 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's own type
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
-        foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != os.getuid()
+        foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != self._peer_uid
         if foreign:
             self._deaf = True
             transport.abort()
             return
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > self._max_connections:
             self._deaf = True
             transport.write(_FULL)
             transport.close()
