@@ -109,7 +109,7 @@ class App:
         self._gate = gate
         # A refused head costs its sender nothing and us some microseconds, before any turn is taken: sent ahead by
         # the thousand they would keep the loop. Where hostile code is expected, one of them ends the connection.
-        self._closes_refused = closes_refused
+        self.closes_refused = closes_refused
         self._table = table
         self._dispatch = dispatch
         self.turns = turns
@@ -126,8 +126,7 @@ class App:
         try:
             return Admitted(self._gate.admit(headers), self._table.find(verb, path))
         except Exception as error:  # noqa: BLE001 - see `_refused`
-            refusal = self._refused(error)
-            return refusal._replace(close=True) if self._closes_refused else refusal
+            return self._refused(error)
 
     def is_direct(self, admitted: Admitted) -> bool:
         """Whether `answer` answers it; else it is for ASGI."""

@@ -88,6 +88,8 @@ class HttpConnection(HttpToolsProtocol):
         self._ahead: deque[_Request] = deque()
         # Nothing that comes on this connection is read any more.
         self._deaf = False
+        # What was refused has been answered; only the rest of it is let in.
+        self._closes_after_body = False
         # By when something must have happened, and the timer that looks: seldom armed anew, for a request
         # that comes whole only moves the time.
         self._due = float("inf")
@@ -201,6 +203,7 @@ class HttpConnection(HttpToolsProtocol):
         request = _Request(self.parser.get_method().decode("ascii"), query, headers, keep_alive=keep_alive)
         admitted = self._direct.admit(request.verb, path, headers)
         if isinstance(admitted, Response):
+            request.keep_alive = keep_alive and not self._direct.closes_refused
             self._refuse_request(request, admitted)
             return
         if not self._direct.is_direct(admitted):
@@ -234,6 +237,9 @@ class HttpConnection(HttpToolsProtocol):
         if stage == "asgi":
             # Even when deaf: an upgrade that is not taken still is a whole request.
             super().on_message_complete()
+            return
+        if self._closes_after_body:
+            self._end()
             return
         request, self._request = self._request, None
         if request is None or self._deaf:
@@ -315,9 +321,15 @@ class HttpConnection(HttpToolsProtocol):
     def _write(self, request: _Request, response: Response) -> None:
         close = response.close or not request.keep_alive
         self.transport.write(on_the_wire(response, close=close, only_head=request.verb == "HEAD"))
-        if close:
-            self._deaf = True
-            self.transport.close()
+        if close and self._stage == "skipped" and request.refusal is response and not response.close:
+            # Its sender may be in the middle of the body, and would lose the answer with the connection.
+            self._closes_after_body = True
+        elif close:
+            self._end()
+
+    def _end(self) -> None:
+        self._deaf = True
+        self.transport.close()
 
     def _next_soon(self) -> None:
         if self._ahead:
