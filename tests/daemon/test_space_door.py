@@ -352,7 +352,8 @@ print(said.count(b"HTTP/1.1 403"))
 FLOOD = """
 import itertools, os, socket, threading
 body = b'{"payload": "x", "expectReply": false, "timeoutMs": 1}'
-call = b"POST /agents/Victor/send HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/json\\r\\nContent-Length: %d\\r\\n\\r\\n%b"
+head = b"POST /agents/Victor/send HTTP/1.1\\r\\nHost: x\\r\\nContent-Type: application/json\\r\\n"
+call = head + b"Content-Length: %d\\r\\n\\r\\n%b" % (len(body), body)
 refused = b"GET /ledger HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n"
 def flood(data):
     while True:
@@ -366,7 +367,7 @@ def flood(data):
             pass
         finally:
             door.close()
-for data in (call % (len(body), body) * 16, refused * 1000, b"") * 2:
+for data in (call * 16, refused * 1000, b"") * 2:
     threading.Thread(target=flood, args=(data,), daemon=True).start()
 print("floods", flush=True)
 threading.Event().wait()

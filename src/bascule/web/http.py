@@ -51,6 +51,10 @@ _NOT_HTTP = "This is not HTTP as it is spoken here."
 _Stage = Literal["idle", "head", "body", "asgi", "skipped"]
 
 
+class _Over(Exception):
+    """The connection is at its end: the parser need not look at what follows."""
+
+
 class _Request:
     """A request of a direct route, as far as it has come."""
 
@@ -169,6 +173,9 @@ class HttpConnection(HttpToolsProtocol):
     # -- what the parser finds --
 
     def on_message_begin(self) -> None:
+        if self.transport.is_closing():
+            # Thousands may have been sent ahead in one piece; reading on would only cost time.
+            raise _Over
         self._stage = "head"
         self.url = b""
         self.headers = []
