@@ -153,7 +153,7 @@ class Daemon:
             journal=self.journal,
             desk=self.desk,
             effects=self.effects,
-            rows=workspace_protocol.OPERATIONS,
+            rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
         )
         self.workspace = self._make_workspace(config_dir or places.config_dir(), digest_key.encode())
         self._announcer = Announcer(log=log) if config.announce == "on" else None
@@ -223,7 +223,12 @@ class Daemon:
             clock=self.clock,
             operations=self.operations,
             files=WorkspaceFiles((self.state_dir, config_dir)),
-            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log, doors=self.space_doors),
+            sandboxes=Sandboxes(
+                os.path.join(ours, "sandbox"),
+                log=self.log,
+                readable=config.readable_directories(),
+                doors=self.space_doors,
+            ),
             checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
             scratch=ScratchDirectory(os.path.join(ours, "copies")),
             log=self.log,
