@@ -216,7 +216,6 @@ class Daemon:
         places.make_private_dir(ours)
         residents = self.broker.residents
         self.space_doors = SpaceDoors(os.path.join(ours, "doors"), self.space_app, residents.is_out)
-        self.broker.agents.on_revoked.append(self.space_doors.hang_up)
         return Workspace(
             store=self.store,
             journal=self.journal,

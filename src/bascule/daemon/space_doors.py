@@ -46,9 +46,6 @@ class SpaceDoor:
         self._door = door
         self._closed = closed
 
-    def hang_up(self) -> None:
-        self._door.hang_up()
-
     async def close(self) -> None:
         self._closed(self)
         await self._door.stop()
@@ -68,9 +65,6 @@ class SpaceDoors:
             _remove(os.path.join(directory, name))
         # A state directory may have a path that is too long for a socket's address; this one never is.
         self._descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-
-    def __len__(self) -> int:
-        return len(self._open)
 
     async def open(self, space_id: str, user: int) -> SpaceDoor:
         # Never by the same name: a space that is opened again may still be closing its old one.
@@ -110,12 +104,6 @@ class SpaceDoors:
     def close(self) -> None:
         """After the last door was."""
         os.close(self._descriptor)
-
-    def hang_up(self, agent: str) -> None:
-        """A person revoked it: nothing that it waits for is told."""
-        for door in self._open:
-            if door.agent == agent:
-                door.hang_up()
 
 
 def _place_for_another(record: str) -> str:

@@ -98,15 +98,12 @@ class SideDoor:
         loop = asyncio.get_running_loop()
         self._server = await loop.create_unix_server(self._connection, sock=self._sock, backlog=self._backlog)
 
-    def hang_up(self) -> None:
-        """Whoever is connected is not any more."""
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-
     async def stop(self) -> None:
+        """Whoever is connected is not any more."""
         if self._server is not None:
             self._server.close()
-            self.hang_up()
+            for connection in list(self._state.connections):
+                connection.transport.abort()
             await self._server.wait_closed()
 
     def _connection(self) -> HttpConnection:
