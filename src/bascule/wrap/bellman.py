@@ -1,0 +1,89 @@
+"""Rings for one agent: waits for messages, waits for the moment, types the line, and again until they are fetched."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from bascule.errors import BasculeError
+from bascule.protocols.broker import InboxWatchResult, SkipRung
+from bascule.wrap.post import Post
+from bascule.wrap.ringing import Ringing
+
+# While something is to be typed, program and person are looked at this often; nothing tells us when they are still.
+LOOK_SECONDS = 0.1
+# A hook of the program rings first, where it has one: it needs no keyboard.
+HOOK_HEAD_START_SECONDS = 1.5
+# After a fault of the daemon: longer than its restart, shorter than anybody's patience.
+FAULT_SECONDS = 1.0
+# One look at the inbox; the daemon holds no longer.
+WATCH_SECONDS = 55.0
+
+# Why nothing may be typed now; None when it may.
+Obstacle = Callable[[], str | None]
+# Types the line; False when it could not after all.
+Ring = Callable[[InboxWatchResult], Awaitable[bool]]
+
+
+class Bellman:
+    def __init__(
+        self,
+        post: Post,
+        obstacle: Obstacle,
+        ring: Ring,
+        *,
+        hooked: Callable[[], bool] = lambda: False,
+        ringing: Ringing | None = None,
+    ) -> None:
+        self._post = post
+        self._obstacle = obstacle
+        self._ring = ring
+        # The program's own hooks are at work.
+        self._hooked = hooked
+        self._ringing = ringing or Ringing()
+        self._now = asyncio.get_running_loop().time
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self._once()
+            except BasculeError:
+                await asyncio.sleep(FAULT_SECONDS)
+
+    async def _once(self) -> None:
+        due = self._ringing.due_in(self._now())
+        wait = WATCH_SECONDS if due is None else min(due, WATCH_SECONDS)
+        seen = await self._post.unread(wait_seconds=wait, skip=SkipRung.OWN) if wait else None
+        if seen is not None and self._hooked() and not self._ringing.rung:
+            await asyncio.sleep(HOOK_HEAD_START_SECONDS)
+            seen = await self._post.unread(skip=SkipRung.ANY)
+            if seen is None:
+                # A hook has rung, or they are fetched: ours is the second bell, if there must be one.
+                self._ringing.ring(self._now())
+                await self._post.unread(record=True)
+                return
+        if seen is None:
+            if due is None or self._ringing.due_in(self._now()):
+                return
+            # Ours was heard or it was not: look at everything that waits.
+            seen = await self._post.unread()
+            if seen is None:
+                self._ringing.fetched()
+                return
+        await self._ring_when_still(seen)
+
+    async def _ring_when_still(self, seen: InboxWatchResult) -> None:
+        waited = False
+        while self._obstacle() is not None:
+            waited = True
+            await asyncio.sleep(LOOK_SECONDS)
+        if waited:
+            # They may have been fetched meanwhile, or more may have come.
+            latest = await self._post.unread()
+            if latest is None:
+                self._ringing.fetched()
+                return
+            seen = latest
+            if self._obstacle() is not None:
+                return
+        if await self._ring(seen):
+            self._ringing.ring(self._now())
+            await self._post.unread(record=True)

@@ -1,0 +1,172 @@
+"""`bridge-wrap`: run an agent's program so that it can be written to."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from bascule import places
+from bascule.client.faults import NotRunning
+from bascule.doors import choice
+from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
+from bascule.doors.values import agent_id, ticket_id
+from bascule.errors import BasculeError
+from bascule.helpers import program, terminal
+from bascule.terminals import text
+from bascule.wrap import child, profiles
+from bascule.wrap.bellman import Bellman
+from bascule.wrap.moments import reason_to_wait
+from bascule.wrap.outer import Outer
+from bascule.wrap.post import Post, metadata_here
+from bascule.wrap.session import Session
+from bascule.wrap.turns import Turns
+
+EXAMPLES = """\
+  bridge-wrap --agent Jerry --type codex -- codex
+  bridge-wrap --agent Jerry -- claude --continue
+
+The program runs as it would without: keys, colours, size, Ctrl-C, Ctrl-Z and exit code are its own.
+While it runs it is the agent Jerry; when a message waits, one line is typed for it, between your lines
+and its turns. Messages it has received and not answered are answered for it when it ends.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = build_parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise WrongUsage("which program? Write it behind `--`", "bridge-wrap --agent Jerry -- codex")
+    handle = agent_id(options.agent) if options.agent else choice.environment_handle()
+    if handle is None:
+        raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
+    if options.ticket:
+        ticket_id(options.ticket)
+    try:
+        return asyncio.run(_wrapped(options, handle, command))
+    except BasculeError as error:
+        terminal.say(f"bridge-wrap: {error.message}")
+        if error.hint:
+            terminal.say(f"  next: {error.hint}")
+        return BY_STATUS.get(error.status, UNEXPECTED)
+
+
+async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
+    state = places.state_dir(options.state_dir)
+    profile = profiles.choose(options.profile, command[0], options.type)
+    type_ = options.type or profile.type or os.path.basename(command[0])
+    post = Post(state, handle, type_=type_, metadata=metadata_here())
+    joined = await _joined(post, start_daemon=not options.no_start)
+    turns = Turns(state, handle)
+    if joined:
+        turns.open()
+    outer = Outer()
+    started = child.start(
+        command,
+        await _environment(options, post, state, joined=joined),
+        size=outer.size(),
+        like=0 if outer.reads_terminal else None,
+        plain=not (outer.reads_terminal and outer.writes_terminal),
+    )
+    session = Session(started, outer, profile, on_output=None)
+    session.open()
+    try:
+        await _until_ended(session, post, profile, turns, joined=joined)
+    finally:
+        session.close()
+        turns.close()
+        code = started.exit_code if started.exit_code is not None else UNEXPECTED
+        await post.leave(code)
+    return code
+
+
+async def _joined(post: Post, *, start_daemon: bool) -> bool:
+    try:
+        await post.join(start_daemon=start_daemon)
+    except NotRunning as away:
+        # The person wants their program; that others can write to it comes second.
+        terminal.say(f"bridge-wrap: {away.message}")
+        terminal.say(f"  going on without it; {post.handle} joins when it runs")
+        return False
+    return True
+
+
+async def _until_ended(session: Session, post: Post, profile: profiles.Profile, turns: Turns, *, joined: bool) -> None:
+    async def ring(seen: Any) -> bool:
+        line = profile.bell_line(post.bell_line(seen))
+        await session.type(text.as_bytes(line))
+        return True
+
+    async def serve() -> None:
+        if not joined:
+            await post.join_sometime()
+            turns.open()
+        bellman = Bellman(
+            post,
+            lambda: reason_to_wait(session.seen(turns.now()), profile),
+            ring,
+            hooked=lambda: turns.now() is not None,
+        )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(post.beat())
+            group.create_task(bellman.run())
+
+    serving = asyncio.ensure_future(serve())
+    ended = asyncio.ensure_future(session.ended.wait())
+    try:
+        await asyncio.wait((ended, serving), return_when=asyncio.FIRST_COMPLETED)
+        if serving.done() and not ended.done():
+            # The broker's side broke; the person's program goes on, and the reason is told when it has ended.
+            await ended
+    finally:
+        ended.cancel()
+        if not serving.done():
+            serving.cancel()
+            await asyncio.wait((serving,))
+        elif not serving.cancelled() and (fault := serving.exception()) is not None:
+            terminal.say(f"bridge-wrap: stopped serving {post.handle}: {_first(fault)}")
+
+
+def _first(fault: BaseException) -> str:
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return str(fault) or type(fault).__name__
+
+
+async def _environment(options: argparse.Namespace, post: Post, state: str, *, joined: bool) -> dict[str, str]:
+    """The program's: who it is and where the broker is, for every helper that it or its shells run."""
+    environment = dict(os.environ)
+    for name in ("BRIDGE_AGENT_TOKEN", "BRIDGE_TICKET", "BRIDGE_BROKER_URL"):
+        environment.pop(name, None)
+    environment["BRIDGE_AGENT_ID"] = post.handle
+    # Two processes share the handle: the shim that the program may start is not a namesake.
+    environment["BRIDGE_WRAPPED"] = post.handle
+    if options.state_dir:
+        environment["BASCULE_STATE_DIR"] = state
+    if token := choice.stored_token(state, post.handle):
+        environment["BRIDGE_AGENT_TOKEN"] = token
+    if options.ticket:
+        environment["BRIDGE_TICKET"] = options.ticket
+    if joined and (url := await post.broker_url()):
+        environment["BRIDGE_BROKER_URL"] = url
+    return environment
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = program.parser("bridge-wrap", "Run a program as an agent that others can write to.", EXAMPLES)
+    parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID)")
+    parser.add_argument("--type", metavar="TYPE", help="what kind of agent (default: the program's name)")
+    parser.add_argument("--profile", metavar="NAME", help="what is known about the program (default: by its name)")
+    parser.add_argument("--ticket", metavar="ID", help="the message it is started for, as BRIDGE_TICKET")
+    parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run")
+    return parser
+
+
+def bridge_wrap() -> int:
+    return program.run("bridge-wrap", main)
+
+
+if __name__ == "__main__":
+    sys.exit(bridge_wrap())
