@@ -32,6 +32,9 @@ class Person:
                 if cwd:
                     os.chdir(cwd)
                 plain = {"TERM": "xterm-256color", "LANG": "C.UTF-8", "PS1": "$ ", "HISTFILE": "/dev/null"}
+                for name in ("COLUMNS", "LINES"):
+                    # The test runner's own; curses would believe it.
+                    os.environ.pop(name, None)
                 os.execvpe(command[0], command, {**os.environ, **plain, **(environment or {})})
             finally:
                 os._exit(99)

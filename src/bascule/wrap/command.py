@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
 
 async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
     state = places.state_dir(options.state_dir)
-    profile = profiles.choose(options.profile, command[0], options.type)
+    profile = profiles.choose(options.profile, command, options.type)
     type_ = options.type or profile.type or os.path.basename(command[0])
     post = Post(state, handle, type_=type_, metadata=metadata_here())
     joined = await _joined(post, start_daemon=not options.no_start)

@@ -4,6 +4,7 @@ A profile is a TOML file named for the program and the version that was recorded
 by one such file in the profiles directory of the user's configuration; nothing else changes. The file says:
 
     program = ["bash"]          names of the executable, and of the process in a tmux pane
+    not_with = '^[^-]|^-c$'     an argument that makes another program of it: a script that bash runs is not a shell
     type = "shell"              what it registers as, unless --type says otherwise
 
     [bell]
@@ -26,6 +27,7 @@ by one such file in the profiles directory of the user's configuration; nothing 
 
 import os
 import re
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
@@ -46,6 +48,7 @@ MAX_ENTER_MS = 1_000
 
 _FIELDS: dict[str, tuple[type, ...]] = {
     "program": (list,),
+    "not_with": (str,),
     "type": (str,),
     "notes": (str,),
     "bell.line": (str,),
@@ -74,6 +77,11 @@ class Profile:
         self.foreground: bool = said.get("ready.foreground", False)
         self.enter_seconds: float = said.get("enter.delay_ms", DEFAULT_ENTER_MS) / 1000
         self.answer_quiet_seconds: float = said.get("answer.quiet_ms", DEFAULT_ANSWER_QUIET_MS) / 1000
+
+    def is_about(self, arguments: Sequence[str]) -> bool:
+        """Whether the program is the one that was recorded when it is given these."""
+        other = self._pattern("not_with")
+        return other is None or not any(map(other.search, arguments))
 
     @cached_property
     def prompt(self) -> re.Pattern[str] | None:
@@ -146,7 +154,7 @@ def _check(said: dict[str, Any], path: str) -> None:
         raise WrongUsage(f'profile {path}: ready.mode is {said["ready.mode"]!r}, not "raw" or "cooked"')
     if "bell.line" in said and "{line}" not in said["bell.line"]:
         raise WrongUsage(f"profile {path}: bell.line does not contain {{line}}")
-    texts = [said.get("ready.prompt"), said.get("answer.prompt"), *said.get("answer.skip", ())]
+    texts = [said.get("not_with"), said.get("ready.prompt"), said.get("answer.prompt"), *said.get("answer.skip", ())]
     for text in texts:
         try:
             re.compile(text or "")
@@ -177,16 +185,18 @@ def _by_version(name: str) -> list[tuple[int, str]]:
     return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
-def choose(named: str | None, program: str, type_: str | None = None) -> Profile:
+def choose(named: str | None, command: Sequence[str], type_: str | None = None) -> Profile:
     """`--profile NAME` (or a file), else by the program's name, else by its type; the newest version of several."""
     if named and (os.sep in named or named.endswith(".toml")):
         return read(named)
-    wanted = (named,) if named else tuple(filter(None, (os.path.basename(program), type_)))
+    wanted = (named,) if named else tuple(filter(None, (os.path.basename(command[0]), type_)))
     for word in wanted:
         for path in _files():
             name = os.path.basename(path).removesuffix(".toml")
             if word == name or _program_of(word) == _program_of(name) or word in read(path).program:
-                return read(path)
+                profile = read(path)
+                if named or profile.is_about(command[1:]):
+                    return profile
     if named:
         known = sorted({os.path.basename(path).removesuffix(".toml") for path in _files()})
         raise WrongUsage(f"there is no profile {named!r}", f"there are: {', '.join(known)}; or name a file")
