@@ -1,14 +1,18 @@
 """A daemon for all tests of a module, an environment without our settings, and a person at a terminal."""
 
+import json
 import os
 import sys
 from pathlib import Path
 
 import pytest
 
+from bascule.client import SyncClient
+
 for folder in ("daemon", "helpers", "faults"):
     sys.path.insert(0, str(Path(__file__).parent.parent / folder))
 
+TYPEWRITER = str(Path(__file__).parent / "typewriter.py")
 _OURS = ("BRIDGE_", "BASCULE_", "CODEX_", "CLAUDECODE", "TMUX")
 
 
@@ -50,3 +54,23 @@ def wrap(daemon):
     yield start
     for person in people:
         person.leave()
+
+
+@pytest.fixture
+def sender(daemon):
+    with SyncClient.connect(daemon.state) as client:
+        yield client
+
+
+@pytest.fixture
+def typewriter(wrap, tmp_path):
+    """A program that notes its keys, and a way to read the notes."""
+
+    def start(agent, *flags, options=()):
+        log = tmp_path / "keys"
+        person = wrap(agent, sys.executable, TYPEWRITER, str(log), *flags, options=options)
+        person.sees("ready>")
+        person.typed = lambda: [json.loads(line)["keys"] for line in log.read_text().splitlines()]
+        return person
+
+    return start

@@ -1,43 +1,22 @@
 """The bell: rung in the program, never into a person's line, and again until the messages are fetched."""
 
 import asyncio
-import json
+import itertools
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-import pytest
 from living import eventually
 
 from bascule.client import SyncClient
 from bascule.protocols.broker import InboxWatchResult, SkipRung
-from bascule.wrap.bellman import Bellman
+from bascule.wrap.bellman import Bellman, Rung
 from bascule.wrap.ringing import Ringing
 
 TYPEWRITER = str(Path(__file__).parent / "typewriter.py")
 BELL = r"\[bascule\] 1 unread message for"
-
-
-@pytest.fixture
-def sender(daemon):
-    with SyncClient.connect(daemon.state) as client:
-        yield client
-
-
-@pytest.fixture
-def typewriter(wrap, tmp_path):
-    """A program that notes its keys, and a way to read the notes."""
-
-    def start(agent, *flags, options=()):
-        log = tmp_path / "keys"
-        person = wrap(agent, sys.executable, TYPEWRITER, str(log), *flags, options=options)
-        person.sees("ready>")
-        person.keys = lambda: [json.loads(line)["keys"] for line in log.read_text().splitlines()]
-        return person
-
-    return start
 
 
 def presence(client, agent):
@@ -79,7 +58,7 @@ def test_the_bell_is_one_line_and_its_enter_comes_by_itself(typewriter, agents, 
     person = typewriter(agents[0], "-e")
     sender.send(agents[0], "the secret text\r\nrm -rf ~\x1b[201~")
     person.sees(BELL)
-    keys = eventually(lambda: (keys := person.keys()) and keys[-1] == "\r" and keys, "Enter")
+    keys = eventually(lambda: (keys := person.typed()) and keys[-1] == "\r" and keys, "Enter")
     assert keys[-1] == "\r"
     line = "".join(keys[:-1])
     assert line.startswith(f"[bascule] 1 unread message for {agents[0]} from a program of this user: ")
@@ -90,7 +69,7 @@ def test_the_bell_is_one_line_and_its_enter_comes_by_itself(typewriter, agents, 
 def test_the_sender_sees_that_the_bell_was_rung(typewriter, agents, sender):
     person = typewriter(agents[0])
     ticket = sender.send(agents[0], "hello").ticket_id
-    eventually(lambda: "\r" in person.keys(), "the bell")
+    eventually(lambda: "\r" in person.typed(), "the bell")
     seen = eventually(lambda: (d := sender.ticket(ticket).delivery).by and d, "it is recorded")
     assert (seen.state, seen.by) == ("rung", ["bridge-wrap"])
 
@@ -98,14 +77,14 @@ def test_the_sender_sees_that_the_bell_was_rung(typewriter, agents, sender):
 def test_the_bell_waits_for_a_person_who_is_in_the_middle_of_a_line(typewriter, agents, sender):
     person = typewriter(agents[0])
     person.type("git commit -m 'half a")
-    eventually(lambda: "".join(person.keys()).endswith("half a"), "the keys")
+    eventually(lambda: "".join(person.typed()).endswith("half a"), "the keys")
     sender.send(agents[0], "hello")
     # Longer than every other reason to wait.
     person.look(3.0)
-    assert "".join(person.keys()) == "git commit -m 'half a"
+    assert "".join(person.typed()) == "git commit -m 'half a"
     person.type(" thought'\r")
-    eventually(lambda: "[bascule]" in "".join(person.keys()), "the bell after the line", 15)
-    assert "".join(person.keys()).startswith("git commit -m 'half a thought'\r[bascule] 1 unread")
+    eventually(lambda: "[bascule]" in "".join(person.typed()), "the bell after the line", 15)
+    assert "".join(person.typed()).startswith("git commit -m 'half a thought'\r[bascule] 1 unread")
 
 
 def test_the_bell_waits_for_a_program_that_is_busy(wrap, agents, sender, tmp_path):
@@ -135,8 +114,8 @@ def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents,
         if number % 15 == 0:
             # A pause that lets a bell through.
             person.look(1.9)
-    eventually(lambda: "".join(person.keys()).count("line 59"), "all keys")
-    text = "".join(person.keys())
+    eventually(lambda: "".join(person.typed()).count("line 59"), "all keys")
+    text = "".join(person.typed())
     heard = [line for line in text.split("\r") if line]
     bells = [line for line in heard if line.startswith("[bascule]")]
     assert [line + "\r" for line in heard if line not in bells] == lines
@@ -148,10 +127,10 @@ def test_keys_typed_between_the_bell_and_its_enter_come_after_it(typewriter, age
     """The program of this test does not echo, so that the gap is as long as it gets."""
     person = typewriter(agents[0])
     sender.send(agents[0], "hello")
-    eventually(lambda: any("[bascule]" in keys for keys in person.keys()), "the bell")
+    eventually(lambda: any("[bascule]" in keys for keys in person.typed()), "the bell")
     person.type("mine")
-    eventually(lambda: "mine" in "".join(person.keys()), "the person's keys")
-    assert "".join(person.keys()).endswith("your user.\rmine")
+    eventually(lambda: "mine" in "".join(person.typed()), "the person's keys")
+    assert "".join(person.typed()).endswith("your user.\rmine")
 
 
 def test_the_end_of_the_program_answers_what_it_had_received(wrap, agents, daemon, sender):
@@ -216,7 +195,7 @@ def ring(post, *, seconds, obstacle=lambda: None, hooked=lambda: False, pauses=(
 
         async def ring_once(_seen):
             rung.append(asyncio.get_running_loop().time() - begun)
-            return True
+            return Rung.RUNG
 
         begun = asyncio.get_running_loop().time()
         bellman = Bellman(post, obstacle, ring_once, hooked=hooked, ringing=Ringing(pauses))
@@ -231,7 +210,7 @@ def ring(post, *, seconds, obstacle=lambda: None, hooked=lambda: False, pauses=(
 def test_a_message_that_is_not_fetched_is_rung_for_again_with_growing_pauses():
     rung = ring(FakePost(), seconds=0.5)
     assert 3 <= len(rung) <= 5
-    gaps = [later - earlier for earlier, later in zip(rung, rung[1:], strict=False)]
+    gaps = [later - earlier for earlier, later in itertools.pairwise(rung)]
     assert gaps[0] >= 0.05
     assert gaps[1] >= 0.1
 
@@ -244,7 +223,7 @@ def test_a_message_that_was_fetched_is_not_rung_for_again():
         async def ring_once(_seen):
             rung.append(1)
             post.waiting = False
-            return True
+            return Rung.RUNG
 
         bellman = Bellman(post, lambda: None, ring_once, ringing=Ringing((0.02,)))
         task = asyncio.ensure_future(bellman.run())
@@ -290,7 +269,7 @@ def test_a_message_reaches_an_idle_program_at_once(typewriter, agents, sender, r
         begun = time.time()
         ticket = sender.send(agents[0], f"message {number}").ticket_id
         lines = eventually(
-            lambda n=number: (k := person.keys()) and "".join(k).count("[bascule]") > n and k, "the bell"
+            lambda n=number: (k := person.typed()) and "".join(k).count("[bascule]") > n and k, "the bell"
         )
         assert lines
         took.append(time.time() - begun)
@@ -309,6 +288,7 @@ def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_pro
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=60,
+        check=True,
     )
     record_property("seconds", round(time.perf_counter() - begun, 2))
     assert len(done.stdout) == 10_000_000

@@ -108,8 +108,10 @@ def test_a_pipe_sends_its_lines_with_newlines():
 
 KEYS = st.lists(
     st.sampled_from(
-        [b"a", "ü".encode(), b"\r", b"\x7f", b"\x03", b"\x1b[A", b"\x1b[D", b"\x1b[200~", b"x\ry", b"\x1b[201~"]
-        + [b"\x1b[6;1R", b"\x1b]0;t\x07", b"\x1bP1\x1b\\", b"\x1bOB", b"\t", b"\x1bx", b"\x15", b"\x1b[<0;1;1M"]
+        [
+            *[b"a", "ü".encode(), b"\r", b"\x7f", b"\x03", b"\x1b[A", b"\x1b[D", b"\x1b[200~", b"x\ry", b"\x1b[201~"],
+            *[b"\x1b[6;1R", b"\x1b]0;t\x07", b"\x1bP1\x1b\\", b"\x1bOB", b"\t", b"\x1bx", b"\x15", b"\x1b[<0;1;1M"],
+        ]
     ),
     max_size=12,
 )

@@ -83,7 +83,8 @@ def identity_for(state: str, client: dict[str, Any], name: str | None, kind: str
         metadata["paneId"] = pane
     if client.get("version"):
         metadata["clientVersion"] = str(client["version"])[:64]
-    return Identity(state, name or invented_name(said, cwd), kind or said, metadata)
+    shared = os.environ.get("BRIDGE_WRAPPED")
+    return Identity(state, name or invented_name(said, cwd), kind or said, metadata, shared=shared)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

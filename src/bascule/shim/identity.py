@@ -65,11 +65,15 @@ def namesakes(name: str) -> Iterator[str]:
 class Identity:
     """The handle, its token, and how the link comes to act as it."""
 
-    def __init__(self, state: str, name: str, kind: str, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, state: str, name: str, kind: str, metadata: dict[str, Any], *, shared: str | None = None
+    ) -> None:
         self._state = state
         self.name = name
         self.kind = kind[:MAX_TYPE_CHARS] or "agent"
         self.metadata = metadata
+        # A handle that `bridge-wrap` holds for the program we serve: it is ours too, not a namesake's.
+        self._shared = shared
         self.heartbeat_ms: int | None = None
         self.handle: str | None = None
         self.unread = 0
@@ -124,7 +128,7 @@ class Identity:
                 raise
             token = None
             yield _hello(None)
-        params = {"agentId": name, "type": self.kind, "metadata": self.metadata, "exclusive": True}
+        params = {"agentId": name, "type": self.kind, "metadata": self.metadata, "exclusive": name != self._shared}
         if self.heartbeat_ms:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
         result = yield Ask("agents.register", params)

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from enum import Enum
 
 from bascule.errors import BasculeError
 from bascule.protocols.broker import InboxWatchResult, SkipRung
@@ -19,8 +20,15 @@ WATCH_SECONDS = 55.0
 
 # Why nothing may be typed now; None when it may.
 Obstacle = Callable[[], str | None]
-# Types the line; False when it could not after all.
-Ring = Callable[[InboxWatchResult], Awaitable[bool]]
+# Types the line, or the message itself.
+Ring = Callable[[InboxWatchResult], Awaitable["Rung"]]
+
+
+class Rung(Enum):
+    """What came of it."""
+
+    RUNG = "the agent knows that something waits"
+    DELIVERED = "the agent has the oldest message"
 
 
 class Bellman:
@@ -52,13 +60,10 @@ class Bellman:
         due = self._ringing.due_in(self._now())
         wait = WATCH_SECONDS if due is None else min(due, WATCH_SECONDS)
         seen = await self._post.unread(wait_seconds=wait, skip=SkipRung.OWN) if wait else None
-        if seen is not None and self._hooked() and not self._ringing.rung:
+        if seen is not None and self._hooked():
             await asyncio.sleep(HOOK_HEAD_START_SECONDS)
-            seen = await self._post.unread(skip=SkipRung.ANY)
+            seen = await self._left_by_hooks()
             if seen is None:
-                # A hook has rung, or they are fetched: ours is the second bell, if there must be one.
-                self._ringing.ring(self._now())
-                await self._post.unread(record=True)
                 return
         if seen is None:
             if due is None or self._ringing.due_in(self._now()):
@@ -76,14 +81,25 @@ class Bellman:
             waited = True
             await asyncio.sleep(LOOK_SECONDS)
         if waited:
-            # They may have been fetched meanwhile, or more may have come.
-            latest = await self._post.unread()
+            # They may have been fetched meanwhile, more may have come, or a hook was quicker at the end of the turn.
+            first = self._hooked() and not self._ringing.rung
+            latest = await (self._left_by_hooks() if first else self._post.unread())
             if latest is None:
-                self._ringing.fetched()
+                if not first:
+                    self._ringing.fetched()
                 return
             seen = latest
             if self._obstacle() is not None:
                 return
-        if await self._ring(seen):
+        if await self._ring(seen) is Rung.DELIVERED:
+            self._ringing.fetched()
+            return
+        self._ringing.ring(self._now())
+        await self._post.unread(record=True)
+
+    async def _left_by_hooks(self) -> InboxWatchResult | None:
+        """What no hook has rung for. Where one has, ours is the second bell, if there must be one."""
+        seen = await self._post.unread(skip=SkipRung.ANY)
+        if seen is None and await self._post.unread(record=True) is not None:
             self._ringing.ring(self._now())
-            await self._post.unread(record=True)
+        return seen

@@ -5,7 +5,6 @@ import asyncio
 import os
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from bascule import places
 from bascule.client.faults import NotRunning
@@ -14,13 +13,13 @@ from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
 from bascule.doors.values import agent_id, ticket_id
 from bascule.errors import BasculeError
 from bascule.helpers import program, terminal
-from bascule.terminals import text
 from bascule.wrap import child, profiles
-from bascule.wrap.bellman import Bellman
-from bascule.wrap.moments import reason_to_wait
 from bascule.wrap.outer import Outer
 from bascule.wrap.post import Post, metadata_here
+from bascule.wrap.screen import Transcript
+from bascule.wrap.served import Served
 from bascule.wrap.session import Session
+from bascule.wrap.spool import Spool
 from bascule.wrap.turns import Turns
 
 EXAMPLES = """\
@@ -43,6 +42,10 @@ def main(arguments: Sequence[str]) -> int:
         raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
     if options.ticket:
         ticket_id(options.ticket)
+    if options.auto_reply and options.deliver != "payload":
+        raise WrongUsage("--auto-reply answers messages that were typed", "add --deliver payload")
+    if options.sentinel and not options.auto_reply:
+        raise WrongUsage("--sentinel belongs to --auto-reply")
     try:
         return asyncio.run(_wrapped(options, handle, command))
     except BasculeError as error:
@@ -55,30 +58,37 @@ def main(arguments: Sequence[str]) -> int:
 async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
     state = places.state_dir(options.state_dir)
     profile = profiles.choose(options.profile, command, options.type)
+    outer = Outer()
+    transcript = Transcript(*outer.size()) if options.auto_reply else None
     type_ = options.type or profile.type or os.path.basename(command[0])
     post = Post(state, handle, type_=type_, metadata=metadata_here())
     joined = await _joined(post, start_daemon=not options.no_start)
     turns = Turns(state, handle)
-    if joined:
-        turns.open()
-    outer = Outer()
-    started = child.start(
-        command,
-        await _environment(options, post, state, joined=joined),
-        size=outer.size(),
-        like=0 if outer.reads_terminal else None,
-        plain=not (outer.reads_terminal and outer.writes_terminal),
-    )
-    session = Session(started, outer, profile, on_output=None)
-    session.open()
+    spool = None if options.spool == "off" else Spool(state, handle, options.spool)
     try:
-        await _until_ended(session, post, profile, turns, joined=joined)
+        environment = await _environment(options, post, state, joined=joined)
+        if spool is not None:
+            environment["BRIDGE_SPOOL"] = spool.path
+        started = child.start(
+            command,
+            environment,
+            size=outer.size(),
+            like=0 if outer.reads_terminal else None,
+            plain=not (outer.reads_terminal and outer.writes_terminal),
+        )
+        session = Session(started, outer, profile, transcript)
+        session.open()
+        try:
+            served = Served(session, post, profile, turns=turns, spool=spool, options=options)
+            await _until_ended(session, served, joined=joined)
+        finally:
+            session.close()
+            await post.leave(started.exit_code if started.exit_code is not None else UNEXPECTED)
     finally:
-        session.close()
         turns.close()
-        code = started.exit_code if started.exit_code is not None else UNEXPECTED
-        await post.leave(code)
-    return code
+        if spool is not None:
+            spool.close()
+    return started.exit_code if started.exit_code is not None else UNEXPECTED
 
 
 async def _joined(post: Post, *, start_daemon: bool) -> bool:
@@ -92,40 +102,20 @@ async def _joined(post: Post, *, start_daemon: bool) -> bool:
     return True
 
 
-async def _until_ended(session: Session, post: Post, profile: profiles.Profile, turns: Turns, *, joined: bool) -> None:
-    async def ring(seen: Any) -> bool:
-        line = profile.bell_line(post.bell_line(seen))
-        await session.type(text.as_bytes(line))
-        return True
-
-    async def serve() -> None:
-        if not joined:
-            await post.join_sometime()
-            turns.open()
-        bellman = Bellman(
-            post,
-            lambda: reason_to_wait(session.seen(turns.now()), profile),
-            ring,
-            hooked=lambda: turns.now() is not None,
-        )
-        async with asyncio.TaskGroup() as group:
-            group.create_task(post.beat())
-            group.create_task(bellman.run())
-
-    serving = asyncio.ensure_future(serve())
+async def _until_ended(session: Session, served: Served, *, joined: bool) -> None:
+    serving = asyncio.ensure_future(served.run(joined=joined))
     ended = asyncio.ensure_future(session.ended.wait())
     try:
         await asyncio.wait((ended, serving), return_when=asyncio.FIRST_COMPLETED)
-        if serving.done() and not ended.done():
-            # The broker's side broke; the person's program goes on, and the reason is told when it has ended.
-            await ended
+        # Should the broker's side break, the person's program goes on; the reason is told when it has ended.
+        await ended
     finally:
         ended.cancel()
         if not serving.done():
             serving.cancel()
             await asyncio.wait((serving,))
         elif not serving.cancelled() and (fault := serving.exception()) is not None:
-            terminal.say(f"bridge-wrap: stopped serving {post.handle}: {_first(fault)}")
+            terminal.say(f"bridge-wrap: stopped serving {served.handle}: {_first(fault)}\r")
 
 
 def _first(fault: BaseException) -> str:
@@ -159,6 +149,21 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--type", metavar="TYPE", help="what kind of agent (default: the program's name)")
     parser.add_argument("--profile", metavar="NAME", help="what is known about the program (default: by its name)")
     parser.add_argument("--ticket", metavar="ID", help="the message it is started for, as BRIDGE_TICKET")
+    parser.add_argument(
+        "--deliver",
+        choices=("bell", "payload"),
+        default="bell",
+        help="type a one-line notice, or the message itself where the program takes pastes (default: bell)",
+    )
+    parser.add_argument(
+        "--auto-reply",
+        action="store_true",
+        help="send what the program shows after a typed message back as its reply; needs --deliver payload",
+    )
+    parser.add_argument("--sentinel", metavar="TEXT", help="with --auto-reply: the answer ends where this is shown")
+    parser.add_argument(
+        "--spool", metavar="DIR", help="where helpers in shells without sockets leave requests; `off`: nowhere"
+    )
     parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run")
     return parser

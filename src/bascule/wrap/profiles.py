@@ -19,6 +19,9 @@ by one such file in the profiles directory of the user's configuration; nothing 
     [enter]
     delay_ms = 50               between the text and its Enter, at most; less when the program has echoed it
 
+    [deliver]                   for --deliver payload
+    header = false              the payload alone: a shell or a REPL would read our lines as its own
+
     [answer]                    for --auto-reply
     quiet_ms = 1500
     prompt = "^[^ ]*[$#] "      lines that are the prompt and not the answer
@@ -57,6 +60,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "ready.foreground": (bool,),
     "ready.prompt": (str,),
     "enter.delay_ms": (int,),
+    "deliver.header": (bool,),
     "answer.quiet_ms": (int,),
     "answer.prompt": (str,),
     "answer.skip": (list,),
@@ -76,6 +80,7 @@ class Profile:
         self.mode: str | None = said.get("ready.mode")
         self.foreground: bool = said.get("ready.foreground", False)
         self.enter_seconds: float = said.get("enter.delay_ms", DEFAULT_ENTER_MS) / 1000
+        self.header: bool = said.get("deliver.header", True)
         self.answer_quiet_seconds: float = said.get("answer.quiet_ms", DEFAULT_ANSWER_QUIET_MS) / 1000
 
     def is_about(self, arguments: Sequence[str]) -> bool:

@@ -5,7 +5,6 @@ import contextlib
 import os
 import signal
 import termios
-from collections.abc import Callable
 
 from bascule.terminals import text
 from bascule.wrap.child import ENDED, KILLED, STOPPED, Child
@@ -14,6 +13,7 @@ from bascule.wrap.moments import Seen
 from bascule.wrap.outer import Outer
 from bascule.wrap.output import Output
 from bascule.wrap.profiles import Profile
+from bascule.wrap.screen import Transcript
 
 # A terminal's own buffer is 4 KiB; a pipe's 64.
 PIECE_BYTES = 64 * 1024
@@ -34,16 +34,14 @@ _END_OF_INPUT = b"\x04"
 class Session:
     """Runs until the program ends. On the event loop's thread only."""
 
-    def __init__(
-        self, child: Child, outer: Outer, profile: Profile, *, on_output: Callable[[bytes], None] | None
-    ) -> None:
+    def __init__(self, child: Child, outer: Outer, profile: Profile, transcript: Transcript | None = None) -> None:
         self.child = child
         self.output = Output()
         self.keyboard = Keyboard(is_terminal=outer.reads_terminal)
         self.ended: asyncio.Event = asyncio.Event()
         self._outer = outer
         self._profile = profile
-        self._on_output = on_output
+        self.transcript = transcript
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         # To the person, to the program, and what the person typed while something was being typed for the program.
@@ -120,7 +118,10 @@ class Session:
         self.ended.set()
 
     def _resized(self) -> None:
-        self.child.resize(*self._outer.size())
+        size = self._outer.size()
+        self.child.resize(*size)
+        if self.transcript is not None:
+            self.transcript.resize(*size)
 
     # -- from the program to the person --
 
@@ -164,8 +165,8 @@ class Session:
             self._loop.remove_reader(self.child.master)
             return False
         self.output.feed(data, self._clock())
-        if self._on_output is not None:
-            self._on_output(data)
+        if self.transcript is not None:
+            self.transcript.put_aside(data)
         if self._screen:
             self._screen += data
         else:
