@@ -22,6 +22,8 @@ def _no_environment_of_ours(monkeypatch):
         if name.startswith(_OURS):
             monkeypatch.delenv(name)
     monkeypatch.setenv("BASCULE_CONFIG_DIR", "/nonexistent")
+    # No test may find the daemon of whoever runs it; each names its own.
+    monkeypatch.setenv("BASCULE_STATE_DIR", "/nonexistent")
 
 
 @pytest.fixture(scope="module")
@@ -74,3 +76,12 @@ def typewriter(wrap, tmp_path):
         return person
 
     return start
+
+
+@pytest.fixture
+def server():
+    from panes import Server
+
+    made = Server()
+    yield made
+    made.close()

@@ -6,7 +6,7 @@ the `yield`.
 
 from __future__ import annotations
 
-from bascule.doors.exits import DoorError, WrongUsage
+from bascule.doors.exits import DoorError, NotRunning, WrongUsage
 from bascule.doors.values import agent_id, new_ticket_id, ticket_id
 from bascule.shim import tools, words
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Tool = Callable[["Me", dict[str, Any]], Generator["Ask | Become", Any, dict[str, Any]]]
+    Fallback = Callable[[str, dict[str, Any], str], dict[str, Any] | None]
 
 # Clients give up on a tool call after 60 s and more; below that we answer and the model calls again.
 SLICE_MS = 45_000
@@ -70,7 +71,9 @@ class Me:
         default_timeout_ms: int | None,
         slice_ms: int = SLICE_MS,
         trust: str = words.DEFAULT_TRUST,
+        *,
         directory: str | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         self.handle = handle
         self.default_timeout_ms = default_timeout_ms
@@ -78,6 +81,8 @@ class Me:
         self.trust = trust
         # Where the client started us: the space of the workspace's tools. Nothing a model says changes it.
         self.directory = directory
+        # What some tools can do without a daemon; off unless the user said so.
+        self.fallback = fallback
 
 
 class Result(dict[str, "Any"]):
@@ -287,7 +292,14 @@ def _workspace() -> dict[str, Tool]:
 def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
     """The tool's result, with the number of unread messages on it when there are any."""
     tool = TOOLS.get(name) or _workspace().get(name) or _forward(name, tools.METHODS[name])
-    result = yield from tool(me, arguments)
+    try:
+        result = yield from tool(me, arguments)
+    except NotRunning:
+        # Nobody listens, so nothing was done yet.
+        reduced = me.fallback(name, arguments, me.handle()) if me.fallback is not None else None
+        if reduced is None:
+            raise
+        return reduced
     if "unread" in result or name == "wait_for_message":
         return result
     try:

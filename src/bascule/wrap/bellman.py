@@ -29,6 +29,7 @@ class Rung(Enum):
 
     RUNG = "the agent knows that something waits"
     DELIVERED = "the agent has the oldest message"
+    MISSED = "the moment was over before anything was typed"
 
 
 class Bellman:
@@ -40,6 +41,7 @@ class Bellman:
         *,
         hooked: Callable[[], bool] = lambda: False,
         ringing: Ringing | None = None,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._post = post
         self._obstacle = obstacle
@@ -47,6 +49,7 @@ class Bellman:
         # The program's own hooks are at work.
         self._hooked = hooked
         self._ringing = ringing or Ringing()
+        self._look_seconds = look_seconds
         self._now = asyncio.get_running_loop().time
 
     async def run(self) -> None:
@@ -79,7 +82,7 @@ class Bellman:
         waited = False
         while self._obstacle() is not None:
             waited = True
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._look_seconds)
         if waited:
             # They may have been fetched meanwhile, more may have come, or a hook was quicker at the end of the turn.
             first = self._hooked() and not self._ringing.rung
@@ -91,11 +94,15 @@ class Bellman:
             seen = latest
             if self._obstacle() is not None:
                 return
-        if await self._ring(seen) is Rung.DELIVERED:
-            self._ringing.fetched()
-            return
-        self._ringing.ring(self._now())
-        await self._post.unread(record=True)
+        match await self._ring(seen):
+            case Rung.DELIVERED:
+                self._ringing.fetched()
+            case Rung.RUNG:
+                self._ringing.ring(self._now())
+                await self._post.unread(record=True)
+            case Rung.MISSED:
+                # Still unrung: the next look finds it at once.
+                await asyncio.sleep(self._look_seconds)
 
     async def _left_by_hooks(self) -> InboxWatchResult | None:
         """What no hook has rung for. Where one has, ours is the second bell, if there must be one."""

@@ -22,6 +22,7 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.house import StatusResult
+from bascule.terminals import tmux
 
 # The broker spec's own example.
 HEARTBEAT_SECONDS = 30.0
@@ -65,6 +66,10 @@ class Post:
             exclusive=True,
         )
         self._joined_at = time.time()
+
+    async def attach(self) -> None:
+        """Act as an agent that registered by itself, with its stored token; its record stays as it is."""
+        self._client = await Client.connect(self._state, self.handle)
 
     async def join_sometime(self) -> None:
         """The same, for as long as it takes."""
@@ -162,9 +167,6 @@ def _how(exit_code: int) -> str:
     return f"exit code {exit_code}"
 
 
-def metadata_here(*, pid: int | None = None) -> dict[str, Any]:
+def metadata_here() -> dict[str, Any]:
     """What others may want to know about where the program runs."""
-    out: dict[str, Any] = {"cwd": os.getcwd(), "wrapper": BELL}
-    if pid is not None:
-        out["pid"] = pid
-    return out
+    return {"cwd": os.getcwd(), "wrapper": BELL, **tmux.session_here()}
