@@ -43,7 +43,7 @@ class Quota(Protocol):
 
 
 class Parties(Protocol):
-    def __call__(self, ticket_id: str, /) -> tuple[Principal, Principal]:
+    def __call__(self, ticket_id: str, /) -> tuple[Principal, ...]:
         """Both sides of a ticket; raises `NotFound`."""
 
 

@@ -53,13 +53,21 @@ def resolved(params: dict[str, Any]) -> dict[str, Any]:
 class Become:
     """Change who this process is."""
 
-    __slots__ = ("heartbeat_ms", "kind", "metadata", "name")
+    __slots__ = ("groups", "heartbeat_ms", "kind", "metadata", "name")
 
-    def __init__(self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str | None,
+        metadata: dict[str, Any],
+        heartbeat_ms: int | None,
+        groups: list[str] | None = None,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.metadata = metadata
         self.heartbeat_ms = heartbeat_ms
+        self.groups = groups
 
 
 class Me:
@@ -179,6 +187,7 @@ def post_reply(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
 def broadcast_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
     # Its own id makes it safe to repeat: the daemon makes the tickets' ids from it.
     params = {**arguments, "broadcastId": new_ticket_id()}
+    wanted = params.pop("awaitReplies", None)
     if "agentIds" in arguments:
         params["agentIds"] = [agent_id(each) for each in arguments["agentIds"]]
     if "conversationId" in arguments:
@@ -189,7 +198,26 @@ def broadcast_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, 
     out = {"tickets": sent["tickets"]}
     if sent.get("failed"):
         out["failed"] = sent["failed"]
-    return {**out, "next": "await_reply"} if sent["tickets"] else {**out, "note": "nobody else is online"}
+    if not sent["tickets"]:
+        return {**out, "note": "nobody else is online"}
+    if wanted is not None:
+        out |= yield from _gathered(me, [each["ticketId"] for each in sent["tickets"]], wanted)
+        if not out["open"]:
+            return out
+    return {**out, "next": "await_reply"}
+
+
+def _gathered(me: Me, tickets: list[str], count: int) -> Generator[Ask, Any, dict[str, Any]]:
+    """The first `count` answers, or all; what there is when the slice is over."""
+    params: dict[str, Any] = {"ticketIds": tickets}
+    if 0 < count < len(tickets):
+        params["count"] = count
+    said = yield Ask("replies.gather", params, wait_ms=me.slice_ms, repeat=True)
+    replies = [
+        {**view, "note": words.note(me.trust, view.get("from"))} if view["status"] == "responded" else view
+        for view in said.get("replies", ())
+    ]
+    return {"replies": replies, "open": said.get("open", [])}
 
 
 def cancel_ticket(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
@@ -253,7 +281,10 @@ def list_agents(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
 
 def register_agent(me: Me, arguments: dict[str, Any]) -> Generator[Become, Any, dict[str, Any]]:
     name = agent_id(arguments["agentId"])
-    yield Become(name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs"))
+    groups = [agent_id(each) for each in arguments["groups"]] if "groups" in arguments else None
+    yield Become(
+        name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs"), groups
+    )
     return {"agentId": name, "status": "registered", "you": me.handle()}
 
 

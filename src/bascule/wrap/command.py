@@ -61,7 +61,8 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
     outer = Outer()
     transcript = Transcript(*outer.size()) if options.auto_reply else None
     type_ = options.type or profile.type or os.path.basename(command[0])
-    post = Post(state, handle, type_=type_, metadata=metadata_here())
+    groups = [agent_id(each) for each in options.group] if options.group else None
+    post = Post(state, handle, type_=type_, metadata=metadata_here(), groups=groups)
     joined = await _joined(post, start_daemon=not options.no_start)
     turns = Turns(state, handle)
     spool = None if options.spool == "off" else Spool(state, handle, options.spool)
@@ -147,6 +148,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser = program.parser("bridge-wrap", "Run a program as an agent that others can write to.", EXAMPLES)
     parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID)")
     parser.add_argument("--type", metavar="TYPE", help="what kind of agent (default: the program's name)")
+    parser.add_argument("--group", metavar="NAME", action="append", help="share this group's queue; may be repeated")
     parser.add_argument("--profile", metavar="NAME", help="what is known about the program (default: by its name)")
     parser.add_argument("--ticket", metavar="ID", help="the message it is started for, as BRIDGE_TICKET")
     parser.add_argument(

@@ -38,7 +38,7 @@ class Post:
     """One agent's connection; every wait goes on when the daemon comes back."""
 
     def __init__(
-        self, state: str, handle: str, *, type_: str, metadata: dict[str, Any], groups: tuple[str, ...] = ()
+        self, state: str, handle: str, *, type_: str, metadata: dict[str, Any], groups: list[str] | None = None
     ) -> None:
         self.handle = handle
         self._state = state
@@ -64,6 +64,7 @@ class Post:
             metadata=self._metadata,
             heartbeat=HEARTBEAT_SECONDS,
             exclusive=True,
+            groups=self._groups,
         )
         self._joined_at = time.time()
 
