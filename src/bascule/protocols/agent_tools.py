@@ -94,11 +94,11 @@ TOOLS: tuple[Tool, ...] = (
         toolset="agents",
         uses=("messages.broadcast", "replies.gather"),
         title="Broadcast message",
-        description="Send one message to several agents, one ticket each; collect with await_reply.",
+        description="One message to several agents; then await_reply each ticket.",
         arguments={
             "payload": STRING,
             "agentIds": {"type": "array", "items": STRING, "description": "Default: all online"},
-            "awaitReplies": {"type": "integer", "description": "Wait for so many; 0: all"},
+            "awaitReplies": {"type": "integer", "description": "Wait for so many, 0 all"},
             "type": STRING,
             "timeoutMs": COUNT,
             "metadata": OBJECT,
