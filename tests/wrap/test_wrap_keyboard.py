@@ -72,6 +72,8 @@ def test_a_line_that_is_empty_or_sent_is_not_begun(keys, what):
         b"\x1b]10;rgb:ffff/ffff/ffff\x1b\\",
         b"\x1b]11;rgb:0000/0000/0000\x07",
         b"\x1bP>|tmux 3.3a\x1b\\",
+        b"\x1b[99;5:3u",
+        b"\x1b[27u",
     ],
 )
 def test_what_the_terminal_says_by_itself_was_not_typed(said):

@@ -13,10 +13,10 @@ from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
 from bascule.doors.values import agent_id, ticket_id
 from bascule.errors import BasculeError
 from bascule.helpers import program, terminal
-from bascule.wrap import child, profiles
+from bascule.wrap import child, profiles, screen
 from bascule.wrap.outer import Outer
 from bascule.wrap.post import Post, metadata_here
-from bascule.wrap.screen import Transcript
+from bascule.wrap.recording import Recording
 from bascule.wrap.served import Served
 from bascule.wrap.session import Session
 from bascule.wrap.spool import Spool
@@ -59,12 +59,17 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
     state = places.state_dir(options.state_dir)
     profile = profiles.choose(options.profile, command, options.type)
     outer = Outer()
-    transcript = Transcript(*outer.size()) if options.auto_reply else None
+    sees = options.auto_reply or (profile.row is not None and screen.is_there())
+    transcript = screen.Transcript(*outer.size()) if sees else None
+    if profile.row is not None and transcript is None:
+        terminal.say(f"bridge-wrap: no bell is typed for {profile.name}: its screen cannot be read without pyte")
+        terminal.say("  next: pip install 'bascule[wrap]'; until then its hooks and MCP tools tell it of messages")
     type_ = options.type or profile.type or os.path.basename(command[0])
     groups = [agent_id(each) for each in options.group] if options.group else None
     post = Post(state, handle, type_=type_, metadata=metadata_here(), groups=groups)
     joined = await _joined(post, start_daemon=not options.no_start)
     turns = Turns(state, handle)
+    recording = Recording(options.record, *outer.size(), command[0]) if options.record else None
     spool = None if options.spool == "off" else Spool(state, handle, options.spool)
     try:
         environment = await _environment(options, post, state, joined=joined)
@@ -78,6 +83,7 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
             plain=not (outer.reads_terminal and outer.writes_terminal),
         )
         session = Session(started, outer, profile, transcript)
+        session.recording = recording
         session.open()
         try:
             served = Served(session, post, profile, turns=turns, spool=spool, options=options)
@@ -89,6 +95,8 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
         turns.close()
         if spool is not None:
             spool.close()
+        if recording is not None:
+            recording.close()
     return started.exit_code if started.exit_code is not None else UNEXPECTED
 
 
@@ -165,6 +173,9 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--sentinel", metavar="TEXT", help="with --auto-reply: the answer ends where this is shown")
     parser.add_argument(
         "--spool", metavar="DIR", help="where helpers in shells without sockets leave requests; `off`: nowhere"
+    )
+    parser.add_argument(
+        "--record", metavar="FILE", help="write down what is shown and typed (asciicast), for a profile"
     )
     parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run")

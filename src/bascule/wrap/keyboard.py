@@ -29,6 +29,9 @@ _ENDS_STRING = re.compile(rb"\x1b\\|\x07")
 _CTRL_C_REPORTED = b"99;5u"
 # A terminal sends a sequence at once; an Escape this much older than what follows was the key.
 ESCAPE_SECONDS = 0.1
+# The same protocol tells of keys that are let go, and of Escape.
+_LET_GO = re.compile(rb":3[u~A-Z]\Z")
+_ESCAPE_REPORTED = b"27u"
 # Longer than any key or report; what is not over by then is not a sequence.
 MAX_SEQUENCE_BYTES = 64
 
@@ -127,7 +130,8 @@ class Keyboard:
             self._pasting, self.last_key = True, now
             return
         # Mouse reports begin with `<`; clicks and wheel write nothing.
-        if (len(said) > 1 and final in _REPORTS) or said in (b"I", b"O") or said[:1] in (b"<", b"?", b"M"):
+        reported = (len(said) > 1 and final in _REPORTS) or said in (b"I", b"O") or said[:1] in (b"<", b"?", b"M")
+        if reported or said == _ESCAPE_REPORTED or _LET_GO.search(said):
             return
         self.last_key = now
         if said == _CTRL_C_REPORTED:

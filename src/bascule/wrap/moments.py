@@ -31,23 +31,48 @@ class Seen(NamedTuple):
     line: str = ""
     # The screen of the person's terminal is that of a program: tmux's copy mode, for a pane.
     elsewhere: bool = False
+    title: str | None = None
+    cursor: bool | None = None
+    # The row the cursor is in, as an emulator draws it; None where there is none, "" while it is behind.
+    row: str | None = None
 
 
 def reason_to_wait(seen: Seen, profile: Profile) -> str | None:
     """Why nothing may be typed now; None when it may."""
-    quiet = seen.now - seen.last_output
     if seen.typing:
         return "the person is typing"
     if seen.elsewhere:
         return "the pane shows something else"
+    return _busy(seen, profile) or _not_reading(seen, profile) or _not_showing(seen, profile)
+
+
+def _busy(seen: Seen, profile: Profile) -> str | None:
+    quiet = seen.now - seen.last_output
     if seen.turn == "busy" and quiet < STALE_BUSY_SECONDS:
         return "the program is in a turn"
     if quiet < (SETTLE_SECONDS if seen.turn == "idle" else profile.quiet_seconds):
         return "the program is writing"
+    if profile.title is not None and seen.title is not None and not profile.title.search(seen.title):
+        return "the program is in a turn"
+    return None
+
+
+def _not_reading(seen: Seen, profile: Profile) -> str | None:
+    """What the terminal says about it."""
     if profile.foreground and seen.foreground is False:
         return "another program has the terminal"
     if profile.mode is not None and seen.cooked is not None and seen.cooked != (profile.mode == "cooked"):
         return "the program does not read a line"
+    return None
+
+
+def _not_showing(seen: Seen, profile: Profile) -> str | None:
+    """What the screen says about it."""
+    if profile.cursor is not None and seen.cursor is not None and seen.cursor != profile.cursor:
+        return "the program shows a menu"
+    if profile.row is not None and not (seen.row is not None and profile.row.search(seen.row)):
+        # Enter in a menu is an answer, perhaps "yes": without seeing the screen nothing is typed at all.
+        return "the program's screen is not known to wait for a line"
     if profile.prompt is not None and seen.turn is None and not profile.prompt.search(seen.line):
         return "the program shows no prompt"
     return None

@@ -10,7 +10,10 @@ BRACKETED_PASTE = 2004
 # What a program that was killed leaves behind on the person's terminal: mouse, focus, paste and the second screen.
 _LEFTOVERS = (9, 1000, 1002, 1003, 1004, 1005, 1006, 1015, 1016, 47, 1047, 1049, BRACKETED_PASTE)
 _SWITCH = re.compile(rb"\x1b\[\?([0-9;]{1,64})([hl])")
-_CUT_SWITCH = re.compile(rb"\x1b(\[(\?[0-9;]{0,64})?)?\Z")
+_TITLE = re.compile(rb"\x1b\][02];([^\x07\x1b]{0,512})(\x07|\x1b\\)")
+# What the next piece may complete: a switch, or a title.
+_CUT = re.compile(rb"\x1b(\[(\?[0-9;]{0,64})?|\][02]?(;[^\x07\x1b]{0,512}\x1b?)?)?\Z")
+CURSOR = 25
 # `ESC c` resets the terminal, modes and all.
 _RESET = b"\x1bc"
 _SEQUENCE = re.compile(
@@ -27,7 +30,9 @@ class Output:
     """Bytes of the program in, the same for however they are cut."""
 
     def __init__(self) -> None:
-        self._on: set[int] = set()
+        self._on: set[int] = {CURSOR}
+        # What the program calls itself; coding agents show there whether they work.
+        self.title: str | None = None
         self._cut = b""
         self._tail = b""
         self._last = b""
@@ -38,6 +43,10 @@ class Output:
     @property
     def takes_pastes(self) -> bool:
         return BRACKETED_PASTE in self._on
+
+    @property
+    def shows_cursor(self) -> bool:
+        return CURSOR in self._on
 
     def feed(self, data: bytes, now: float) -> None:
         self.last_output = now
@@ -52,7 +61,7 @@ class Output:
 
     def _switches(self, data: bytes) -> None:
         if _RESET in data:
-            self._on.clear()
+            self._on = {CURSOR}
             data = data[data.rindex(_RESET) :]
         for found in _SWITCH.finditer(data):
             numbers = {int(number) for number in found[1].split(b";") if number}
@@ -60,7 +69,9 @@ class Output:
                 self._on |= numbers
             else:
                 self._on -= numbers
-        cut = _CUT_SWITCH.search(data)
+        for title in _TITLE.finditer(data):
+            self.title = title[1].decode("utf-8", "replace")
+        cut = _CUT.search(data)
         self._cut = cut[0] if cut else b""
 
     def last_line(self) -> str:

@@ -51,6 +51,7 @@ def seen_in(pane: Pane, *, now: float, last_key: float, line: str) -> Seen:
         # tmux counts whole seconds: the last one may just have begun.
         last_output=pane.activity + 1,
         line=line,
+        row=line,
         elsewhere=pane.in_mode,
     )
 

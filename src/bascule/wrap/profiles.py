@@ -14,10 +14,13 @@ by one such file in the profiles directory of the user's configuration; nothing 
     quiet_ms = 300              nothing was written for this long
     mode = "raw"                it edits its lines itself ("raw"), or leaves that to the terminal ("cooked")
     foreground = true           no other program runs in its terminal
-    prompt = "[$#] $"           the line the cursor is in
+    prompt = "[$#] $"           the line the output stopped in, for programs that write lines
+    row = "^> "                 the row the cursor is in, for programs that draw; needs pyte
+    cursor = true               the cursor is shown: menus hide it
+    title = "^idle"             what the program calls its window
 
     [enter]
-    delay_ms = 50               between the text and its Enter, at most; less when the program has echoed it
+    delay_ms = 50               between the text and its Enter
 
     [deliver]                   for --deliver payload
     header = false              the payload alone: a shell or a REPL would read our lines as its own
@@ -59,6 +62,9 @@ _FIELDS: dict[str, tuple[type, ...]] = {
     "ready.mode": (str,),
     "ready.foreground": (bool,),
     "ready.prompt": (str,),
+    "ready.row": (str,),
+    "ready.cursor": (bool,),
+    "ready.title": (str,),
     "enter.delay_ms": (int,),
     "deliver.header": (bool,),
     "answer.quiet_ms": (int,),
@@ -79,6 +85,7 @@ class Profile:
         self.quiet_seconds: float = said.get("ready.quiet_ms", DEFAULT_QUIET_MS) / 1000
         self.mode: str | None = said.get("ready.mode")
         self.foreground: bool = said.get("ready.foreground", False)
+        self.cursor: bool | None = said.get("ready.cursor")
         self.enter_seconds: float = said.get("enter.delay_ms", DEFAULT_ENTER_MS) / 1000
         self.header: bool = said.get("deliver.header", True)
         self.answer_quiet_seconds: float = said.get("answer.quiet_ms", DEFAULT_ANSWER_QUIET_MS) / 1000
@@ -91,6 +98,14 @@ class Profile:
     @cached_property
     def prompt(self) -> re.Pattern[str] | None:
         return self._pattern("ready.prompt")
+
+    @cached_property
+    def row(self) -> re.Pattern[str] | None:
+        return self._pattern("ready.row")
+
+    @cached_property
+    def title(self) -> re.Pattern[str] | None:
+        return self._pattern("ready.title")
 
     @cached_property
     def answer_prompt(self) -> re.Pattern[str] | None:
@@ -159,7 +174,14 @@ def _check(said: dict[str, Any], path: str) -> None:
         raise WrongUsage(f'profile {path}: ready.mode is {said["ready.mode"]!r}, not "raw" or "cooked"')
     if "bell.line" in said and "{line}" not in said["bell.line"]:
         raise WrongUsage(f"profile {path}: bell.line does not contain {{line}}")
-    texts = [said.get("not_with"), said.get("ready.prompt"), said.get("answer.prompt"), *said.get("answer.skip", ())]
+    texts = [
+        said.get("not_with"),
+        said.get("ready.prompt"),
+        said.get("ready.row"),
+        said.get("ready.title"),
+        said.get("answer.prompt"),
+        *said.get("answer.skip", ()),
+    ]
     for text in texts:
         try:
             re.compile(text or "")

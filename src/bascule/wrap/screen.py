@@ -17,6 +17,12 @@ MAX_BACKLOG_BYTES = 2 * 1024 * 1024
 SLICE_BYTES = 8 * 1024
 
 
+def is_there() -> bool:
+    from importlib.util import find_spec  # noqa: PLC0415 - looked for only where a profile wants it
+
+    return find_spec("pyte") is not None
+
+
 def emulator() -> Any:
     """pyte, an extra."""
     try:
@@ -46,6 +52,16 @@ class Transcript:
     def resize(self, rows: int, columns: int) -> None:
         if (rows, columns) != (self._screen.lines, self._screen.columns):
             self._screen.resize(rows, columns)
+
+    def row(self) -> str:
+        """The row the cursor is in; empty while there is more to read than one look may take."""
+        if len(self._backlog) > SLICE_BYTES:
+            self._stream.feed(bytes(self._backlog[:SLICE_BYTES]))
+            del self._backlog[:SLICE_BYTES]
+            return ""
+        self._stream.feed(bytes(self._backlog))
+        self._backlog.clear()
+        return str(self._screen.display[self._screen.cursor.y])
 
     async def lines(self) -> list[str]:
         """Everything that is or was on the screen, from the top."""

@@ -69,5 +69,7 @@ class Served:
                     await self._answering.send(*delivered, before)
                 return Rung.DELIVERED
         line = self._profile.bell_line(self._post.bell_line(seen))
-        await self._session.type(text.as_bytes(line))
+        # As a paste where the program takes them: its completions and shortcuts leave a paste alone.
+        takes_pastes = self._session.output.takes_pastes
+        await self._session.type(text.pasted(line) if takes_pastes else text.as_bytes(line))
         return Rung.RUNG

@@ -13,6 +13,7 @@ from bascule.wrap.moments import Seen
 from bascule.wrap.outer import Outer
 from bascule.wrap.output import Output
 from bascule.wrap.profiles import Profile
+from bascule.wrap.recording import Recording
 from bascule.wrap.screen import Transcript
 
 # A terminal's own buffer is 4 KiB; a pipe's 64.
@@ -26,6 +27,7 @@ MAX_KEYS_BYTES = 64 * 1024
 # Between typed text and its Enter we look this often for the program's echo, and take this much quiet for its end.
 ECHO_LOOK_SECONDS = 0.01
 ECHO_QUIET_SECONDS = 0.03
+MAX_ECHO_SECONDS = 1.0
 # For a program that was told to end, to do so.
 GRACE_SECONDS = 5.0
 _END_OF_INPUT = b"\x04"
@@ -42,6 +44,7 @@ class Session:
         self._outer = outer
         self._profile = profile
         self.transcript = transcript
+        self.recording: Recording | None = None
         self._loop = asyncio.get_running_loop()
         self._clock = self._loop.time
         # To the person, to the program, and what the person typed while something was being typed for the program.
@@ -64,7 +67,16 @@ class Session:
         for number in (signal.SIGTERM, signal.SIGHUP):
             self._loop.add_signal_handler(number, self._told_to_end, number)
         self._loop.add_signal_handler(signal.SIGWINCH, self._resized)
+        self._typed_ahead()
         self._listen()
+
+    def _typed_ahead(self) -> None:
+        """What the person typed while we were starting: their terminal has made newlines of the Enter key."""
+        if self._outer.reads_terminal and self._outer.stdin != 0:
+            with contextlib.suppress(OSError):
+                data = os.read(self._outer.stdin, PIECE_BYTES).replace(b"\n", text.ENTER)
+                self.keyboard.feed(data, self._clock())
+                self._to_program(data)
 
     def close(self) -> None:
         """What is still in the program's terminal is shown, what its background jobs write later is not."""
@@ -167,6 +179,8 @@ class Session:
         self.output.feed(data, self._clock())
         if self.transcript is not None:
             self.transcript.put_aside(data)
+        if self.recording is not None:
+            self.recording.note("o", data)
         if self._screen:
             self._screen += data
         else:
@@ -234,6 +248,8 @@ class Session:
             return _END_OF_INPUT
 
     def _to_program(self, data: bytes) -> None:
+        if self.recording is not None:
+            self.recording.note("i", data)
         if not self._keys:
             data = data[self._write(self.child.master, data) :]
         if data:
@@ -269,6 +285,9 @@ class Session:
             cooked=self.child.is_cooked() if self._profile.mode else None,
             foreground=self.child.has_foreground() if self._profile.foreground else None,
             line=self.output.last_line() if self._profile.prompt else "",
+            title=self.output.title,
+            cursor=self.output.shows_cursor,
+            row=self.transcript.row() if self._profile.row and self.transcript is not None else None,
         )
 
     async def type(self, data: bytes, *, enter: bool = True) -> None:
@@ -276,10 +295,9 @@ class Session:
         async with self._typing:
             self._holding = True
             try:
-                before = self.output.count
                 self._to_program(data)
                 if enter:
-                    await self._echoed(before)
+                    await self._echoed()
                     self._to_program(text.ENTER)
             finally:
                 self._holding = False
@@ -289,17 +307,15 @@ class Session:
                 self._pay_end()
                 self._listen()
 
-    async def _echoed(self, before: int) -> None:
-        """Until the program has written something and paused, at most the profile's delay.
+    async def _echoed(self) -> None:
+        """The profile's pause, and longer while the program is still drawing what it got.
 
         Programs that watch for pastes take an Enter that comes with the text for a part of it.
         """
-        until = self._clock() + self._profile.enter_seconds
-        while self._clock() < until:
+        await asyncio.sleep(self._profile.enter_seconds)
+        until = self._clock() + MAX_ECHO_SECONDS
+        while self._clock() < until and self._clock() - self.output.last_output < ECHO_QUIET_SECONDS:  # noqa: ASYNC110 - quiet is no event
             await asyncio.sleep(ECHO_LOOK_SECONDS)
-            shown = self.output.count > before
-            if shown and self._clock() - self.output.last_output >= ECHO_QUIET_SECONDS:
-                return
 
 
 def _write_out(descriptor: int, data: bytes) -> None:
