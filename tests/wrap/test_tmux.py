@@ -306,6 +306,7 @@ def test_the_fallback_types_into_a_launched_pane_and_says_that_it_is_reduced(ser
             tmux_fallback.answer("send_message", arguments, "Spock", server.tmux)
 
 
+@pytest.mark.long
 def test_the_shim_falls_back_only_when_it_was_told_to(server, tmp_path):
     pane = shell(server, tmp_path, "dash")
     server.tmux.run("set-option", "-p", "-t", pane, "@bascule_agent", "Jerry")

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import json
 import os
 import subprocess
 import sys
@@ -292,3 +293,27 @@ def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_pro
     )
     record_property("seconds", round(time.perf_counter() - begun, 2))
     assert len(done.stdout) == 10_000_000
+
+
+# -- beside others who act as the same agent --
+
+
+def test_the_mcp_server_of_a_wrapped_program_is_the_same_agent(wrap, agents, daemon, sender):
+    """`bascule mcp` takes a name of its own when the handle is in use; not when its own wrapper uses it."""
+    opening = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"protocolVersion": "2025-06-18"}}
+    words = f"{os.path.dirname(sys.executable)}/bascule mcp --no-start"
+    person = wrap(agents[0], "bash", "--norc", columns=200)
+    person.sees(r"^\$")
+    # Once as the wrapper's own, and as a control without what the wrapper says.
+    for setting, name in (("", agents[0]), ("BRIDGE_WRAPPED=", f"{agents[0]}-2")):
+        line = json.dumps(opening)
+        person.type(f"clear; (echo '{line}'; sleep 1.5) | {setting} {words} | grep -o 'agent `[^`]*`'\r")
+        person.sees(f"^agent `{name}`")
+
+
+def test_a_wrapped_program_shares_the_queue_of_its_group(typewriter, agents, sender):
+    group = f"group-{agents[0]}"
+    person = typewriter(agents[0], options=["--group", group])
+    ticket = sender.send(group, "whoever is free").ticket_id
+    eventually(lambda: "[bascule] 1 unread message" in "".join(person.typed()), "the bell", 10)
+    assert (sender.ticket(ticket).target_agent, sender.ticket(ticket).group) == (agents[0], group)
