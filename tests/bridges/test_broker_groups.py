@@ -109,6 +109,15 @@ def test_a_member_s_own_messages_come_first(house):
     assert take_ids(house, "Ann") == [shared]
 
 
+def test_a_member_that_writes_to_its_own_group_gets_another_s_attention(house):
+    mine = poll(house, "Ann")
+    asked = send(house, to=TO, by="agent:Ann")
+    next_ = send(house, to=TO)
+    assert ids_of(mine.result()) == [next_]
+    assert take_ids(house, "Ann") == []
+    assert take_ids(house, "Bob") == [asked]
+
+
 def test_somebody_outside_the_group_gets_nothing(house):
     waiting = poll(house, "Zoe")
     send(house, to=TO)

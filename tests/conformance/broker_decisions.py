@@ -108,7 +108,7 @@ DEC-BRK-40 must later
     ~ There are none yet: all of the broker's effects are messages under their own id.
 """,
     "Terminals": """
-DEC-BRK-41 must later
+DEC-BRK-41 must done
     Text typed into a terminal loses its control characters, and Enter is sent on its own.
     ~ tests/wrap/test_tmux.py pastes thousands of hostile texts into real shells. What is printed shows controls.
 DEC-BRK-42 must done

@@ -1,8 +1,10 @@
 """Sections 4.3, 4.4, 7.2 and 9 of the broker spec: the PTY wrapper, launching in tmux, and the way without a broker."""
 
+import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from living import eventually
@@ -62,6 +64,25 @@ def test_the_wrapper_watches_its_program_and_rings_for_it(daemon, wrapped):
         person.type("exit\r")
         person.ends()
         eventually(lambda: status() == "offline", "its end is told", 10)
+
+
+@pytest.mark.req("DEC-BRK-41")
+def test_what_is_typed_for_a_program_is_text_and_its_enter_comes_by_itself(daemon, tmp_path):
+    log = tmp_path / "keys"
+    typewriter = [sys.executable, str(Path(__file__).parent.parent / "wrap" / "typewriter.py"), str(log), "-p"]
+    options = ["--state-dir", daemon.state_dir, "--agent", "Jerry", "--deliver", "payload"]
+    person = Person([f"{BIN}/bridge-wrap", "--no-start", *options, "--", *typewriter])
+    try:
+        person.sees("ready>")
+        with SyncClient.connect(daemon.state_dir) as client:
+            client.send("Jerry", "a\x1b[201~\rb\x07\x9b201~c")
+        read = eventually(lambda: (keys := log.read_text().splitlines()) and '"\\r"' in keys[-1] and keys, "Enter", 20)
+        typed = "".join(json.loads(line)["keys"] for line in read[:-1])
+        assert typed.endswith("\na[201~\nb201~c\x1b[201~")
+        assert json.loads(read[-1])["keys"] == "\r"
+        assert typed.count("\x1b") == 2
+    finally:
+        person.leave()
 
 
 @pytest.mark.req("BRK-4.4-3")

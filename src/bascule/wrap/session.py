@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import select
 import signal
 import termios
 
@@ -319,11 +320,13 @@ class Session:
 
 
 def _write_out(descriptor: int, data: bytes) -> None:
+    """The last of it, however slow the reader is; for one that has stopped reading not for ever."""
     view = memoryview(data)
     while view:
         try:
             view = view[os.write(descriptor, view) :]
         except BlockingIOError:
-            continue
+            if not select.select([], [descriptor], [], GRACE_SECONDS)[1]:
+                return
         except OSError:
             return

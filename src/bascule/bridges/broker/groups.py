@@ -16,7 +16,7 @@ from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.waits import Waits
-from bascule.call import DAEMON
+from bascule.call import DAEMON, agent_principal
 from bascule.protocols.broker import AgentStatus, TicketStatus
 
 # Unacknowledged messages of groups that one member may have: a quick one must not find the queue in a slow one's hands.
@@ -49,7 +49,9 @@ class Groups:
             mine = self._state.inboxes.get(agent_id)
             if inbox is None or not inbox.waiting or (mine is not None and mine.waiting):
                 continue
-            for ticket_id in inbox.unleased()[: max(0, min(room, MAX_IN_HAND - self._in_hand(agent_id)))]:
+            rows, me = self._state.tickets.rows, agent_principal(agent_id)
+            others = [ticket_id for ticket_id in inbox.unleased() if rows[ticket_id].sender != me]
+            for ticket_id in others[: max(0, min(room, MAX_IN_HAND - self._in_hand(agent_id)))]:
                 self._assign(ticket_id, agent_id)
 
     def freed(self, agent_id: str) -> None:
@@ -68,19 +70,28 @@ class Groups:
 
     def _share_out(self, group: str) -> None:
         inbox = self._state.inboxes.get(group)
-        while inbox is not None and inbox.waiting:
-            member = self._free_member(group)
-            waiting = inbox.unleased() if member is not None else []
-            if member is None or not waiting:
+        if inbox is None or not inbox.waiting or self._free_member(group) is None:
+            return
+        rows = self._state.tickets.rows
+        for ticket_id in inbox.unleased():
+            # Handing one over may have shared out the next.
+            if rows[ticket_id].target != group:
+                continue
+            member = self._free_member(group, but=rows[ticket_id].sender)
+            if member is not None:
+                self._assign(ticket_id, member)
+                self._waits.pump(member)
+            elif self._free_member(group) is None:
                 return
-            self._assign(waiting[0], member)
-            self._waits.pump(member)
 
-    def _free_member(self, group: str) -> str | None:
-        """Somebody who waits for a message, the longest waiting first; else somebody who can be rung for."""
+    def _free_member(self, group: str, but: str | None = None) -> str | None:
+        """Somebody who waits for a message, the longest waiting first; else somebody who can be rung for.
+
+        Never its sender: a member that writes to its own group wants another.
+        """
         can_be_rung = None
         for member in self._state.groups.get(group, ()):
-            if self._in_hand(member) >= MAX_IN_HAND:
+            if self._in_hand(member) >= MAX_IN_HAND or agent_principal(member) == but:
                 continue
             inbox = self._state.inboxes.get(member)
             if inbox is not None and inbox.someone_waits() and not inbox.waiting:
