@@ -81,7 +81,7 @@ def test_the_bell_waits_for_a_person_who_is_in_the_middle_of_a_line(typewriter, 
     eventually(lambda: "".join(person.typed()).endswith("half a"), "the keys")
     sender.send(agents[0], "hello")
     # Longer than every other reason to wait.
-    person.look(3.0)
+    person.look(2.2)
     assert "".join(person.typed()) == "git commit -m 'half a"
     person.type(" thought'\r")
     eventually(lambda: "[bascule]" in "".join(person.typed()), "the bell after the line", 15)
@@ -91,10 +91,10 @@ def test_the_bell_waits_for_a_person_who_is_in_the_middle_of_a_line(typewriter, 
 def test_the_bell_waits_for_a_program_that_is_busy(wrap, agents, sender, tmp_path):
     person = wrap(agents[0], "bash", "--norc", cwd=str(tmp_path))
     person.sees(r"^\$")
-    person.type("sleep 3; cat; echo over\r")
-    person.sees("sleep 3")
+    person.type("sleep 1; cat; echo over\r")
+    person.sees("sleep 1")
     sender.send(agents[0], "hello")
-    person.look(4.0)
+    person.look(2.2)
     # Quiet for seconds, and yet not ready: bash is not the one that reads.
     assert "[bascule]" not in "\n".join(person.lines)
     person.type("\x04")
@@ -104,7 +104,7 @@ def test_the_bell_waits_for_a_program_that_is_busy(wrap, agents, sender, tmp_pat
 
 def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents, sender):
     person = typewriter(agents[0])
-    lines = [f"line {number} of what the person types\r" for number in range(60)]
+    lines = [f"line {number} of what the person types\r" for number in range(40)]
     sent = 0
     for number, line in enumerate(lines):
         for at in range(0, len(line), 5):
@@ -112,10 +112,10 @@ def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents,
         if number % 4 == 0:
             sender.send(agents[0], f"message {number}")
             sent += 1
-        if number % 15 == 0:
+        if number % 20 == 0:
             # A pause that lets a bell through.
             person.look(1.9)
-    eventually(lambda: "".join(person.typed()).count("line 59"), "all keys")
+    eventually(lambda: "".join(person.typed()).count("line 39"), "all keys")
     text = "".join(person.typed())
     heard = [line for line in text.split("\r") if line]
     bells = [line for line in heard if line.startswith("[bascule]")]
@@ -265,7 +265,7 @@ def test_where_a_hook_rings_the_wrapper_is_second(monkeypatch):
 def test_a_message_reaches_an_idle_program_at_once(typewriter, agents, sender, record_property):
     person = typewriter(agents[0])
     took = []
-    for number in range(5):
+    for number in range(3):
         person.look(1.1)
         begun = time.time()
         ticket = sender.send(agents[0], f"message {number}").ticket_id
@@ -277,7 +277,7 @@ def test_a_message_reaches_an_idle_program_at_once(typewriter, agents, sender, r
         sender.cancel(ticket)
     record_property("milliseconds", [round(each * 1000) for each in took])
     # The goal is 50 ms at the median; the bound only tells a mistake from a busy machine.
-    assert sorted(took)[2] < 1.0
+    assert sorted(took)[1] < 1.0
 
 
 def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_property):

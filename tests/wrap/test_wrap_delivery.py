@@ -361,11 +361,11 @@ def test_a_turn_that_a_hook_announced_keeps_the_bell_silent(typewriter, agents, 
 
     hook("UserPromptSubmit")
     sender.send(agents[0], "hello")
-    person.look(3.5)
+    person.look(2.0)
     assert "".join(person.typed()) == ""
     hook("Stop")
     # The hook rang for it (exit code 2 wakes its agent): the wrapper leaves it at that, for now.
-    person.look(2.5)
+    person.look(2.2)
     assert "".join(person.typed()) == ""
     sender.send(agents[0], "one more")
     eventually(lambda: "[bascule] 2 unread" in "".join(person.typed()), "a bell for what no hook rang for", 10)

@@ -41,7 +41,6 @@ class Place:
 def parsers() -> list[argparse.ArgumentParser]:
     from bascule.cli import bridgectl, main
     from bascule.helpers import recv, register, reply, send, wait
-
     from bascule.wrap import command as wrap
 
     helpers = [module.build_parser() for module in (register, reply, recv, send, wait, wrap)]
