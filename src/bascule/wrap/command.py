@@ -80,7 +80,8 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
             environment,
             size=outer.size(),
             like=0 if outer.reads_terminal else None,
-            plain=not (outer.reads_terminal and outer.writes_terminal),
+            # With a terminal in front the output is for it, be it through `| tee`.
+            plain=not outer.reads_terminal,
         )
         session = Session(started, outer, profile, transcript)
         session.recording = recording

@@ -217,13 +217,14 @@ def choose(named: str | None, command: Sequence[str], type_: str | None = None) 
     if named and (os.sep in named or named.endswith(".toml")):
         return read(named)
     wanted = (named,) if named else tuple(filter(None, (os.path.basename(command[0]), type_)))
+    files = {path: os.path.basename(path).removesuffix(".toml") for path in _files()}
     for word in wanted:
-        for path in _files():
-            name = os.path.basename(path).removesuffix(".toml")
-            if word == name or _program_of(word) == _program_of(name) or word in read(path).program:
-                profile = read(path)
-                if named or profile.is_about(command[1:]):
-                    return profile
+        # By name first: reading all of them costs a start more than everything else here.
+        by_name = [path for path, name in files.items() if word == name or _program_of(word) == _program_of(name)]
+        for path in by_name or files:
+            profile = read(path)
+            if (by_name or word in profile.program) and (named or profile.is_about(command[1:])):
+                return profile
     if named:
         known = sorted({os.path.basename(path).removesuffix(".toml") for path in _files()})
         raise WrongUsage(f"there is no profile {named!r}", f"there are: {', '.join(known)}; or name a file")
