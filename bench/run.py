@@ -23,6 +23,7 @@ from measure_http import http_requests, routes
 from measure_ledger import ledger
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
+from measure_work import checkpoints, commands, earlier_runs, files, messages
 from measure_wrap import wrap
 from report import Section, Settings
 
@@ -42,6 +43,11 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "start": start,
     "ledger": ledger,
     "wrap": wrap,
+    "commands": commands,
+    "files": files,
+    "messages": messages,
+    "earlier-runs": earlier_runs,
+    "checkpoints": checkpoints,
 }
 
 

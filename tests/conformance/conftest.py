@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from real_house import Agent, House
+from spaces_peer import Space, need_bubblewrap
 
 # A person at a terminal, tmux and daemons are shared with the tests of the wrapper.
 for _folder in ("wrap", "daemon", "faults"):
@@ -50,3 +51,12 @@ def new_house():
     yield make
     for house in houses:
         house.__exit__()
+
+
+@pytest.fixture
+def space(house):
+    """A space of this test's own, in a directory of its own."""
+    need_bubblewrap()
+    made = Space(house)
+    yield made
+    made.close()
