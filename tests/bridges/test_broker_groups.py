@@ -49,8 +49,9 @@ def test_a_name_is_an_agent_s_or_a_group_s(house):
     for groups in (["Zoe"], ["Dan"]):
         with pytest.raises(Conflict, match="has the name of an agent"):
             house.register("Dan", groups=groups)
-    with pytest.raises(InvalidRequest, match="is reserved"):
-        house.register("Dan", groups=["person"])
+    for group in ("person", "spc_0123456789abcdef0123"):
+        with pytest.raises(InvalidRequest, match="is reserved"):
+            house.register("Dan", groups=[group])
 
 
 def test_a_reconnect_stays_in_its_groups_unless_it_says_otherwise(house):

@@ -440,7 +440,7 @@ class Agents:
         if agent_id in self._state.groups:
             raise Conflict(f"handle {agent_id} is a group", hint="register under a name of its own")
         for group in groups:
-            if group in RESERVED_AGENT_IDS:
+            if group in RESERVED_AGENT_IDS or is_house_handle(group):
                 raise InvalidRequest(f"`groups`: {group!r} is reserved", hint="choose another name")
             if group == agent_id or group in self._state.agents.rows:
                 raise Conflict(f"group {group} has the name of an agent", hint="choose another name for the group")
