@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -17,7 +18,7 @@ APPS = Path(__file__).resolve().parent / "apps"
 SYSTEM_PYTHON = "/usr/bin/python3"
 # Ten times what a loaded machine took; only a hang reaches it.
 PATIENCE = 60.0
-NEEDED = ("Xvfb", "dbus-daemon", "openbox", "/usr/libexec/at-spi-bus-launcher", SYSTEM_PYTHON)
+NEEDED = ("Xvfb", "dbus-daemon", "openbox", "xdotool", "/usr/libexec/at-spi-bus-launcher", SYSTEM_PYTHON)
 
 
 def until(condition, what, seconds=PATIENCE):
@@ -78,7 +79,8 @@ class Desktop:
         self.environment = {
             name: value
             for name, value in os.environ.items()
-            if name not in ("DBUS_SESSION_BUS_ADDRESS", "AT_SPI_BUS_ADDRESS", "WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY")
+            if name
+            not in ("DBUS_SESSION_BUS_ADDRESS", "AT_SPI_BUS_ADDRESS", "WAYLAND_DISPLAY", "DISPLAY", "XAUTHORITY")
         }
         home = self.directory / "home"
         home.mkdir()
@@ -100,6 +102,14 @@ class Desktop:
         self.environment["DISPLAY"] = self.display
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = self._start_bus()
         self.spawn("openbox", "--sm-disable")
+        self._enable_accessibility()
+
+    def _enable_accessibility(self):
+        """Qt 6 looks at this when it starts, and not again; a host that runs by then has set it."""
+        setting = ["org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties.Set"]
+        value = ["string:org.a11y.Status", "string:IsEnabled", "variant:boolean:true"]
+        command = ["dbus-send", "--session", "--print-reply", f"--dest={setting[0]}", *setting[1:], *value]
+        subprocess.run(command, env=self.environment, capture_output=True, check=True)
 
     def _start_x(self, screen):
         read, write = os.pipe()
@@ -115,7 +125,13 @@ class Desktop:
     def _start_bus(self):
         read, write = os.pipe()
         command = ["dbus-daemon", "--session", "--nofork", f"--print-address={write}"]
-        process = subprocess.Popen(command, pass_fds=(write,), stderr=subprocess.DEVNULL, env=self.environment)
+        process = subprocess.Popen(
+            command,
+            pass_fds=(write,),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=self.environment,
+        )
         self._processes.append(process)
         os.close(write)
         with os.fdopen(read) as pipe:
@@ -137,7 +153,13 @@ class Desktop:
         program = Program(process, state, title)
         until(lambda: program.state.get("ready") or process.poll() is not None, f"{app} is ready")
         assert process.poll() is None, f"{app} ended with {process.returncode}: run {APPS / file} by hand"
+        until(lambda: self.shows(title), f"the window {title!r} of {app}")
         return program
+
+    def shows(self, title):
+        """Whether the X server shows such a window, as a program that is not ours sees it."""
+        command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$"]
+        return bool(subprocess.run(command, env=self.environment, capture_output=True, check=False).stdout.strip())
 
     def close(self):
         for process in reversed(self._processes):

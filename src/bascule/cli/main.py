@@ -46,7 +46,7 @@ def _complain(message: str, hint: str | None, code: int) -> int:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    from bascule.cli import agents, clean, demo, doctor, ledger, life, person, service, spaces, work
+    from bascule.cli import agents, clean, demo, desktop, doctor, ledger, life, person, service, spaces, work
     from bascule.cli.setup import command as setup
 
     parser = argparse.ArgumentParser(
@@ -57,7 +57,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (life, setup, demo, doctor, work, spaces, agents, ledger, person, clean, service):
+    for module in (life, setup, demo, doctor, work, spaces, desktop, agents, ledger, person, clean, service):
         module.add_parser(commands)
     # Served by `cli.start` before this parser is built; listed here so that --help knows it.
     commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")

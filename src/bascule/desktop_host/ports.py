@@ -1,7 +1,7 @@
 """What the host asks of a desktop. `linux` answers it; a Mac would with AX and ScreenCaptureKit."""
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -18,6 +18,10 @@ class BackendError(Exception):
 
 class AppGone(BackendError):
     """The program went away while it was being used."""
+
+
+class NotAnswering(BackendError):
+    """The program hangs, or is stopped."""
 
 
 class NotReachable(BackendError):
@@ -87,7 +91,9 @@ class Halt:
             raise Aborted
 
 
-Changed = Callable[[str], None]
+# Which program, and what kind of change.
+Changed = Callable[[str, str], None]
+MayPaste = Callable[[], Awaitable[bool]]
 Clipboard = Literal["restored", "empty", "lost"]
 
 
@@ -141,7 +147,7 @@ class Desktop(Protocol):
 
     async def chord(self, keys: Sequence[str], halt: Halt, *, delay: float = 0.0) -> None: ...
 
-    async def paste(self, text: str, halt: Halt, may_paste: Callable[[], bool]) -> Pasted: ...
+    async def paste(self, text: str, halt: Halt, may_paste: MayPaste) -> Pasted: ...
 
     async def release_all(self) -> None:
         """No key and no button that we pressed stays down."""
@@ -149,7 +155,7 @@ class Desktop(Protocol):
     async def grab(self, rect: Rect) -> Shot: ...
 
     def changes(self, heard: Changed) -> AbstractAsyncContextManager[None]:
-        """Call `heard` with the program's name for each change anywhere, while inside."""
+        """Call `heard` for each change anywhere, while inside."""
 
     def program_of(self, window: Window) -> str | None:
         """The name under which `changes` speaks of this window's program, if it is known by now."""

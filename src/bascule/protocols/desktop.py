@@ -321,7 +321,9 @@ class HotkeyOptions(Params, frozen=True, kw_only=True):
     delay_ms: Annotated[int, msgspec.Meta(ge=0, le=MAX_KEY_DELAY_MS)] = 0
 
 
-Keys = Annotated[list[Annotated[str, msgspec.Meta(min_length=1, max_length=32)]], msgspec.Meta(min_length=1, max_length=MAX_KEYS)]
+Keys = Annotated[
+    list[Annotated[str, msgspec.Meta(min_length=1, max_length=32)]], msgspec.Meta(min_length=1, max_length=MAX_KEYS)
+]
 
 
 class HotkeyParams(ConfirmedParams, frozen=True, kw_only=True):

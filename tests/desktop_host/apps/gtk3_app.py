@@ -81,7 +81,9 @@ class Window(Gtk.Window):
         area.add(Gtk.Label(label="pad"))
         area.add_events(Gdk.EventMask.SCROLL_MASK | Gdk.EventMask.BUTTON_PRESS_MASK | Gdk.EventMask.BUTTON_RELEASE_MASK)
         area.connect("button-press-event", self.pad_pressed)
-        area.connect("button-release-event", lambda _, event: STATE.append("released", [event.button, event.x, event.y]))
+        area.connect(
+            "button-release-event", lambda _, event: STATE.append("released", [event.button, event.x, event.y])
+        )
         area.connect("scroll-event", lambda _, event: STATE.append("scrolled", int(event.direction)))
         self.box.add(area)
 
@@ -101,7 +103,9 @@ class Window(Gtk.Window):
         self.box.pack_start(scrolled, expand=True, fill=True, padding=0)
 
     def key(self, _, event):
-        modifiers = int(event.state) & int(Gdk.ModifierType.CONTROL_MASK | Gdk.ModifierType.SHIFT_MASK | Gdk.ModifierType.MOD1_MASK)
+        modifiers = int(event.state) & int(
+            Gdk.ModifierType.CONTROL_MASK | Gdk.ModifierType.SHIFT_MASK | Gdk.ModifierType.MOD1_MASK
+        )
         STATE.append("keys", [Gdk.keyval_name(event.keyval), modifiers])
         return False
 

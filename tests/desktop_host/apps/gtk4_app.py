@@ -47,6 +47,8 @@ def arrive(box):
     return False
 
 
-app = Gtk.Application(application_id="org.bascule.fixture.Gtk4", flags=1 << 5)  # NON_UNIQUE: tests run beside each other
+app = Gtk.Application(
+    application_id="org.bascule.fixture.Gtk4", flags=1 << 5
+)  # NON_UNIQUE: tests run beside each other
 app.connect("activate", activate)
 app.run([])

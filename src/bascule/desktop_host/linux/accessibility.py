@@ -355,5 +355,3 @@ def elements_of(program: Program, quirks: Quirks, nodes: Iterable[Node]) -> Iter
             native=node.interfaces,
         )
         yield element, parent
-
-

@@ -8,7 +8,7 @@ from dbus_fast import Variant
 from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key
 from bascule.desktop_host.linux.accessibility import ATSPI, COMPONENT, SCREEN_COORDINATES, VALUE, Accessibility
-from bascule.desktop_host.linux.bus import PROPERTIES
+from bascule.desktop_host.linux.bus import PROPERTIES, BusError, Gone
 
 _ACTION: Final = ATSPI + "Action"
 _EDITABLE: Final = ATSPI + "EditableText"
@@ -33,7 +33,14 @@ class Actions:
         index = self._press_index([each[0] for each in offered])
         if index is None:
             return False
-        return bool(await self._bus.maybe(name, path, _ACTION, "DoAction", "i", (index,)))
+        try:
+            return bool(await self._bus.call(name, path, _ACTION, "DoAction", "i", (index,)))
+        except Gone:
+            # It went away while it acted: whether it acted is not known, so nothing else is tried.
+            raise
+        except BusError:
+            # GTK 4's check boxes have an index 0 and no action behind it.
+            return False
 
     @staticmethod
     def _press_index(names: list[str]) -> int | None:

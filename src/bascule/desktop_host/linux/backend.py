@@ -35,6 +35,8 @@ from bascule.desktop_host.ports import (
     BackendError,
     Changed,
     Halt,
+    MayPaste,
+    NotAnswering,
     NotReachable,
     Pasted,
     Shot,
@@ -341,7 +343,7 @@ class LinuxDesktop:
             async with asyncio.timeout(ANSWER_SECONDS):
                 yield a11y
         except TimeoutError:
-            raise BackendError(f"the program does not answer within {ANSWER_SECONDS:.0f} s: it hangs") from None
+            raise NotAnswering(f"the program does not answer within {ANSWER_SECONDS:.0f} s: it hangs") from None
         except BusLost as error:
             raise NotReachable(str(error)) from error
         except Gone as error:
@@ -371,7 +373,7 @@ class LinuxDesktop:
         given = self._input
         await self._in_thread(lambda: act(given))
 
-    async def paste(self, text: str, halt: Halt, may_paste: Callable[[], Any]) -> Pasted:
+    async def paste(self, text: str, halt: Halt, may_paste: MayPaste) -> Pasted:
         """Piece by piece; before each one `may_paste` says whether the focus is still where it belongs."""
         await self._open_x11()
         clipboard = self._clipboard
@@ -405,7 +407,7 @@ class LinuxDesktop:
     @contextlib.asynccontextmanager
     async def changes(self, heard: Changed) -> AsyncIterator[None]:
         a11y = await self._accessibility()
-        async with a11y.listening(lambda program, _path, _kind: heard(program)):
+        async with a11y.listening(lambda program, _path, kind: heard(program, kind)):
             yield
 
 
@@ -441,5 +443,3 @@ def _has_value(element: Element) -> bool:
         "AXLevelIndicator",
         "AXScrollBar",
     )
-
-

@@ -173,5 +173,3 @@ def _text(value: Any) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else bytes(value).decode("utf-8", "replace").rstrip("\0")
-
-
