@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-
 from desktop_rig import Desktop, Program
 from host_process import HostProcess
 

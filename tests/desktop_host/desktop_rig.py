@@ -6,7 +6,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -168,14 +167,3 @@ class Desktop:
                 process.kill()
             process.wait()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-
-if __name__ == "__main__":
-    # By hand: a desktop with the programs named, until Enter.
-    desktop = Desktop()
-    for each in sys.argv[1:]:
-        print(each, desktop.start(each).state, flush=True)
-    print(f"DISPLAY={desktop.display} DBUS_SESSION_BUS_ADDRESS={desktop.environment['DBUS_SESSION_BUS_ADDRESS']}")
-    print(f"XDG_RUNTIME_DIR={desktop.directory}", flush=True)
-    sys.stdin.readline()
-    desktop.close()

@@ -12,7 +12,6 @@ from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UN
 from bascule.helpers.terminal import say, show, show_json, visible
 
 if TYPE_CHECKING:
-    from bascule.adapters.desktop.client import HostClient
     from bascule.protocols.desktop_errors import DesktopError
 
 _EXTRA = "this needs the desktop extra:  pip install 'bascule[desktop]'"
@@ -28,10 +27,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     verbs = desktop.add_subparsers(title="verbs", metavar="VERB", required=True)
 
-    doctor = _verb(verbs, "doctor", "what the host can see and do, and what is missing", run_doctor)
-    del doctor
-    windows = _verb(verbs, "windows", "list the windows", run_windows)
-    del windows
+    _verb(verbs, "doctor", "what the host can see and do, and what is missing", run_doctor)
+    _verb(verbs, "windows", "list the windows", run_windows)
     observe = _verb(verbs, "observe", "picture and elements of a window", run_observe)
     _add_route(observe)
     find = _verb(verbs, "find", "elements of a window by role, title, value", run_find)
@@ -87,7 +84,9 @@ def _add_host(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     )
     host.add_argument("--no-phrase", action="store_true", help="take confirm tokens only, not the phrase CONFIRM")
     host.add_argument("--allow", action="append", default=[], metavar="PROGRAM", help="only these programs may connect")
-    host.add_argument("--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at")
+    host.add_argument(
+        "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"
+    )
     add_state_dir(host)
     host.set_defaults(run=run_host)
 
@@ -121,6 +120,7 @@ def run_host(args: argparse.Namespace) -> int:
         raise WrongUsage("the host needs a WORKSPACE_ROOT", "set it, or give --workspace-root DIR")
     try:
         from bascule.desktop_host import main
+        from bascule.desktop_host.routes import KEEP_OUT
     except ModuleNotFoundError as error:
         raise WrongUsage(f"{error.name} is not installed", _EXTRA) from error
     listen = None
@@ -132,7 +132,7 @@ def run_host(args: argparse.Namespace) -> int:
         descriptor=args.fd,
         phrase=not args.no_phrase,
         allowed=tuple(os.path.realpath(each) for each in args.allow),
-        keep_out=(*main.KEEP_OUT, *(each.lower() for each in args.keep_out)),
+        keep_out=(*KEEP_OUT, *(each.lower() for each in args.keep_out)),
     )
     try:
         return main.run(settings)
@@ -271,8 +271,10 @@ def _ask(
     from bascule.adapters.desktop.client import HostClient, HostLost
     from bascule.protocols.desktop_errors import DesktopError
 
+    workspace = os.path.realpath(args.workspace)
+
     async def ask() -> Any:
-        client: HostClient = await HostClient.connect(socket_of(args), os.path.realpath(args.workspace))
+        client = await HostClient.connect(socket_of(args), workspace)
         try:
             act = client.confirmed if confirmed else client.call
             return await act(method, params, timeout_ms=timeout_ms)

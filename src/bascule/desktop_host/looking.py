@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final
 
-
 import msgspec
 
 from bascule.desktop_host import pictures, roles, snapshot
@@ -111,7 +110,7 @@ class Looking:
             partial=list(tree.partial),
         )
 
-    async def windows(self, execution: Execution, params: m.WindowsParams) -> m.WindowsResult:
+    async def windows(self, execution: Execution, _params: m.WindowsParams) -> m.WindowsResult:
         found = await self.desktop.windows()
         execution.note("windows", count=len(found))
         return m.WindowsResult(

@@ -52,7 +52,8 @@ class StderrLog:
             elif value is not None:
                 line[name] = value
         with contextlib.suppress(OSError, ValueError):
-            print(json.dumps(line), file=sys.stderr, flush=True)
+            sys.stderr.write(json.dumps(line) + "\n")
+            sys.stderr.flush()
 
 
 def run(settings: Settings) -> int:

@@ -78,7 +78,8 @@ class Refs:
         return name
 
     def get(self, peer: PeerId, name: str) -> Known | None:
-        return self._known.get(peer, {}).get(name)
+        known = self._known.get(peer)
+        return None if known is None else known.get(name)
 
     def forget(self, peer: PeerId) -> None:
         self._known.pop(peer, None)

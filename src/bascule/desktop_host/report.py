@@ -22,6 +22,7 @@ _PICTURES: Final = (
     ("marks.png", "Numbered"),
 )
 
+_MAY_LOAD: Final = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 _STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 1rem;color:#222;background:#fff}
 h1{font-size:1.4rem} h2{font-size:1.1rem;margin-top:2rem} code,td,pre{font-family:ui-monospace,monospace;font-size:13px}
@@ -55,7 +56,7 @@ def page(folder: str) -> str:
     outcome = f'<span class="bad">{_t(error["code"])}</span>' if error else '<span class="ok">ok</span>'
     parts = [
         "<!doctype html><html lang=en><meta charset=utf-8>",
-        '<meta http-equiv="Content-Security-Policy" content="default-src \'none\'; img-src data:; style-src \'unsafe-inline\'">',
+        f'<meta http-equiv="Content-Security-Policy" content="{_MAY_LOAD}">',
         f"<title>{_t(result.get('method'))} {_t(result.get('executionId'))}</title><style>{_STYLE}</style>",
         f"<h1>{_t(result.get('method'))}: {outcome}</h1>",
         _facts(result),

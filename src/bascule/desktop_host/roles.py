@@ -5,7 +5,7 @@ Numbers are those of the `AtspiRole` enumeration, which is part of the D-Bus pro
 
 from typing import Final
 
-_NATIVE: Final = (
+_NATIVE_NAMES: Final = (
     "invalid|accelerator label|alert|animation|arrow|calendar|canvas|check box|check menu item|color chooser|"
     "column header|combo box|date editor|desktop icon|desktop frame|dial|dialog|directory pane|drawing area|"
     "file chooser|filler|focus traversable|font chooser|frame|glass pane|html container|icon|image|internal frame|"
@@ -19,7 +19,8 @@ _NATIVE: Final = (
     "image map|notification|info bar|level bar|title bar|block quote|audio|video|definition|article|landmark|log|"
     "marquee|math|rating|timer|static|math fraction|math root|subscript|superscript|description list|"
     "description term|description value|footnote|content deletion|content insertion|mark|suggestion|push button menu"
-).split("|")
+)
+_NATIVE: Final = _NATIVE_NAMES.split("|")
 
 # What has no AX name of its own is AXGroup when it only holds others, else AXUnknown.
 _AX: Final = {
@@ -65,7 +66,7 @@ _AX: Final = {
 _AX_OF: Final = {native: ax for ax, natives in _AX.items() for native in natives.split("|")}
 
 APPLICATION: Final = "AXApplication"
-SECRET: Final = "AXSecureTextField"
+SECRET: Final = "AXSecureTextField"  # noqa: S105 - the name of a role
 DIALOGS: Final = frozenset({"AXDialog"})
 WINDOWS: Final = frozenset({"AXWindow", "AXDialog"})
 # Their content may be drawn outside their own rectangle, in a window of its own.

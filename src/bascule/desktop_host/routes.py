@@ -1,8 +1,8 @@
 """Routes (contract 4.3): which window a request means. Pure, over the list of windows there are."""
 
 import re
-import re._constants as sre
-import re._parser as parser
+import re._constants as sre  # type: ignore[import-not-found] # the standard library's own, without stubs
+import re._parser as parser  # type: ignore[import-not-found] # as above
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final

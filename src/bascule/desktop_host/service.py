@@ -182,7 +182,7 @@ class Host:
             if row.confirmed or row.name == "desktop.confirm.issue":
                 # Where a digest is taken, no second reading of the text may be possible.
                 codec.check_no_duplicate_keys(params)
-            decoded = self._decoders[row.name].decode(params)
+            decoded: Any = self._decoders[row.name].decode(params)
         except codec.BadJson as error:
             raise invalid(error.message) from None
         if decoded.meta.schema_version != d.SCHEMA_VERSION:
@@ -267,22 +267,8 @@ class Host:
             if execution is not None and execution.halt.is_set:
                 raise self._about(DesktopError(Code.ABORTED, "the execution was aborted"), execution) from None
             raise
-        except TimeoutError:
-            failure = DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs")
-        except ports.NotReachable as error:
-            failure = DesktopError(Code.PERMISSION_MISSING, f"{error}: ask desktop.doctor")
-        except ports.NoSuchKey as error:
-            failure = invalid(str(error))
-        except ports.NotAnswering as error:
-            failure = DesktopError(Code.TIMEOUT, str(error), reason="unresponsive")
-        except ports.AppGone as error:
-            failure = DesktopError(Code.INTERNAL_ERROR, f"{error}; the act may have happened", reason="appGone")
-        except ports.BackendError as error:
-            failure = DesktopError(Code.INTERNAL_ERROR, str(error))
-        except WorkspaceForbidden as error:
-            failure = DesktopError(Code.WORKSPACE_FORBIDDEN, str(error))
-        except OSError as error:
-            failure = DesktopError(Code.INTERNAL_ERROR, f"evidence could not be written: {error.strerror or error}")
+        except _KNOWN as error:
+            failure = _said(error)
         except Exception as error:  # noqa: BLE001 - the boundary: an unknown fault says an id and nothing else
             fault = new_fault_id()
             self._log("fault", level="error", fault=fault, error=error)
@@ -398,6 +384,31 @@ class Host:
         self.stopped = False
         self._log("resumed", level="warning")
         return m.StopResult(stopped=False, aborted=0)
+
+
+# What the parts below raise; everything else is a fault of ours.
+_KNOWN: Final = (TimeoutError, ports.BackendError, WorkspaceForbidden, OSError)
+
+
+def _said(error: Exception) -> DesktopError:
+    """What went wrong, in the contract's words."""
+    match error:
+        case TimeoutError():
+            return DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs")
+        case ports.NotReachable():
+            return DesktopError(Code.PERMISSION_MISSING, f"{error}: ask desktop.doctor")
+        case ports.NoSuchKey():
+            return invalid(str(error))
+        case ports.NotAnswering():
+            return DesktopError(Code.TIMEOUT, str(error), reason="unresponsive")
+        case ports.AppGone():
+            return DesktopError(Code.INTERNAL_ERROR, f"{error}; the act may have happened", reason="appGone")
+        case WorkspaceForbidden():
+            return DesktopError(Code.WORKSPACE_FORBIDDEN, str(error))
+        case OSError():
+            return DesktopError(Code.INTERNAL_ERROR, f"evidence could not be written: {error.strerror or error}")
+        case _:
+            return DesktopError(Code.INTERNAL_ERROR, str(error))
 
 
 def params_digest(params: dict[str, Any]) -> str:

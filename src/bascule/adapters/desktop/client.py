@@ -38,9 +38,7 @@ class _Answer(msgspec.Struct):
 
 
 _answer = codec.decoder(_Answer, max_depth=codec.MAX_ANSWER_DEPTH)
-_results: Final = {
-    name: codec.decoder(row.result, max_depth=codec.MAX_ANSWER_DEPTH) for name, row in METHODS.items()
-}
+_results: Final = {name: codec.decoder(row.result, max_depth=codec.MAX_ANSWER_DEPTH) for name, row in METHODS.items()}
 
 
 class HostLost(Exception):
@@ -72,7 +70,9 @@ class _Connection(FramedConnection):
 class HostClient:
     """`call` gives the method's result, or raises DesktopError with the contract's code."""
 
-    def __init__(self, connection: _Connection, workspace: str, child: asyncio.subprocess.Process | None = None) -> None:
+    def __init__(
+        self, connection: _Connection, workspace: str, child: asyncio.subprocess.Process | None = None
+    ) -> None:
         self._connection = connection
         self._workspace = workspace
         self._child = child

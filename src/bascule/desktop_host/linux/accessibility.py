@@ -2,9 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from dbus_fast import Message, MessageType, Variant
@@ -12,7 +12,7 @@ from dbus_fast import Message, MessageType, Variant
 from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key
 from bascule.desktop_host.geometry import NOWHERE, Rect
-from bascule.desktop_host.linux.bus import DBUS, PROPERTIES, Bus, BusError, BusLost, Gone
+from bascule.desktop_host.linux.bus import DBUS, PROPERTIES, Bus, BusError, BusLost
 from bascule.desktop_host.linux.toolkits import PLAIN, Quirks, quirks_of
 
 ATSPI: Final = "org.a11y.atspi."
@@ -42,13 +42,14 @@ _EVENTS: Final = (
 )
 _SIGNALS: Final = "type='signal',path_namespace='/org/a11y/atspi',interface='org.a11y.atspi.Event.{}'"
 
-_STATES: Final = (
+_STATE_NAMES: Final = (
     "invalid|active|armed|busy|checked|collapsed|defunct|editable|enabled|expandable|expanded|focusable|focused|"
     "has tooltip|horizontal|iconified|modal|multi line|multiselectable|opaque|pressed|resizable|selectable|selected|"
     "sensitive|showing|single line|stale|transient|vertical|visible|manages descendants|indeterminate|required|"
     "truncated|animated|invalid entry|supports autocompletion|selectable text|default|visited|checkable|has popup|"
     "read only"
-).split("|")
+)
+_STATES: Final = _STATE_NAMES.split("|")
 _MULTI_LINE: Final = 17
 _CHECKABLE: Final = frozenset({"AXCheckBox", "AXRadioButton"})
 
@@ -185,35 +186,32 @@ class Accessibility:
             known[node.parent] = known.get(node.parent, 0) + 1
         todo = [each for each in nodes.values() if each.count is None or 0 <= each.count != known.get(each.path, 0)]
         while todo:
-            wide = [each for each in todo if (each.count or 0) > MAX_CHILDREN]
-            if wide:
-                reading.partial.add("children")
-            asked = [each for each in todo if (each.count or 0) <= MAX_CHILDREN]
-            answers = await asyncio.gather(
-                *(self.bus.maybe(name, each.path, ACCESSIBLE, "GetChildren") for each in asked)
-            )
-            found: dict[str, tuple[str, int]] = {}
-            for parent, children in zip(asked, answers, strict=True):
-                for index, (owner, path) in enumerate(children or ()):
-                    if path.endswith("/null"):
-                        continue
-                    if owner != name:
-                        # A program may name any other's window as its child; whose it is decides who may see it.
-                        reading.partial.add("embedded")
-                    elif path not in nodes:
-                        found.setdefault(path, (parent.path, index))
-            room = max_nodes - len(nodes)
+            found = await self._children(name, reading, todo)
+            room = max(0, max_nodes - len(nodes))
             if len(found) > room:
                 reading.partial.add("nodes")
-            places = list(found.items())[: max(0, room)]
-            todo = []
+            places = list(found.items())[:room]
+            new = await asyncio.gather(*(self._node(name, path, *place) for path, place in places))
+            todo = [each for each in new if each is not None]
+            nodes.update((each.path, each) for each in todo)
 
-            async def add(path: str, parent: str, index: int, todo: list[Node] = todo) -> None:
-                if node := await self._node(name, path, parent, index):
-                    nodes[path] = node
-                    todo.append(node)
-
-            await asyncio.gather(*(add(path, *place) for path, place in places))
+    async def _children(self, name: str, reading: Reading, parents: list[Node]) -> dict[str, tuple[str, int]]:
+        """Paths not known yet, each with its parent and its place there."""
+        asked = [each for each in parents if (each.count or 0) <= MAX_CHILDREN]
+        if len(asked) < len(parents):
+            reading.partial.add("children")
+        answers = await asyncio.gather(*(self.bus.maybe(name, each.path, ACCESSIBLE, "GetChildren") for each in asked))
+        found: dict[str, tuple[str, int]] = {}
+        for parent, children in zip(asked, answers, strict=True):
+            for index, (owner, path) in enumerate(children or ()):
+                if path.endswith("/null"):
+                    continue
+                if owner != name:
+                    # A program may name any other's window as its child; whose it is decides who may see it.
+                    reading.partial.add("embedded")
+                elif path not in reading.nodes:
+                    found.setdefault(path, (parent.path, index))
+        return found
 
     async def _node(self, name: str, path: str, parent: str, index: int) -> Node | None:
         role, title, states, interfaces, count = await asyncio.gather(
@@ -273,7 +271,7 @@ class Accessibility:
     # -- changes --
 
     @contextlib.asynccontextmanager
-    async def listening(self, listener: Listener):  # type: ignore[no-untyped-def] # the decorator gives the type
+    async def listening(self, listener: Listener) -> AsyncIterator[None]:
         """Hear of every change in every program while inside."""
         if not self._listeners:
             for kind in ("Object", "Window"):

@@ -62,7 +62,7 @@ class Bus:
     def forget(self, destination: str) -> None:
         self._turns.pop(destination, None)
 
-    async def call(
+    async def call(  # noqa: PLR0917 - the order D-Bus has them in
         self,
         destination: str,
         path: str,

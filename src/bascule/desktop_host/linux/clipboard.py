@@ -39,7 +39,7 @@ _TEXT_TARGETS: Final = ("UTF8_STRING", "text/plain;charset=utf-8", "STRING", "TE
 # Not contents, but questions about them.
 _NOT_DATA: Final = frozenset({"TARGETS", "MULTIPLE", "TIMESTAMP", "SAVE_TARGETS", "DELETE", "INSERT_SELECTION"})
 # Clipboard managers that keep a history leave out what says this.
-_SECRET_HINT: Final = "x-kde-passwordManagerHint"
+_SECRET_HINT: Final = "x-kde-passwordManagerHint"  # noqa: S105 - the name of a target
 
 
 class Saved(msgspec.Struct):
@@ -73,7 +73,8 @@ class ClipboardThread:
     # -- from other threads --
 
     def save(self) -> Saved:
-        return self._ask(self._save)
+        saved: Saved = self._ask(self._save)
+        return saved
 
     def offer(self, text: str) -> None:
         """From now on a paste gives this text."""

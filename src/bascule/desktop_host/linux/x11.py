@@ -1,5 +1,6 @@
 """X11: which windows there are, where, whose, and in what order."""
 
+import contextlib
 import os
 import struct
 from typing import Any, Final
@@ -136,11 +137,9 @@ class X11:
         names = [_text(self._property(window, each)) for each in ("_GTK_APPLICATION_ID", "_KDE_NET_WM_DESKTOP_FILE")]
         instance_and_class = _text(self._property(window, "WM_CLASS")).split("\0")
         names += [each for each in reversed(instance_and_class) if each]
-        try:
+        # Not there when the program is gone, or another user's.
+        with contextlib.suppress(OSError):
             names.append(os.path.basename(os.readlink(f"/proc/{pid}/exe")))
-        except OSError:
-            # Gone, or another user's.
-            pass
         return list(dict.fromkeys(each for each in names if each))
 
     def _property(self, window: Any, name: str) -> Any:
