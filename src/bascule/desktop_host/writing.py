@@ -17,6 +17,8 @@ from bascule.protocols.desktop_errors import not_found
 
 # How long a program may take to show what it was given.
 READ_BACK_SECONDS: Final = 1.0
+# After a click the focus is there, or the toolkit does not tell.
+CLICKED_SECONDS: Final = 0.15
 # Of a long text its start is looked for: what is read of a value is limited.
 _COMPARED_CHARS: Final = 1_000
 
@@ -82,16 +84,17 @@ class Writing:
         """AXFocused first, as the contract says; then a click on it. What is not known to have failed is tried."""
         element = aim.element
         execution.halt.check()
+        given = False
         with contextlib.suppress(NotAnswering):
-            await self._desktop.focus(element)
-        if (now := await self._has_focus(element)) is not None:
+            given = await self._desktop.focus(element)
+        if (now := await self._has_focus(element, FOCUS_SECONDS if given else 0.0)) is not None:
             return now
         try:
             x, y = await self._acting.point(execution, aim, params)
         except BackendError:
             return element
         await self._desktop.click_at(x, y, execution.halt)
-        if (now := await self._has_focus(element)) is not None:
+        if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.
         tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
@@ -100,8 +103,8 @@ class Writing:
             raise not_found("the target could not be given the focus: another field keeps it", reason="focus")
         return tree.by_key(element.key) or element
 
-    async def _has_focus(self, element: Element) -> Element | None:
-        end = asyncio.get_running_loop().time() + FOCUS_SECONDS
+    async def _has_focus(self, element: Element, seconds: float) -> Element | None:
+        end = asyncio.get_running_loop().time() + seconds
         while True:
             now = await self._desktop.refreshed(element)
             if now is None:

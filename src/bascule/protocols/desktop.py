@@ -126,6 +126,9 @@ class ElementRef(Params, frozen=True, kw_only=True):
     title: str | None = None
     value: str | None = None
     frame: Frame | None = None
+    native_role: str | None = None
+    visible: bool | None = None
+    states: list[str] | None = None
 
 
 class Target(Params, frozen=True, kw_only=True):
