@@ -160,6 +160,11 @@ class Desktop:
         command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$"]
         return bool(subprocess.run(command, env=self.environment, capture_output=True, check=False).stdout.strip())
 
+    def move(self, title, x, y):
+        """Put a window somewhere; where openbox puts it depends on what else is open."""
+        command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$", "windowmove", "--sync"]
+        subprocess.run([*command, str(x), str(y)], env=self.environment, capture_output=True, check=True)
+
     def close(self):
         for process in reversed(self._processes):
             if process.poll() is None:

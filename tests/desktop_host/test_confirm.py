@@ -8,7 +8,6 @@ import time
 import uuid
 
 import pytest
-
 from host_process import Refused, route
 
 REQUIRED = "DESKTOP_CONFIRM_REQUIRED"
@@ -50,7 +49,7 @@ def test_without_a_confirmation_nothing_is_done(host, app, method, confirm):
 
 def test_every_method_that_acts_needs_a_confirmation(host, app):
     """Also those the contract does not have; the list is the host's own."""
-    methods = [m for m in host.call("desktop.health")["extensions"]["methods"]]
+    methods = host.call("desktop.health")["extensions"]["methods"]
     reading = {"desktop.windows", "desktop.listModals", "desktop.stop"}
     more = {"direction": "down", "to": {"selector": BUTTON}, "value": 1}
     wanted = {"desktop.scroll": ("direction",), "desktop.drag": ("to",), "desktop.setValue": ("value",)}
@@ -135,7 +134,7 @@ def test_a_token_is_for_its_params_its_route_and_options_among_them(host, app):
     for other in others:
         with pytest.raises(Refused, match="other parameters"):
             host.call("desktop.typeText", confirm={"token": token}, **other)
-    with pytest.raises(Refused, match="token is for desktop.typeText"):
+    with pytest.raises(Refused, match=r"token is for desktop\.typeText"):
         host.call("desktop.click", confirm={"token": token}, **click_params(app))
     assert app.state == before
 
@@ -204,8 +203,8 @@ def test_two_texts_for_one_key_are_refused_where_a_digest_is_taken(host, app):
     """Otherwise what was signed and what is done could be read differently."""
     wire = host.connect()
     meta = json.dumps(host.meta())
-    body = '{"meta":%s,"confirm":{"phrase":"CONFIRM"},"text":"a","text":"b"}' % meta
-    wire.send_raw(b'{"jsonrpc":"2.0","id":"1","method":"desktop.typeText","params":%b}' % body.encode())
+    params = f'{{"meta":{meta},"confirm":{{"phrase":"CONFIRM"}},"text":"a","text":"b"}}'
+    wire.send_raw(b'{"jsonrpc":"2.0","id":"1","method":"desktop.typeText","params":%b}' % params.encode())
     assert "duplicate key" in wire.read()["error"]["message"]
     wire.close()
 

@@ -1,6 +1,6 @@
 """Sections 1 to 3 and 6 of the contract over a real socket: frames, envelopes, errors, meta, workspaces, peers."""
 
-import datetime
+import datetime as dt
 import hashlib
 import json
 import os
@@ -9,7 +9,6 @@ import stat
 from pathlib import Path
 
 import pytest
-
 from host_process import Refused, route
 
 BUTTON = {"byRole": "AXButton", "titleContains": "Press me"}
@@ -148,7 +147,7 @@ def test_a_directory_whose_name_only_begins_like_the_root_is_refused(host):
 
 @pytest.mark.parametrize("path", ["relative", "", "/nowhere/at/all", "\0"])
 def test_a_path_that_is_no_directory_of_the_root_is_refused(host, path):
-    with pytest.raises(Refused, match="FORBIDDEN|INVALID_REQUEST"):
+    with pytest.raises(Refused, match=r"FORBIDDEN|INVALID_REQUEST"):
         host.call("desktop.health", meta=host.meta(workspacePath=path))
 
 
@@ -192,7 +191,7 @@ def test_without_room_for_evidence_nothing_is_done(host, app):
 def test_evidence_lies_by_day_and_execution_and_says_what_it_is(host, app):
     result = host.call("desktop.observe", route=route(app))
     folder = host.evidence(result)
-    today = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
+    today = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d")
     assert result["evidence"]["dir"] == f"{host.workspace}/artifacts/desktop/{today}/{result['executionId']}/"
     assert {each.name for each in folder.iterdir()} == {"observe.png", "ax.json", "trace.jsonl", "result.json"}
     assert (folder / "observe.png").read_bytes().startswith(b"\x89PNG")

@@ -3,7 +3,6 @@
 import shutil
 
 import pytest
-
 from desktop_rig import until
 from host_process import Refused
 from lacking_desktop import missing_here

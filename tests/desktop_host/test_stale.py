@@ -1,7 +1,6 @@
 """Refs that are not what they were, windows that cover each other, dialogs in the way."""
 
 import pytest
-
 from host_process import Refused, route
 
 

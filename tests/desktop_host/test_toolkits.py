@@ -1,7 +1,6 @@
 """The same acts in every toolkit; the program's own state says whether they happened, not our reply."""
 
 import pytest
-
 from host_process import Refused, route
 
 TOOLKITS = ("gtk3", "gtk4", "qt6", "qt5")

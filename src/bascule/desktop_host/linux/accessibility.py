@@ -29,6 +29,8 @@ MAX_CHILDREN: Final = 5_000
 # What of a text is read as an element's value; a document is read by other means.
 MAX_VALUE_CHARS: Final = 16_384
 MAX_NAME_CHARS: Final = 2_048
+# A program that does not answer one question in this time does not answer: it is stopped, or hangs.
+ANSWER_SECONDS: Final = 2.0
 # How long a program may take to say what toolkit it is made with.
 INTRODUCTION_SECONDS: Final = 1.0
 
@@ -150,6 +152,9 @@ class Accessibility:
     async def read(self, program: Program, *, deadline: float, max_nodes: int) -> Reading:
         """All objects of a program, in bulk where it offers that, one by one where its bulk answer has holes."""
         reading = Reading({}, set())
+        if not await self._answers(program.bus_name):
+            reading.partial.add("unresponsive")
+            return reading
         quirks = await self.quirks(program)
         try:
             async with asyncio.timeout_at(deadline):
@@ -161,6 +166,15 @@ class Accessibility:
         except TimeoutError:
             reading.partial.add("time" if len(reading.nodes) > 1 else "unresponsive")
         return reading
+
+    async def _answers(self, name: str) -> bool:
+        """A stopped program is told apart from a large one by the smallest question there is."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self.bus.maybe(name, ROOT, ACCESSIBLE, "GetRole")
+        except TimeoutError:
+            return False
+        return True
 
     async def _read_cache(self, name: str, reading: Reading, max_nodes: int) -> None:
         items = await self.bus.maybe(name, "/org/a11y/atspi/cache", ATSPI + "Cache", "GetItems")

@@ -15,6 +15,7 @@ from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.accessibility import (
+    ANSWER_SECONDS,
     COMPONENT,
     ROOT,
     Accessibility,
@@ -44,8 +45,6 @@ from bascule.desktop_host.ports import (
     Window,
 )
 
-# A program that does not answer one question in this time does not answer: it is stopped, or hangs.
-ANSWER_SECONDS: Final = 2.0
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
@@ -53,6 +52,7 @@ OPEN_SECONDS: Final = 5.0
 MAX_VALUES: Final = 500
 
 T = TypeVar("T")
+Pair = tuple[Element, Key | None]
 
 
 class LinuxDesktop:
@@ -218,7 +218,11 @@ class LinuxDesktop:
             quirks = await a11y.quirks(program)
             root = Key(program.bus_name, ROOT)
             nodes = list(elements_of(program, quirks, reading.nodes.values()))
-            nodes = _only_windows(nodes, root, windows)
+            try:
+                async with asyncio.timeout_at(deadline):
+                    nodes = await self._only(a11y, nodes, root, windows, quirks)
+            except TimeoutError:
+                reading.partial.add("time")
             tree = arrange(nodes, root, max_depth=max_depth, max_nodes=max_nodes)
             partial = {*reading.partial, *tree.partial}
             try:
@@ -257,18 +261,25 @@ class LinuxDesktop:
             element.rect = await a11y.extents(element.key)
 
         await asyncio.gather(*map(read, asked))
-        self._match_windows(tree, windows, quirks)
         if quirks.window_relative:
             self._move_to_screen(tree, windows)
         clip(tree, await self.screen())
 
-    def _match_windows(self, tree: Tree, windows: Sequence[Window], quirks: Quirks) -> None:
-        tops = [each for each in tree.elements if each.depth == 1]
-        for window in windows:
-            same = [each for each in tops if each.title == window.title] or tops
-            if same:
-                best = min(same, key=lambda each: _distance(each.rect, window, relative=quirks.window_relative))
-                self._roots[window.handle] = best.key
+    async def _only(
+        self, a11y: Accessibility, nodes: list[Pair], root: Key, windows: Sequence[Window], quirks: Quirks
+    ) -> list[Pair]:
+        """The program's top levels that stand for these windows, the first window's first; and its popups."""
+        tops = [element for element, parent in nodes if parent == root]
+        for each in tops:
+            each.rect = await a11y.extents(each.key)
+        named = [each for each in await self.windows() if each.pid == windows[0].pid and not each.popup]
+        self._roots = {**self._roots, **_assigned(tops, named, relative=quirks.window_relative)}
+        meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
+        others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
+        order = {key: at for at, key in enumerate(meant)}
+        kept = [pair for pair in nodes if pair[1] == root and pair[0].key not in others]
+        kept.sort(key=lambda pair: order.get(pair[0].key, len(order)))
+        return [*kept, *(pair for pair in nodes if pair[1] != root)]
 
     def _move_to_screen(self, tree: Tree, windows: Sequence[Window]) -> None:
         origins = {self._roots[each.handle]: each.rect for each in windows if each.handle in self._roots}
@@ -411,21 +422,18 @@ class LinuxDesktop:
             yield
 
 
-def _only_windows(
-    nodes: list[tuple[Element, Key | None]], root: Key, windows: Sequence[Window]
-) -> list[tuple[Element, Key | None]]:
-    """The program's top levels that belong to these windows, the first window's first."""
-    order = {window.title: at for at, window in reversed(list(enumerate(windows)))}
-    tops = [pair for pair in nodes if pair[1] == root]
-    # Menus and tooltips have no title of a window; they belong to whatever is open.
-    kept = [pair for pair in tops if pair[0].title in order or pair[0].role not in roles.WINDOWS or not pair[0].title]
-    if not any(pair[0].title in order for pair in kept):
-        # A title that the window manager and the program do not agree on.
-        kept = tops
-    kept.sort(key=lambda pair: order.get(pair[0].title, len(order)))
-    kept_keys = {pair[0].key for pair in kept}
-    rest = [pair for pair in nodes if pair[1] != root]
-    return [*kept, *(pair for pair in rest if pair[0].key not in kept_keys)]
+def _assigned(tops: Sequence[Element], windows: Sequence[Window], *, relative: bool) -> dict[int, Key]:
+    """Which top level is which window: by title, then by place. A message box may call itself otherwise."""
+    found: dict[int, Key] = {}
+    left = list(tops)
+    for alike in (lambda top, window: top.title == window.title, lambda top, _window: not top.rect.empty):
+        for window in windows:
+            same = [each for each in left if alike(each, window)] if window.handle not in found else []
+            if same:
+                best = min(same, key=lambda each: _distance(each.rect, window, relative=relative))
+                found[window.handle] = best.key
+                left.remove(best)
+    return found
 
 
 def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
