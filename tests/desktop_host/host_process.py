@@ -86,9 +86,15 @@ class HostProcess:
                 stderr=log,
             )
         until(lambda: os.path.exists(self.socket_path) or self.process.poll() is not None, "the host listens")
-        assert self.process.poll() is None, self.log.read_text()
-        self._wire = self.connect()
-        until(lambda: self.call("desktop.health")["permissions"]["accessibility"] != "unknown", "the host is ready")
+        try:
+            assert self.process.poll() is None, self.log.read_text()
+            self._wire = self.connect()
+            until(lambda: self.call("desktop.health")["permissions"]["accessibility"] != "unknown", "the host is ready")
+        except BaseException:
+            self._wire.close()
+            self.process.kill()
+            self.process.wait()
+            raise
 
     def new_workspace(self):
         self.workspace = self.root / f"ws-{uuid.uuid4().hex[:8]}"

@@ -1,11 +1,14 @@
 """The host as a process: its socket, who may connect, how it starts and ends, and as a child of a client."""
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
+import tempfile
 
 import pytest
 from desktop_rig import until
@@ -100,7 +103,7 @@ def test_a_directory_open_to_others_is_refused(tmp_path):
 def test_only_listed_programs_may_connect(start_host, tmp_path):
     host = start_host("--allow", os.path.realpath(f"/proc/{os.getpid()}/exe"))
     assert host.call("desktop.health")
-    with pytest.raises(AssertionError):
+    with pytest.raises((AssertionError, ConnectionResetError)):
         start_host("--allow", "/usr/bin/true")
 
 
@@ -128,11 +131,8 @@ def test_another_user_is_refused(host):
 @pytest.mark.req("DSK-6-1")
 def test_before_the_desktop_is_connected_the_host_says_to_try_again(desktop, tmp_path):
     """A session bus that takes connections and never answers: the host is up, the desktop is not."""
-    import socket as sockets
-    import tempfile
-
     directory = tempfile.mkdtemp(prefix="mute")
-    mute = sockets.socket(sockets.AF_UNIX)
+    mute = socket.socket(socket.AF_UNIX)
     mute.bind(f"{directory}/bus")
     mute.listen()
     path = f"{directory}/desktop.sock"
@@ -210,8 +210,7 @@ def test_a_host_that_dies_is_not_waited_for(desktop, tmp_path):
         await client.call("desktop.health")
         os.kill(client.pid, signal.SIGKILL)
         with pytest.raises(HostLost):
-            for _ in range(100):
-                await client.call("desktop.health")
+            await client.call("desktop.waitUntil", {"condition": {"stable": {}}, "timeoutMs": 60_000})
         await client.close()
 
     asyncio.run(story())
@@ -226,8 +225,6 @@ def test_a_process_that_ends_takes_its_refs_and_tokens_with_it(start_host, start
         "for params in sys.argv[3:]:\n"
         "    wire.send('desktop.confirm.issue', json.loads(params)); print(json.dumps(wire.read()))"
     )
-    import json
-
     intent = {"method": "desktop.hotkey", "params": {"keys": ["a"]}}
     params = json.dumps({"meta": host.meta(), "intent": intent})
     command = [sys.executable, "-c", script, os.path.dirname(__file__), host.socket_path, params]

@@ -9,7 +9,7 @@ import socket
 import stat
 import sys
 import traceback
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -20,6 +20,9 @@ from bascule.desktop_host.linux.backend import LinuxDesktop
 from bascule.desktop_host.routes import KEEP_OUT
 from bascule.desktop_host.server import HostServer
 from bascule.desktop_host.service import Host
+
+# What a socket's path may have, less the number behind it while it is made.
+MAX_PATH_BYTES: Final = places.MAX_SOCKET_PATH_BYTES - len(".4194304")
 
 
 class CannotStart(Exception):
@@ -107,8 +110,8 @@ async def _first_of(*waits: Any) -> None:
 
 def _listening(path: str) -> socket.socket:
     """A 0600 socket in a directory that is ours alone; a dead one that was left there is replaced."""
-    if len(os.fsencode(path)) > places.MAX_SOCKET_PATH_BYTES:
-        raise CannotStart(f"the path of the socket is longer than {places.MAX_SOCKET_PATH_BYTES} bytes: {path}")
+    if len(os.fsencode(path)) > MAX_PATH_BYTES:
+        raise CannotStart(f"the path of the socket is longer than {MAX_PATH_BYTES} bytes: {path}")
     try:
         places.make_private_dir(os.path.dirname(os.path.abspath(path)))
     except (places.UnsafePlace, OSError) as error:
@@ -118,17 +121,19 @@ def _listening(path: str) -> socket.socket:
             raise CannotStart(f"{path} is in the way: it is not a socket")
         probe = socket.socket(socket.AF_UNIX)
         try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-        else:
-            raise CannotStart(f"a desktop host listens on {path} already")
+            with contextlib.suppress(ConnectionRefusedError):
+                probe.connect(path)
+                raise CannotStart(f"a desktop host listens on {path} already")
         finally:
             probe.close()
     sock = socket.socket(socket.AF_UNIX)
+    # Under its name only when it listens: whoever finds the name may connect.
+    new = f"{path}.{os.getpid()}"
     before = os.umask(0o177)
     try:
-        sock.bind(path)
+        sock.bind(new)
     finally:
         os.umask(before)
+    sock.listen()
+    os.rename(new, path)
     return sock

@@ -24,6 +24,10 @@ GRACE_SECONDS: Final = 10.0
 STOP_SECONDS: Final = 5.0
 
 
+# msgspec knows no union with Raw.
+_ABSENT: Final = codec.Raw(b"")
+
+
 class _Error(msgspec.Struct):
     code: str
     message: str
@@ -33,7 +37,7 @@ class _Error(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     id: int | str | None = None
-    result: codec.Raw | None = None
+    result: codec.Raw = _ABSENT
     error: _Error | None = None
 
 
@@ -146,7 +150,7 @@ class HostClient:
             except ValueError:
                 code = Code.INTERNAL_ERROR
             raise DesktopError(code, answer.error.message, **answer.error.details)
-        if answer.result is None:
+        if answer.result is _ABSENT:
             raise HostLost("the desktop host answered neither result nor error")
         try:
             return _results[method].decode(answer.result)
