@@ -23,7 +23,19 @@ from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
 from bascule.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
 from bascule.desktop_host.tokens import Grant, Tokens
-from bascule.protocols.desktop import Route, RouteApp, RouteWindow, Selector
+from bascule.protocols.desktop import (
+    DEFAULT_LIMIT,
+    ConfirmIssueParams,
+    HotkeyOptions,
+    Meta,
+    ObserveOptions,
+    Route,
+    RouteApp,
+    RouteWindow,
+    Selector,
+    TypeTextOptions,
+    WaitUntilParams,
+)
 from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_methods import EXTENSIONS, METHODS
 from bascule.testing.clock import FakeClock
@@ -300,6 +312,25 @@ def test_the_rows_and_what_health_says_of_them_agree():
     assert set(EXTENSIONS["methods"]) == set(METHODS) - set(contract)
     for row in METHODS.values():
         assert row.confirmed == ("confirm" in row.params.__struct_fields__)
+
+
+@pytest.mark.req("DSK-5.3-5")
+@pytest.mark.req("DSK-5.8-5")
+@pytest.mark.req("DSK-5.10-6")
+def test_what_is_left_out_has_the_contracts_defaults():
+    options = ObserveOptions()
+    assert (options.include_screenshot, options.include_ax_tree) == (True, True)
+    assert (options.ax_max_depth, options.ax_max_nodes) == (8, 2000)
+    defaults = {
+        name: value
+        for kind in (WaitUntilParams, ConfirmIssueParams, Meta, HotkeyOptions, TypeTextOptions)
+        for name, value in zip(
+            kind.__struct_fields__[-len(kind.__struct_defaults__) :], kind.__struct_defaults__, strict=True
+        )
+    }
+    assert defaults["poll_ms"] == 500
+    assert defaults["ttl_ms"] == defaults["timeout_ms"] == 60_000
+    assert DEFAULT_LIMIT == 10
 
 
 # -- texts --

@@ -48,6 +48,7 @@ def test_a_check_box_is_toggled_and_seen_to_be(host, app):
 @pytest.mark.req("DSK-5.6-2")
 @pytest.mark.req("DSK-5.6-3")
 @pytest.mark.req("DSK-5.6-4")
+@pytest.mark.req("DSK-5.6-6")
 def test_any_text_is_typed_exactly(host, app):
     options = {"clearBefore": True}
     target = {"selector": selector("Name", "AXTextField")}
