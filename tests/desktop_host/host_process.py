@@ -72,7 +72,7 @@ class Wire:
 class HostProcess:
     """`call` is one request and its answer; `act` confirms with the phrase."""
 
-    def __init__(self, desktop, root, *options, env=None):
+    def __init__(self, desktop, root, *options, env=None, stop_keys=False):
         self.desktop = desktop
         self.root = Path(root)
         # Socket paths are short; pytest's directories are not.
@@ -82,6 +82,9 @@ class HostProcess:
         self.workspace = None
         self.new_workspace()
         command = [sys.executable, "-P", "-m", "bascule.cli.start", "desktop-host", "--listen", self.socket_path]
+        if not stop_keys:
+            # Several hosts share a display here; only one can have the chord.
+            command.append("--no-stop-keys")
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 [*command, "--workspace-root", str(self.root), *options],

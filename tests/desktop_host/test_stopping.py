@@ -191,6 +191,26 @@ def test_a_signal_is_a_kill_switch_too(start_host, app, seen):
         waiting.result()
 
 
+def test_the_chord_stops_everything_whatever_is_in_front(start_host, app, seen):
+    """Pressed by another program, while we hold keys ourselves."""
+    host = start_host(stop_keys=True)
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["super", "b", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=host.desktop.environment, check=True, timeout=60)
+    with pytest.raises(Refused, match=ABORTED):
+        pressing.result()
+    assert host.call("desktop.health")["stopped"] is True
+    until(lambda: seen.down() == set(), "all keys are up")
+    second = start_host(stop_keys=True)
+    assert "belong to another program" in second.call("desktop.doctor")["issues"][0]
+
+
 def test_a_host_that_is_ended_leaves_no_key_down(start_host, app, seen):
     host = start_host()
     pressing = host.later(

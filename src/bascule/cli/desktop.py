@@ -87,6 +87,7 @@ def _add_host(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
     host.add_argument(
         "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"
     )
+    host.add_argument("--no-stop-keys", action="store_true", help="leave Ctrl+Alt+Shift+Escape to other programs")
     add_state_dir(host)
     host.set_defaults(run=run_host)
 
@@ -131,6 +132,7 @@ def run_host(args: argparse.Namespace) -> int:
         listen=listen,
         descriptor=args.fd,
         phrase=not args.no_phrase,
+        stop_keys=not args.no_stop_keys,
         allowed=tuple(os.path.realpath(each) for each in args.allow),
         keep_out=(*KEEP_OUT, *(each.lower() for each in args.keep_out)),
     )

@@ -37,6 +37,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     phrase: bool = True
     allowed: tuple[str, ...] = ()
     keep_out: tuple[str, ...] = KEEP_OUT
+    # Ctrl+Alt+Shift+Escape stops everything.
+    stop_keys: bool = True
 
 
 class StderrLog:
@@ -69,14 +71,20 @@ async def _run(settings: Settings) -> int:
         root = EvidenceRoot(settings.workspace_root)
     except OSError as error:
         raise CannotStart(f"WORKSPACE_ROOT {settings.workspace_root} cannot be opened: {error.strerror}") from error
-    host = Host(LinuxDesktop(), root, SystemClock(), log, phrase=settings.phrase, keep_out=settings.keep_out)
-    server = HostServer(host, log, allowed=settings.allowed)
     loop = asyncio.get_running_loop()
+
+    def stop() -> None:
+        # Also from the thread that waits for the keys.
+        loop.call_soon_threadsafe(lambda: server.start(host.stop_everything()))
+
+    desktop = LinuxDesktop(on_stop_keys=stop if settings.stop_keys else None)
+    host = Host(desktop, root, SystemClock(), log, phrase=settings.phrase, keep_out=settings.keep_out)
+    server = HostServer(host, log, allowed=settings.allowed)
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     # `bascule desktop stop` without a socket: whoever may signal us may stop us.
-    loop.add_signal_handler(signal.SIGUSR1, lambda: server.start(host.stop_everything()))
+    loop.add_signal_handler(signal.SIGUSR1, stop)
     listener: asyncio.Server | None = None
     try:
         if settings.listen is not None:

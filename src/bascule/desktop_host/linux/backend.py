@@ -29,6 +29,7 @@ from bascule.desktop_host.linux.bus import BusError, BusLost, Gone
 from bascule.desktop_host.linux.clipboard import ClipboardThread, pieces
 from bascule.desktop_host.linux.input import Input
 from bascule.desktop_host.linux.screen import Screen
+from bascule.desktop_host.linux.stop_keys import CHORD, StopKeys
 from bascule.desktop_host.linux.toolkits import Quirks
 from bascule.desktop_host.linux.x11 import X11
 from bascule.desktop_host.ports import (
@@ -58,7 +59,12 @@ Pair = tuple[Element, Key | None]
 class LinuxDesktop:
     """Opened and closed once; a lost accessibility bus is found again at the next use."""
 
-    def __init__(self, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, environment: dict[str, str] | None = None, on_stop_keys: Callable[[], None] | None = None
+    ) -> None:
+        # Called on another thread when the person presses the chord that stops everything.
+        self._on_stop_keys = on_stop_keys
+        self._stop_keys: StopKeys | None = None
         self._environment = dict(os.environ) if environment is None else environment
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bascule-x11")
         self._x11: X11 | None = None
@@ -87,8 +93,9 @@ class LinuxDesktop:
                 await enable(session, on=False)
         if self._a11y is not None:
             self._a11y.bus.close()
-        if self._clipboard is not None:
-            await asyncio.to_thread(self._clipboard.close)
+        for helper in (self._clipboard, self._stop_keys):
+            if helper is not None:
+                await asyncio.to_thread(helper.close)
         for each in (self._shots, self._x11):
             if each is not None:
                 with contextlib.suppress(Xlib.error.ConnectionClosedError, OSError):
@@ -114,6 +121,9 @@ class LinuxDesktop:
                 remedies.append("this host captures X11 screens: log in to an Xorg session, or enable Xwayland")
             else:
                 remedies.append("set DISPLAY (and XAUTHORITY) to the X server of the desktop")
+        if self._stop_keys is not None and not self._stop_keys.armed:
+            issues.append(f"The keys that stop everything ({CHORD}) belong to another program")
+            remedies.append("free them in the desktop's settings; `bascule desktop stop` works without them")
         return Status(
             accessibility="granted" if granted["accessibility"] else "denied",
             screen_recording="granted" if granted["screen"] else "denied",
@@ -141,7 +151,10 @@ class LinuxDesktop:
                 self._input, self._shots, self._x11 = Input(x11), Screen(name), x11
 
             await self._in_thread(start)
-            self._clipboard = await asyncio.to_thread(ClipboardThread, name)
+            if self._clipboard is None:
+                self._clipboard = await asyncio.to_thread(ClipboardThread, name)
+            if self._on_stop_keys is not None and self._stop_keys is None:
+                self._stop_keys = await asyncio.to_thread(StopKeys, name, self._on_stop_keys)
         assert self._x11 is not None
         return self._x11
 
