@@ -26,7 +26,8 @@ set -eu
 TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator xdotool"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
-BENCH_PACKAGES="redis-tools"
+#   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
+BENCH_PACKAGES="redis-tools gir1.2-atspi-2.0 python3-dogtail"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)

@@ -3,6 +3,7 @@
 import re
 import re._constants as sre  # type: ignore[import-not-found] # the standard library's own, without stubs
 import re._parser as parser  # type: ignore[import-not-found] # as above
+import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -98,9 +99,12 @@ def compiled(pattern: str) -> re.Pattern[str]:
     if len(pattern) > MAX_PATTERN_CHARS:
         raise invalid(f"a title pattern has at most {MAX_PATTERN_CHARS} characters")
     try:
-        repeats = _repeats(parser.parse(pattern), nested=False)
-        found = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as error:
+        with warnings.catch_warnings():
+            # What Python may read otherwise one day ("[[") is refused today.
+            warnings.simplefilter("error")
+            repeats = _repeats(parser.parse(pattern), nested=False)
+            found = re.compile(pattern)
+    except (re.error, OverflowError, RecursionError, Warning) as error:
         raise invalid(f"the title pattern is not a regular expression: {error}") from None
     if repeats > MAX_REPEATS:
         raise invalid(f"a title pattern has at most {MAX_REPEATS} open repeats such as .*")

@@ -26,6 +26,9 @@ SCREEN_COORDINATES: Final = 0
 
 # A spreadsheet claims 2^30 children; no window shows this many at once.
 MAX_CHILDREN: Final = 5_000
+# Objects of one program that are kept while its tree is put together. The bulk answer comes in any order, so that it
+# must be read whole before it can be cut.
+MAX_READ: Final = 200_000
 # What of a text is read as an element's value; a document is read by other means.
 MAX_VALUE_CHARS: Final = 16_384
 MAX_NAME_CHARS: Final = 2_048
@@ -159,7 +162,7 @@ class Accessibility:
         try:
             async with asyncio.timeout_at(deadline):
                 if quirks.bulk:
-                    await self._read_cache(program.bus_name, reading, max_nodes)
+                    await self._read_cache(program.bus_name, reading)
                 await self._fill_holes(program.bus_name, reading, max_nodes)
                 if quirks.names_missing:
                     await self._read_names(program.bus_name, reading)
@@ -176,7 +179,7 @@ class Accessibility:
             return False
         return True
 
-    async def _read_cache(self, name: str, reading: Reading, max_nodes: int) -> None:
+    async def _read_cache(self, name: str, reading: Reading) -> None:
         items = await self.bus.maybe(name, "/org/a11y/atspi/cache", ATSPI + "Cache", "GetItems")
         nodes = reading.nodes
         for item in items or ():
@@ -184,7 +187,7 @@ class Accessibility:
             if not isinstance(index, int):
                 # The old signature, which only ever comes empty; what it means here is not known.
                 return
-            if len(nodes) >= max_nodes:
+            if len(nodes) >= MAX_READ:
                 reading.partial.add("nodes")
                 return
             bits = states[0] | states[1] << 32

@@ -49,6 +49,8 @@ from bascule.desktop_host.ports import (
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
+# A walk goes level by level; to have the first ones in document order, more are read than asked for.
+MIN_WALKED: Final = 2_000
 # Values are read for what people type into and for what moves; no window shows more.
 MAX_VALUES: Final = 500
 
@@ -227,7 +229,7 @@ class LinuxDesktop:
             program = await self._program(a11y, windows, deadline)
             if program is None:
                 return Tree(elements=[], partial=("inaccessible",))
-            reading = await a11y.read(program, deadline=deadline, max_nodes=max_nodes * 4)
+            reading = await a11y.read(program, deadline=deadline, max_nodes=max(2 * max_nodes, MIN_WALKED))
             quirks = await a11y.quirks(program)
             root = Key(program.bus_name, ROOT)
             nodes = list(elements_of(program, quirks, reading.nodes.values()))
