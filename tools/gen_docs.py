@@ -5,13 +5,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import doc_broker
+import doc_desktop
 import doc_reference
 from doc_text import HERE, fill, read
 
 BROKER = "docs/bridges/broker.md"
+DESKTOP = "docs/bridges/desktop.md"
 
 PAGES: dict[str, Callable[[], str]] = {
     BROKER: lambda: fill(read(BROKER), doc_broker.blocks()),
+    DESKTOP: lambda: fill(read(DESKTOP), doc_desktop.blocks()),
     "docs/reference/cli.md": doc_reference.commands,
     "docs/reference/config.md": doc_reference.settings,
     "docs/reference/errors.md": doc_reference.errors,
