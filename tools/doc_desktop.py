@@ -32,9 +32,7 @@ def methods() -> str:
 
 def limits() -> str:
     said = comments_on_numbers(read("src/bascule/protocols/desktop.py"))
-    rows = [
-        (code(name), str(value), said[name]) for name in said if isinstance(value := getattr(desktop, name), int)
-    ]
+    rows = [(code(name), str(value), said[name]) for name in said if isinstance(value := getattr(desktop, name), int)]
     return table(("limit", "value", "why"), rows)
 
 
