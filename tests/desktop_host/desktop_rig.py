@@ -160,6 +160,20 @@ class Desktop:
         command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$"]
         return bool(subprocess.run(command, env=self.environment, capture_output=True, check=False).stdout.strip())
 
+    def kill_accessibility(self):
+        """End the accessibility bus of this desktop; the pids of what ended."""
+        mine = f"XDG_RUNTIME_DIR={self.directory}".encode()
+        ended = []
+        for entry in Path("/proc").glob("[0-9]*"):
+            try:
+                command = (entry / "cmdline").read_bytes()
+                if (b"at-spi" in command or b"at-spi2" in command) and mine in (entry / "environ").read_bytes():
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    ended.append(int(entry.name))
+            except OSError:
+                continue
+        return ended
+
     def move(self, title, x, y):
         """Put a window somewhere; where openbox puts it depends on what else is open."""
         command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$", "windowmove", "--sync"]

@@ -11,8 +11,8 @@ import sys
 import tempfile
 
 import pytest
-from desktop_rig import until
-from host_process import Refused, Wire, route
+from desktop_rig import Desktop, until
+from host_process import HostProcess, Refused, Wire, route
 
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.protocols.desktop_errors import Code, DesktopError
@@ -232,3 +232,29 @@ def test_a_process_that_ends_takes_its_refs_and_tokens_with_it(start_host, start
     with pytest.raises(Refused, match="DESKTOP_CONFIRM_REQUIRED"):
         host.call("desktop.hotkey", keys=["a"], confirm={"token": token})
     assert program.state["ready"]
+
+
+def test_the_accessibility_bus_is_found_again_when_it_was_lost(tmp_path):
+    """Killed under the host, on a desktop of its own: programs that start afterwards are seen."""
+    desktop = Desktop()
+    try:
+        host = HostProcess(desktop, tmp_path)
+        before = desktop.start("gtk3")
+        host.call("desktop.find", route=route(before), selector={"titleContains": "Press me"})
+        killed = desktop.kill_accessibility()
+        assert killed
+        before.kill()
+
+        def found_again():
+            try:
+                return host.call("desktop.health")["permissions"]["accessibility"] == "granted"
+            except Refused:
+                return False
+
+        until(found_again, "the bus is back")
+        after = desktop.start("gtk3")
+        waiting = {"selectorExists": {"titleContains": "Press me"}}
+        assert host.call("desktop.waitUntil", route=route(after), condition=waiting, timeoutMs=60_000)["ok"]
+        host.close()
+    finally:
+        desktop.close()

@@ -22,6 +22,8 @@ from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_fo
 # GTK 4 tells of a change after 250 ms, the others within 110.
 CONFIRM_SECONDS: Final = 0.4
 FOCUS_SECONDS: Final = 0.5
+# How long a program may take to say where its password fields are.
+PICTURE_SECONDS: Final = 2.0
 # States that a click brings by itself, whatever comes of it.
 _QUIET: Final = ("StateChanged:focused", "StateChanged:armed", "StateChanged:pressed", "StateChanged:active")
 _CHECKABLE: Final = frozenset({"AXCheckBox"})
@@ -126,7 +128,7 @@ class Acting:
     async def hotkey(self, execution: Execution, params: d.HotkeyParams) -> d.HotkeyResult:
         routed = await self._looking.route(execution, params.route)
         routed = await self.bring_to_front(execution, routed, params.route)
-        execution.note("keys", keys=params.keys)
+        execution.note("keys", keys=_shown(params.keys))
         delay = params.options.delay_ms / 1000
         heard = await self.pictured(
             execution, routed, lambda: self._desktop.chord(params.keys, execution.halt, delay=delay)
@@ -241,10 +243,13 @@ class Acting:
         self, execution: Execution, routed: Routed, name: str, aim: Aim | None, blanked: tuple[Rect, ...]
     ) -> None:
         # Written before anything is done: where there is no room for evidence, nothing is done.
-        tree = None
-        if self._looking.typed:
-            with contextlib.suppress(DesktopError, NotAnswering):
-                tree = await self._looking.tree(execution, routed, CONFIRM_SECONDS * 5)
+        tree = aim.tree if aim is not None else None
+        if tree is None:
+            try:
+                tree = await self._looking.tree(execution, routed, PICTURE_SECONDS)
+            except (DesktopError, NotAnswering):
+                # Where the secrets are is not known, so nothing is shown.
+                blanked = (*blanked, routed.window.outer)
         try:
             image, origin = await self._looking.picture(execution, routed, tree, blanked)
         except DesktopError as error:
@@ -257,6 +262,13 @@ class Acting:
             shown = aim.element.visible if aim.element.on_screen else aim.element.rect
             image = pictures.marked(image, origin, [("", shown)])
         await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
+
+
+def _shown(keys: list[str]) -> list[str]:
+    """For the trace. A character alone may be one of a password that is typed key by key."""
+    if all(len(each) == 1 or each.lower() == "shift" for each in keys):
+        return ["a character"]
+    return keys
 
 
 def check_enabled(element: Element) -> None:

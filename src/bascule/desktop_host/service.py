@@ -4,6 +4,7 @@ The one place where anything that goes wrong becomes the contract's error object
 """
 
 import asyncio
+import contextlib
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -255,6 +256,11 @@ class Host:
             execution.halt.check()
             return await method(execution, decoded)
         finally:
+            if execution.halt.is_set:
+                # Behind whatever the input thread is still in the middle of: after this, and so after the answer,
+                # not one event comes, and nothing is held down.
+                with contextlib.suppress(ports.BackendError):
+                    await asyncio.shield(self._desktop.release_all())
             self._screen.release()
 
     async def _guarded(self, execution: Execution | None, work: Awaitable[Any]) -> Any:

@@ -49,6 +49,8 @@ from bascule.desktop_host.ports import (
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0
 OPEN_SECONDS: Final = 5.0
+# A chord with its pauses takes five seconds at most; everything else milliseconds.
+X11_SECONDS: Final = 15.0
 # A walk goes level by level; to have the first ones in document order, more are read than asked for.
 MIN_WALKED: Final = 2_000
 # Values are read for what people type into and for what moves; no window shows more.
@@ -182,7 +184,10 @@ class LinuxDesktop:
 
     async def _in_thread(self, act: Callable[[], T]) -> T:
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._thread, act)
+            async with asyncio.timeout(X11_SECONDS):
+                return await asyncio.get_running_loop().run_in_executor(self._thread, act)
+        except TimeoutError:
+            raise NotReachable(f"the X server does not answer within {X11_SECONDS:.0f} s") from None
         except (Xlib.error.ConnectionClosedError, OSError) as error:
             self._x11 = None
             raise NotReachable(f"the X server is gone: {error}") from error
@@ -407,18 +412,23 @@ class LinuxDesktop:
         parts = pieces(text)
         saved = await asyncio.to_thread(clipboard.save)
         taken = 0
+        offering: asyncio.Future[None] | None = None
         try:
             for part in parts:
                 halt.check()
                 if not await may_paste():
                     break
-                await asyncio.to_thread(clipboard.offer, part)
+                offering = asyncio.ensure_future(asyncio.to_thread(clipboard.offer, part))
+                await asyncio.shield(offering)
                 await self.chord(("ctrl", "v"), halt)
                 if not await asyncio.to_thread(clipboard.wait_taken, halt):
                     break
                 taken += 1
         finally:
-            # Whatever happened: the person's clipboard is theirs. Shielded, so that an abort waits for it.
+            # Whatever happened: the person's clipboard is theirs. An offer that is still on its way would come after
+            # what is given back, so it is waited for.
+            if offering is not None and not offering.done():
+                await asyncio.wait([offering])
             outcome = await asyncio.shield(asyncio.to_thread(clipboard.restore, saved))
         return Pasted(taken, len(parts), outcome)
 
