@@ -5,6 +5,8 @@ from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
+from measure_work import BARE as SPAWN
+from measure_work import CELL, OUR_FILE, RAW_FILE
 from report import Section, ratio
 
 
@@ -89,6 +91,19 @@ GOALS: tuple[Ratio | Growth, ...] = (
     *(_http(label) for label in (SEND, REPLY, SETTLED, HEARTBEAT, LIST)),
     Growth("A call with 100,000 open tickets / with 10", "scale-tickets", 1.2),
     Growth("A call with 10,000 agents / with 10", "scale-agents", 1.2),
+    Ratio(
+        "A command in the sandbox: p50 / posix_spawn",
+        *(Figure("commands", label, "p50_ms") for label in (CELL, SPAWN)),
+        1.3,
+        at_most=True,
+    ),
+    Ratio(
+        "A file written: p50 / open, write, rename",
+        *(Figure("files", label, "p50_us") for label in (OUR_FILE, RAW_FILE)),
+        3.0,
+        at_most=True,
+    ),
+    Growth("A run after 1,000 others / after 10", "earlier-runs", 1.2),
 )
 
 

@@ -23,6 +23,7 @@ from measure_http import http_requests, routes
 from measure_ledger import ledger
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
+from measure_work import checkpoints, commands, earlier_runs, files, messages
 from report import Section, Settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -40,6 +41,11 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "waiters": waiters,
     "start": start,
     "ledger": ledger,
+    "commands": commands,
+    "files": files,
+    "messages": messages,
+    "earlier-runs": earlier_runs,
+    "checkpoints": checkpoints,
 }
 
 

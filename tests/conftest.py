@@ -11,6 +11,8 @@ StartDaemon = Callable[..., DaemonProcess]
 
 # The MCP SDK costs every daemon's start more than everything else together; who tests /mcp turns it on.
 os.environ.setdefault("BASCULE_MCP", "off")
+# Whoever runs the tests does not want to hear of their questions.
+os.environ.setdefault("BASCULE_ANNOUNCE", "off")
 
 
 @pytest.fixture

@@ -5,9 +5,13 @@ import functools
 
 import msgspec
 
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects
+from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
+from bascule.bridges.broker.state import Deadlines
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
@@ -73,13 +77,28 @@ class Scene:
         self.overloaded = False
         self.answer = "answer"
         self.store = HeldStore(hold=hold)
-        self.journal = Journal(self.store, FakeClock(), on_anchor=lambda _: None)
+        clock = FakeClock()
+        self.journal = Journal(self.store, clock, on_anchor=lambda _: None)
+        timers = Deadlines(clock)
+        self.has_person = True
+        self.desk = Desk(
+            store=self.store,
+            journal=self.journal,
+            clock=clock,
+            timers=timers,
+            has_person=lambda: self.has_person,
+            log=self._log,
+            key=b"testing",
+        )
+        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(self.store))
         self.journal.start()
         self.table = Table("tickets", Thing)
         self.dispatch = Dispatch(
             policy=policy or preset("standard"),
             journal=self.journal,
             quota=self,
+            desk=self.desk,
+            effects=self.effects,
             parties=self._parties,
             seen=lambda principal: self.asked.append(f"seen {principal}"),
             log=self._log,

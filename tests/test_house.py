@@ -26,7 +26,7 @@ WITH_REASON = re.compile(
 
 
 # What users import by its short name; everything else is found where it lives.
-PUBLIC = frozenset({"client"})
+PUBLIC = frozenset({"client", "mod"})
 
 
 def name(file: Path) -> str:

@@ -47,21 +47,19 @@ def limits() -> str:
     for name in Limits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
         setting = code(key) if key in Config.__struct_fields__ else ""
-        rows.append((code(name), _shown(name, getattr(Limits(), name)), said[name], setting))
+        rows.append((code(name), shown(name, getattr(Limits(), name)), said[name], setting))
     return table(("limit", "default", "why", "setting"), rows)
 
 
 def wire_limits() -> str:
     said = comments_on_numbers(read("src/bascule/protocols/broker.py"))
     rows = [
-        (code(name), _shown(name, value), said[name])
-        for name in said
-        if isinstance(value := getattr(broker, name), int)
+        (code(name), shown(name, value), said[name]) for name in said if isinstance(value := getattr(broker, name), int)
     ]
     return table(("limit", "value", "why"), rows)
 
 
-def _shown(name: str, value: int) -> str:
+def shown(name: str, value: int) -> str:
     """The number, and in words what nobody can read at a glance."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -80,7 +78,7 @@ def coverage() -> str:
     counted = {
         status: sum(row.status == status for row in REQUIREMENTS.values()) for status in ("done", "differs", "later")
     }
-    tests = {test for found in proofs().values() for test in found}
+    tests = {test for name, found in proofs().items() if name in REQUIREMENTS for test in found}
     return (
         f"{len(REQUIREMENTS)} requirements: {counted['done']} met as written, {counted['differs']} met in another way, "
         f"{counted['later']} not built yet. {len(tests)} tests name them."
@@ -96,7 +94,7 @@ def _sections() -> Iterator[str]:
     sections = list(dict.fromkeys((name.startswith("DEC-"), row.section) for name, row in REQUIREMENTS.items()))
     for decided, section in sections:
         rows = [
-            (name, _what(name), row.level, row.status, _tests(proved.get(name, [])))
+            (name, _what(name), row.level, row.status, tests_named(proved.get(name, [])))
             for name, row in REQUIREMENTS.items()
             if row.section == section and name.startswith("DEC-") is decided
         ]
@@ -109,7 +107,7 @@ def _what(name: str) -> str:
     return f"{row.sentence} *{row.note}*" if row.note else row.sentence
 
 
-def _tests(names: list[str]) -> str:
+def tests_named(names: list[str]) -> str:
     """Test names are sentences: shown as such, each a link to its file."""
     links = []
     for name in names:

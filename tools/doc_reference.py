@@ -13,12 +13,13 @@ import textwrap
 import tomllib
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.house.service import House
+from bascule.bridges.workspace.service import Workspace
 from bascule.daemon import config
 from bascule.daemon.compose import ROUTES, ROWS, Daemon
 from bascule.doors.exits import BY_STATUS, EXIT_CODES
@@ -36,7 +37,7 @@ REF = "{name}"
 def handlers() -> dict[str, str]:
     """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
     found: dict[str, Any] = {}
-    for service in (Broker, House):
+    for service in (Broker, House, Workspace):
         found |= service.handlers(_stand_in(service))
     return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
 
@@ -123,7 +124,9 @@ def _result(row: Row) -> str:
     required = set(struct.get("required", ()))
     names = [name if name in required else f"{name}?" for name in struct["properties"]]
     form = code("{" + ", ".join(names) + "}")
-    words = {"stream": f"items {form}", "wait": f"{form}, or nothing when the time is over"}
+    words = {"stream": f"items {form}"}
+    if type(None) in get_args(row.result):
+        words["wait"] = f"{form}, or nothing when the time is over"
     return ("a list of " if many else "") + words.get(row.shape.value, form)
 
 
@@ -136,13 +139,15 @@ def http() -> str:
         "HTTP API",
         "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
         "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
-        "`GET /openapi.json`. What an error means: [errors](errors.md).",
+        "`GET /openapi.json`. What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
+        "[workspace](../bridges/workspace.md).",
         table(
             ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),
             [_route_row(route, found) for route in ROUTES],
         ),
         "*spec*: the section of the agent broker specification; empty for what we add beside it. Path names in braces "
-        "are params of the method; the rest of its params stand in the query of a GET and in the JSON body of a POST.",
+        "are params of the method, and `{path...}` is the rest of the path; the other params stand in the query of a "
+        "GET and in the JSON body of every other verb.",
         *(_route(route) for route in ROUTES if route.method in BY_NAME),
         "## Pages",
         "`/healthz` answers `ok` while the process lives; `/readyz` answers 200 when calls are taken and the store "
@@ -165,7 +170,7 @@ def _route_row(route: Route, found: dict[str, str]) -> tuple[str, ...]:
 
 def _route(route: Route) -> str:
     row = BY_NAME[route.method]
-    in_path = set(re.findall(r"\{(\w+)\}", route.path))
+    in_path = set(route.names)
     elsewhere = "query" if route.verb == "GET" else "body"
     rows = [
         (name, "path" if name.strip("`") in in_path else elsewhere, kind, default)

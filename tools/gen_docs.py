@@ -7,13 +7,16 @@ from pathlib import Path
 import doc_broker
 import doc_desktop
 import doc_reference
+import doc_workspace
 from doc_text import HERE, fill, read
 
 BROKER = "docs/bridges/broker.md"
+WORKSPACE = "docs/bridges/workspace.md"
 DESKTOP = "docs/bridges/desktop.md"
 
 PAGES: dict[str, Callable[[], str]] = {
     BROKER: lambda: fill(read(BROKER), doc_broker.blocks()),
+    WORKSPACE: lambda: fill(read(WORKSPACE), doc_workspace.blocks()),
     DESKTOP: lambda: fill(read(DESKTOP), doc_desktop.blocks()),
     "docs/reference/cli.md": doc_reference.commands,
     "docs/reference/config.md": doc_reference.settings,
@@ -22,6 +25,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/http.md": doc_reference.http,
     "docs/reference/methods.md": doc_reference.methods,
     "docs/reference/openapi.json": doc_reference.openapi,
+    "docs/reference/schemas/spaces-events.json": doc_workspace.events,
+    "docs/reference/schemas/spaces-operations.json": doc_workspace.operations,
 }
 
 

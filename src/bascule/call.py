@@ -33,7 +33,7 @@ class Call:
     A plain class with slots: one is made per request, on the path whose budget is 15 us.
     """
 
-    __slots__ = ("as_owner", "connection", "door", "method", "params", "principal")
+    __slots__ = ("as_owner", "asking", "connection", "door", "method", "params", "principal")
 
     def __init__(
         self,
@@ -51,5 +51,7 @@ class Call:
         self.door = door
         # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
         self.as_owner = False
+        # It waits for a person's answer, and nothing of it has begun: a client that leaves withdraws it.
+        self.asking = False
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection

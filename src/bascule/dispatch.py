@@ -1,30 +1,37 @@
-"""The one way in: look up, decode once, quota, who, decide, record, act, record.
+"""The one way in: look up, decode once, quota, who, decide, consent, record, act, record.
 
 The order is fixed: it is security, not middleware. A call is answered with a value when nothing has to
 be waited for, else with a `Later`; no task is made here, so an allowed message costs microseconds and a
-client that goes away just cancels what it waits for. Consent has its place between decide and record; until
-the first bridge that needs it, no rule can say `ask` (see `policy.rules`).
+client that goes away just cancels what it waits for. How answers wait for the disk is in `audit.telling`, how
+callers wait for a person in `approval.holding`, how effects outside the store are recorded in `approval.ahead`.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from functools import partial
-from operator import attrgetter
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
+from bascule.approval.ahead import Ahead, Doing
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects
+from bascule.approval.holding import Draw, HeldCall, Steps
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log, LogLine
-from bascule.call import LOCAL, PERSON, Call, Principal, agent_principal
+from bascule.audit.telling import Telling, from_elsewhere, refused_after
+from bascule.call import LOCAL, Call, Principal
 from bascule.errors import BasculeError, Forbidden, Internal, InvalidRequest, NotFound, PolicyDenied
+from bascule.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.ids import new_fault_id
-from bascule.later import Later, from_future
-from bascule.policy.decision import Decision
+from bascule.later import Later
+from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
-from bascule.protocols.methods import Record, Row, Shape, WhoKind
+from bascule.protocols.methods import Consent, Record, Row, Shape
 from bascule.wire import codec
 
-_ALLOW = Decision.ALLOW
+# Members of an Enum class are slow to read, and these are read for every call.
+_ALLOW, _ASK = Decision.ALLOW, Decision.ASK
+_JOINED, _AHEAD = Record.JOINED, Record.AHEAD
 
 
 class Reader(Protocol):
@@ -37,19 +44,14 @@ class Writer(Protocol):
         """Change tables through `tx` and answer a value; dispatch commits."""
 
 
+class Doer(Protocol):
+    def __call__(self, call: Call, params: Any, doing: Doing, /) -> Any:
+        """Act outside the store (`Record.AHEAD`): a value, a `Later` or a future; dispatch records its end."""
+
+
 class Quota(Protocol):
     def take(self, principal: Principal) -> None:
         """Raise `Overloaded` when the principal calls too often."""
-
-
-class Parties(Protocol):
-    def __call__(self, ticket_id: str, /) -> tuple[Principal, Principal]:
-        """Both sides of a ticket; raises `NotFound`."""
-
-
-class Starter(Protocol):
-    def __call__(self, id_: str, /) -> Principal:
-        """Who started the run or command, or opened the space; raises `NotFound`."""
 
 
 class Seen(Protocol):
@@ -74,10 +76,6 @@ class _CallLine(LogLine, frozen=True, gc=False, tag_field="event", tag="call"):
     ms: float | None = None
 
 
-# Raises `Forbidden` when the call is not this principal's to make.
-_Ownership = Callable[[Principal, Any], None]
-
-
 class Mounted(NamedTuple):
     row: Row
     handler: Any
@@ -87,10 +85,13 @@ class Mounted(NamedTuple):
     # Told once at mounting, because these are asked on every call.
     name: str
     params: type
-    ownership: _Ownership | None
+    ownership: Ownership | None
     plain: bool
-    changes: bool
+    record: Record
     streams: bool
+    # A person can be asked about it.
+    holds: bool
+    draw: Draw | None
 
 
 class Dispatch:
@@ -106,6 +107,8 @@ class Dispatch:
         seen: Seen,
         log: Log,
         observe: Observe,
+        desk: Desk,
+        effects: Effects,
         plain: frozenset[str] = frozenset(),
         starters: Mapping[str, Starter] | None = None,
     ) -> None:
@@ -113,6 +116,9 @@ class Dispatch:
         # Methods that a caller without a token may use for any agent: only with `--auth off`, only on TCP.
         self._plain = plain
         self._journal = journal
+        self._telling = Telling(journal)
+        self._desk = desk
+        self._effects = effects
         self._quota = quota
         self._parties = parties
         # By the parameter that names what was started: run_id, process_id, space_id.
@@ -125,8 +131,9 @@ class Dispatch:
     def mount(
         self,
         rows: tuple[Row, ...],
-        handlers: Mapping[str, Reader | Writer],
+        handlers: Mapping[str, Reader | Writer | Doer],
         abandon: Mapping[str, Callable[[Any, Any], None]] | None = None,
+        draw: Mapping[str, Draw] | None = None,
     ) -> None:
         """Every row gets its handler and every handler has a row (invariant I2)."""
         names = {row.name for row in rows}
@@ -135,6 +142,11 @@ class Dispatch:
         if taken := names & set(self.methods):
             raise ValueError(f"mounted already: {sorted(taken)}")
         for row in rows:
+            holds = row.consent is Consent.HOLD
+            if row.shape is Shape.OPERATION or row.consent is Consent.PAUSE:
+                raise ValueError(f"{row.name} is a call inside a run: see `operations`")
+            if holds and row.record is Record.NONE:
+                raise ValueError(f"{row.name} would spend a grant without a record")
             self.methods[row.name] = Mounted(
                 row,
                 handlers[row.name],
@@ -142,10 +154,12 @@ class Dispatch:
                 (abandon or {}).get(row.name),
                 name=row.name,
                 params=row.params,
-                ownership=self._ownership(row),
+                ownership=ownership(row, self._parties, self._starters),
                 plain=row.name in self._plain,
-                changes=row.record is not Record.NONE,
+                record=row.record,
                 streams=row.shape is Shape.STREAM,
+                holds=holds,
+                draw=(draw or {}).get(row.name),
             )
 
     def call(self, call: Call) -> Any:
@@ -177,21 +191,14 @@ class Dispatch:
             except codec.BadJson as error:
                 raise InvalidRequest(error.message, details={"method": mounted.name}) from error
         self._quota.take(call.principal)
-        rule = self._judge(call, mounted, params)
+        verdict = self._judge(call, mounted, params)
         self._seen(call.principal)
-        if mounted.changes:
-            return self._change(call, mounted, params, rule)
-        answer = mounted.handler(call, params)
-        if mounted.streams or isinstance(answer, Later):
-            return answer
-        if isinstance(answer, asyncio.Future):
-            return self._from_elsewhere(call, answer)
-        if self._journal.idle:
-            return answer
-        return self._when_settled(call, self._journal.newest(), answer, lambda: mounted.handler(call, params))
+        if mounted.holds:
+            return self._consent(call, mounted, params, verdict)
+        return self._act(call, mounted, params, verdict.rule)
 
-    def _judge(self, call: Call, mounted: Mounted, params: Any) -> str:
-        """Whose call it may be, then what the policy says: the name of the rule that allows it."""
+    def _judge(self, call: Call, mounted: Mounted, params: Any) -> Verdict:
+        """Whose call it may be, then what the policy says: `allow`, or `ask` where a person can be asked."""
         principal = call.principal
         try:
             if mounted.plain and call.door == "tcp" and principal == LOCAL:
@@ -201,19 +208,64 @@ class Dispatch:
             verdict = self.policy.known(principal, mounted.name) or self.policy.decide(
                 principal, mounted.name, mounted.row.effect, lambda: params
             )
-            if verdict.decision is not _ALLOW:
-                raise PolicyDenied(  # noqa: TRY301 - recorded below like a refusal by ownership
-                    verdict.reason, hint=verdict.suggestion, details={"rule": verdict.rule, "method": mounted.name}
-                )
+            if verdict.decision is not _ALLOW and not (mounted.holds and verdict.decision is _ASK):
+                raise _denied(verdict, mounted.name)
         except (Forbidden, PolicyDenied) as error:
             self._record_refusal(call, mounted.row, error)
             raise
-        return verdict.rule
+        return verdict
 
-    def _change(self, call: Call, mounted: Mounted, params: Any, rule: str) -> Any:
+    def _consent(self, call: Call, mounted: Mounted, params: Any, verdict: Verdict) -> Any:
+        """A person can be asked about it: see `approval.holding`, which comes back to `_judge` and `_act`."""
+        if verdict.decision is _ALLOW and mounted.draw is None:
+            return self._act(call, mounted, params, verdict.rule)
+
+        def deny(stricter: Verdict) -> BasculeError:
+            refusal = _denied(stricter, mounted.name)
+            self._record_refusal(call, mounted.row, refusal)
+            return refusal
+
+        steps = Steps(
+            judge=partial(self._judge, call, mounted, params),
+            act=partial(self._act, call, mounted, params),
+            deny=deny,
+            fault=partial(self._internal, call),
+        )
+        held = HeldCall(call, mounted.row, params, mounted.draw, steps, journal=self._journal, desk=self._desk)
+        return held.carry(verdict)
+
+    def _act(self, call: Call, mounted: Mounted, params: Any, rule: str, approval_id: str | None = None) -> Any:
+        """Everybody has said yes. A grant is spent in the transaction that records what it is spent for."""
+        if mounted.record is _JOINED:
+            return self._change(call, mounted, params, rule, approval_id)
+        if mounted.record is _AHEAD:
+            begun = self._effects.begin(
+                call.principal,
+                mounted.name,
+                subject=_subject(params),
+                rule=rule,
+                approval_id=approval_id,
+                run_id=getattr(params, "run_id", None),
+            )
+            act = partial(mounted.handler, call, params)
+            return Ahead(self._effects, begun, act, partial(self._internal, call)).told
+        answer = mounted.handler(call, params)
+        if mounted.streams or isinstance(answer, Later):
+            return answer
+        if isinstance(answer, asyncio.Future):
+            return from_elsewhere(partial(self._internal, call), answer)
+        if self._journal.idle:
+            return answer
+        again = partial(mounted.handler, call, params)
+        return self._telling.when_settled(partial(self._internal, call), self._journal.newest(), answer, again)
+
+    def _change(self, call: Call, mounted: Mounted, params: Any, rule: str, approval_id: str | None) -> Any:
         """Act and record in one transaction; a refusal undoes what the handler had begun."""
         tx = Transaction()
         try:
+            if approval_id is not None:
+                self._desk.spend(tx, approval_id)
+                self._desk.settle(tx, approval_id)
             answer = mounted.handler(call, params, tx)
         except BasculeError as error:
             tx.undo()
@@ -222,123 +274,28 @@ class Dispatch:
                 self._record_refusal(call, mounted.row, error, tx)
             if before is None:
                 raise
-            return _refused_after(before, error)
+            return refused_after(before, error)
         except BaseException:
             tx.undo()
             raise
         if isinstance(answer, asyncio.Future):
             # Slow work (scrypt) finishes elsewhere and commits by itself.
-            return self._from_elsewhere(call, answer)
+            return from_elsewhere(partial(self._internal, call), answer)
+        if approval_id is not None:
+            tx.details = {**(tx.details or {}), "approval": approval_id}
+        return self._commit(call, tx, rule, answer)
+
+    def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
         if not tx.changes and tx.subject is None:
             # A retry of what is stored already: nothing new to record.
             seq = self._journal.newest()
         else:
             seq = self._journal.commit(tx, call.principal, call.method, "ok", rule)
         if tx.then is not None:
-            return self._and_then(call, seq, tx.then, answer)
-        return answer if self._journal.idle else self._when_settled(call, seq, answer)
-
-    def _and_then(self, call: Call, seq: int, then: Callable[[Any], Any], answer: Any) -> Any:
-        """What was done has something to wait for; like every answer, that is told only once it is durable."""
-        waiting = then(answer)
-        durable = self._journal.settled(seq)
-        if durable is None:
-            return waiting
-        if not isinstance(waiting, Later):
-            return self._when_settled(call, seq, waiting)
-        told: Later[Any] = Later()
-
-        def look(_: object) -> None:
-            if told.done() or not durable.done():
-                return
-            if (error := durable.exception()) is not None:
-                told.set_exception(error)
-            elif waiting.done():
-                told.take_over(waiting)
-
-        durable.add_done_callback(look)
-        waiting.add_done_callback(look)
-        told.add_done_callback(lambda _: waiting.cancel())
-        return told
-
-    def _ownership(self, row: Row) -> _Ownership | None:
-        """Whose call it may be, made once from the row."""
-        match row.who.kind:
-            case WhoKind.ANYONE:
-                return None
-            case WhoKind.SELF:
-                return partial(_check_self, attrgetter(row.who.field))
-            case WhoKind.PARTY:
-                return partial(_check_party, attrgetter(row.who.field), self._parties)
-            case WhoKind.STARTER:
-                return partial(_check_starter, attrgetter(row.who.field), self._starters[row.who.field])
-            case WhoKind.LOCAL:
-                return partial(_check_local, row.name)
-            case WhoKind.PERSON:
-                return partial(_check_person, row.name)
-
-    def _when_settled(self, call: Call, seq: int, answer: Any, again: Callable[[], Any] | None = None) -> Any:
-        """Nothing is told before it is durable, whoever wrote it. A read looks `again` if that was undone."""
-        durable = self._journal.settled(seq)
-        if durable is None:
+            return self._telling.and_then(partial(self._internal, call), seq, tx.then(answer))
+        if self._journal.idle:
             return answer
-        told: Later[Any] = Later()
-
-        def tell(settled: "Later[None]") -> None:
-            if told.done():
-                return
-            error = settled.exception()
-            if error is None:
-                told.set_result(answer)
-            elif again is None:
-                told.set_exception(error)
-            else:
-                self._tell_again(call, told, again)
-
-        durable.add_done_callback(tell)
-        return told
-
-    def _tell_again(self, call: Call, told: Later[Any], again: Callable[[], Any]) -> None:
-        """What a read saw was undone: it looks once more, at what is durable now; a wait goes on waiting."""
-        try:
-            answer = again()
-        except BasculeError as refusal:
-            told.set_exception(refusal)
-            return
-        except Exception as error:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
-            told.set_exception(self._internal(call, error))
-            return
-        if isinstance(answer, asyncio.Future):
-            answer = self._from_elsewhere(call, answer)
-        elif not isinstance(answer, Later):
-            # Newer writes may be under way by now.
-            answer = self._when_settled(call, self._journal.newest(), answer, again)
-        if not isinstance(answer, Later):
-            told.set_result(answer)
-            return
-        waiting = answer
-
-        waiting.add_done_callback(told.take_over)
-        told.add_done_callback(lambda _: waiting.cancel())
-
-    def _from_elsewhere(self, call: Call, future: "asyncio.Future[Any]") -> Later[Any]:
-        """Work of another thread or task, as the caller may have it: faults become ids."""
-        answer = from_future(future)
-        told: Later[Any] = Later()
-
-        def tell(_: "Later[Any]") -> None:
-            if told.done():
-                return
-            if answer.cancelled():
-                told.cancel()
-            elif (error := answer.exception()) is None:
-                told.set_result(answer.result())
-            else:
-                told.set_exception(error if isinstance(error, BasculeError) else self._internal(call, error))
-
-        answer.add_done_callback(tell)
-        told.add_done_callback(lambda _: answer.cancel())
-        return told
+        return self._telling.when_settled(partial(self._internal, call), seq, answer)
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, failed: Transaction | None = None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
@@ -392,57 +349,20 @@ class Dispatch:
         return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
 
-def _refused_after(durable: Later[None], refusal: BasculeError) -> Later[Any]:
-    """A refusal tells what is ("ticket cancelled"), so it too waits until that is durable; if it never is, 507."""
-    told: Later[Any] = Later()
-
-    def tell(settled: Later[None]) -> None:
-        if not told.done():
-            told.set_exception(settled.exception() or refusal)
-
-    durable.add_done_callback(tell)
-    return told
+def _denied(verdict: Verdict, method: str) -> PolicyDenied:
+    hint = verdict.suggestion
+    if verdict.decision is _ASK and hint is None:
+        hint = "the policy wants a person to be asked, and nobody can be asked about this method"
+    return PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": method})
 
 
-def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
-    agent_id = named(params)
-    if principal != agent_principal(agent_id):
-        raise Forbidden(
-            f"{principal} may not act as {agent_id}",
-            hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
-        )
-
-
-def _check_party(named: Callable[[Any], str], parties: Parties, principal: Principal, params: Any) -> None:
-    if principal != PERSON and principal not in parties(named(params)):
-        raise Forbidden(
-            f"{principal} is not a side of ticket {named(params)}",
-            hint="only the sender and the addressee may; act with that agent's token",
-        )
-
-
-def _check_starter(named: Callable[[Any], str], starter: Starter, principal: Principal, params: Any) -> None:
-    id_ = named(params)
-    if principal != PERSON and principal != starter(id_):
-        raise Forbidden(
-            f"{principal} did not start {id_}",
-            hint="only whoever started it may, and the person: unlock with the passphrase (`bascule person set`)",
-        )
-
-
-def _check_local(method: str, principal: Principal, _params: Any) -> None:
-    if principal not in (LOCAL, PERSON):
-        raise Forbidden(f"{principal} may not call {method}", hint="run the bascule command in your own terminal")
-
-
-def _check_person(method: str, principal: Principal, _params: Any) -> None:
-    if principal != PERSON:
-        raise Forbidden(
-            f"only the person may call {method}",
-            hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
-        )
+_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id")
 
 
 def _subject(params: Any) -> str | None:
-    """What a call is about, for log and ledger: a ticket, else an agent."""
-    return getattr(params, "ticket_id", None) or getattr(params, "agent_id", None)
+    """What a call is about, for log and ledger."""
+    for name in _SUBJECTS:
+        found: str | None = getattr(params, name, None)
+        if found:
+            return found
+    return None

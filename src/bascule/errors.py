@@ -67,6 +67,14 @@ class PolicyDenied(BasculeError):
     status = 403
 
 
+class ApprovalRequired(BasculeError):
+    """A rule says ask, and nobody has answered yet: not refused, not done. `details.approvalId` names the question."""
+
+    code = "approval_required"
+    # Accepted for a decision that is not made; the same call again, once it is, carries it out.
+    status = 202
+
+
 class NotFound(BasculeError):
     """No such agent, ticket, conversation, record or route."""
 
@@ -149,6 +157,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     Unauthenticated,
     Forbidden,
     PolicyDenied,
+    ApprovalRequired,
     NotFound,
     MethodNotAllowed,
     Conflict,

@@ -89,3 +89,8 @@ def new_token() -> str:
 def new_fault_id() -> str:
     """What a caller is told instead of a traceback; finds the traceback in the log."""
     return secrets.token_hex(4)
+
+
+def new_id(prefix: str) -> str:
+    """`apr_5f0c…`: what the house itself makes and people copy from a terminal; 80 random bits."""
+    return f"{prefix}_{_pool.hex(20)}"

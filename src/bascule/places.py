@@ -61,6 +61,11 @@ def anchors_file(state: str) -> str:
     return os.path.join(state, "anchors.jsonl")
 
 
+def workspace_dir(state: str) -> str:
+    """Checkpoints, output of commands, copies of workspaces: everything of it can be large."""
+    return os.path.join(state, "workspace")
+
+
 def log_file(state: str) -> str:
     return os.path.join(state, "log", "daemon.log")
 

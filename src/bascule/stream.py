@@ -29,6 +29,11 @@ class Stream:
         self.ended = False
         self.closed = False
 
+    @property
+    def waiting(self) -> int:
+        """Items the edge has not taken yet."""
+        return len(self._items)
+
     def push(self, item: Any) -> None:
         if self.closed or self.ended:
             return

@@ -29,6 +29,27 @@ async def test_a_commit_is_settled_only_when_the_store_says_so():
 
 
 @on_loop
+async def test_a_task_that_is_cancelled_while_it_waits_takes_the_answer_from_nobody():
+    s = Setting()
+    seq = s.commit()
+    told = []
+    s.journal.settled(seq).add_done_callback(lambda settled: told.append(settled.exception()))
+
+    async def waits():
+        await s.journal.settled(seq)
+
+    waiting = asyncio.ensure_future(waits())
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await waiting
+    assert waiting.cancelled()
+    assert told == []
+    s.store.finish()
+    assert told == [None]
+
+
+@on_loop
 async def test_a_change_is_seen_at_once_by_the_next_call():
     s = Setting()
     s.commit("k", "x")

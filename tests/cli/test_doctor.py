@@ -105,12 +105,13 @@ def free_port():
         return probe.getsockname()[1]
 
 
-def answers(*, version=__version__, protocol=PROTOCOL, person=True, tcp=None):
+def answers(*, version=__version__, protocol=PROTOCOL, person=True, tcp=None, policy=None):
     doors = {"link": "/x/link.sock", "http": "/x/http.sock"} | ({"tcp": tcp} if tcp else {})
     return {
         "hello": {"result": {"protocol": protocol, "version": version, "principal": "local"}},
         "daemon.status": {"result": {"pid": 4711, "doors": doors}},
         "person.status": {"result": {"set": person}},
+        "policy.show": {"result": {"name": "standard", "digest": "0" * 64, "text": ""} | (policy or {})},
     }
 
 
@@ -219,7 +220,7 @@ def test_optional_programs_are_information_wherever_they_are(tmp_path):
     found = findings(patient)
     assert {found[name].mark for name, _ in doctor.PROGRAMS} == {Mark.INFO}
     assert found["tmux"].what.startswith(str(tmp_path / "tmux"))
-    assert found["bwrap"].what.startswith("not found")
+    assert found["codex"].what.startswith("not found")
 
 
 # -- the daemon's own things ----------------------------------------------------------------------
@@ -276,6 +277,27 @@ def test_a_person_without_a_passphrase_is_told_how_to_set_one(state):
         verdict = daemon_checks.check_person(Patient(str(state)))
     assert verdict.mark is Mark.INFO
     assert "bascule person set" in verdict.fix
+
+
+def test_the_policy_in_force_is_named_and_an_edited_file_is_a_warning(state):
+    with running(state):
+        assert daemon_checks.check_policy(Patient(str(state))).what == "standard is in force, digest 0000000000000000"
+    (state / "link.sock").unlink()
+    with running(state, policy={"pending": True, "file": "/c/policy.toml"}):
+        verdict = daemon_checks.check_policy(Patient(str(state)))
+    assert verdict.mark is Mark.WARN
+    assert "bascule policy accept" in verdict.fix
+    (state / "link.sock").unlink()
+    with running(state, policy={"pending": True, "file": "/c/policy.toml", "problem": "not TOML"}):
+        assert daemon_checks.check_policy(Patient(str(state))).mark is Mark.FAIL
+
+
+def test_a_daemon_that_knows_no_policy_question_is_fine_otherwise(state):
+    said = answers() | {"policy.show": {"error": {"code": -32000, "message": "x", "data": {"code": "not_found"}}}}
+    with serving(Link(state / "link.sock", said)):
+        patient = Patient(str(state))
+        assert daemon_checks.check_daemon(patient).mark is Mark.OK
+        assert daemon_checks.check_policy(patient).mark is Mark.INFO
 
 
 def test_a_state_directory_that_is_a_link_is_refused(state):

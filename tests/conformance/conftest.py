@@ -2,6 +2,7 @@
 
 import pytest
 from real_house import Agent, House
+from spaces_peer import Space, need_bubblewrap
 
 
 @pytest.fixture(scope="session")
@@ -43,3 +44,12 @@ def new_house():
     yield make
     for house in houses:
         house.__exit__()
+
+
+@pytest.fixture
+def space(house):
+    """A space of this test's own, in a directory of its own."""
+    need_bubblewrap()
+    made = Space(house)
+    yield made
+    made.close()

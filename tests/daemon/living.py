@@ -76,6 +76,8 @@ class Living:
         self.port = config.setdefault("port", free_port())
         # The SDK costs every start more than everything else together; who tests /mcp says so.
         config.setdefault("mcp", "off")
+        # Whoever runs the tests does not want to hear of their questions.
+        config.setdefault("announce", "off")
         said = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
         self.errors = state + ".stderr"
         with open(self.errors, "wb") as errors:

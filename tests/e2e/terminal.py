@@ -4,6 +4,7 @@ import os
 import select
 import sys
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 
@@ -12,8 +13,13 @@ class Session(NamedTuple):
     shown: str
 
 
-def on_a_terminal(*arguments: str, typed: list[tuple[str, str]], seconds: float = 15) -> Session:
-    """Run `bascule ...` on a pty; after each prompt, type its line."""
+def on_a_terminal(
+    *arguments: str,
+    typed: list[tuple[str, str]],
+    seconds: float = 15,
+    until: Callable[[], bool] | None = None,
+) -> Session:
+    """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`."""
     child, master = os.forkpty()
     if not child:
         os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
@@ -24,7 +30,13 @@ def on_a_terminal(*arguments: str, typed: list[tuple[str, str]], seconds: float 
     deadline = time.monotonic() + seconds
     try:
         while True:
-            readable, _, _ = select.select([master], [], [], max(0, deadline - time.monotonic()))
+            left = max(0, deadline - time.monotonic())
+            readable, _, _ = select.select([master], [], [], min(left, 0.05) if until else left)
+            if until is not None and not waiting and until():
+                os.write(master, b"\x03")
+                until = None
+            if not readable and left:
+                continue
             if not readable:
                 raise AssertionError(f"bascule {' '.join(arguments)} waits: {shown!r}")
             try:
@@ -37,7 +49,7 @@ def on_a_terminal(*arguments: str, typed: list[tuple[str, str]], seconds: float 
             shown += data
             while waiting and waiting[0][0].encode() in shown[seen:]:
                 prompt, line = waiting.pop(0)
-                seen = shown.index(prompt.encode(), seen) + len(prompt)
+                seen = shown.index(prompt.encode(), seen) + len(prompt.encode())
                 os.write(master, line.encode() + b"\n")
     finally:
         os.close(master)

@@ -61,7 +61,57 @@ def _calls(*calls: tuple[str, str]) -> tuple[bytes, ...]:
     return tuple(b"\x00" + _HELLO + b"\n" + text.encode() for text in texts)
 
 
+_GABP = (
+    b'"v":"gabp/1"',
+    b'"id":"550e8400-e29b-41d4-a716-446655440000"',
+    b'"type":"request"',
+    b'"type":"response"',
+    b'"type":"event"',
+    b'"method":"tools/call"',
+    b'"channel":"c"',
+    b'"seq":',
+    b'"payload":',
+    b'"result":',
+    b'"error":{"code":-1,"message":"x"}',
+    b'"params":{}',
+)
+_GABP_MESSAGES = (
+    b'{"v":"gabp/1","id":"550e8400-e29b-41d4-a716-446655440000","type":"request","method":"tools/call","params":{"name":"a/b"}}',
+    b'{"v":"gabp/1","id":"550e8400-e29b-41d4-a716-446655440000","type":"response","result":null}',
+    b'{"v":"gabp/1","id":"550e8400-e29b-41d4-a716-446655440000","type":"event","channel":"c","seq":1,"payload":{}}',
+    b'{"v":"gabp/1","id":"x","type":"response","result":null,"error":{"code":1,"message":"x"}}',
+)
+
+
 TARGETS = {
+    "gabp_streams": Target(
+        "games",
+        4_000,
+        tuple(
+            b"\x01\x80Content-Length: %d\r\nContent-Type: application/json\r\n\r\n%b" % (len(text), text)
+            for text in _GABP_MESSAGES
+        ),
+        (*_GABP, *_FRAME, *_JSON),
+        512,
+    ),
+    "game_sessions": Target(
+        "games",
+        4_000,
+        tuple(bytes([kind]) + text for kind in range(4) for text in _GABP_MESSAGES),
+        (*_GABP, *_JSON, b"\n", b"session/hello", b"events/subscribe", b"attention/opened"),
+        512,
+    ),
+    "tool_schemas": Target(
+        "games",
+        15_000,
+        (
+            b'{"type":"object","properties":{"x":{"type":"integer"}},"required":["x"]}\n{"x":"a"}',
+            b'{"anyOf":[{"$ref":"#"},{"pattern":"(a+)+$"}]}\n"aaaa"',
+            b'{"items":{"enum":[1]},"uniqueItems":true}\n[1,1]',
+        ),
+        (*_JSON, b'"$ref":"#/', b'"$defs":{', b'"pattern":"', b'"anyOf":[', b'"oneOf":[', b'"allOf":[', b'"not":'),
+        256,
+    ),
     "frames": Target(
         "readers",
         80_000,

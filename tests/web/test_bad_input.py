@@ -293,10 +293,11 @@ def test_an_unknown_path_says_where_the_routes_are_listed(local):
 @pytest.mark.parametrize("verb", ["HEAD", "OPTIONS", "TRACE", "PUT", "DELETE", "PATCH", "PROPFIND"])
 @pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.verb} {route.path}")
 def test_a_verb_that_is_not_served_is_405_and_names_those_that_are(daemon, jerry, verb, route):
-    if (verb, route.path) in {(each.verb, each.path) for each in ROUTES}:
+    # Where a directory is listed, the file of that name is served too.
+    if (verb, route.path.rstrip("/")) in {(each.verb, each.path) for each in ROUTES}:
         return
     with Wire(daemon.tcp) as wire:
-        answer = wire.ask(verb, route.path.replace("{", "").replace("}", ""), jerry.headers)
+        answer = wire.ask(verb, route.path.replace("...", "").replace("{", "").replace("}", ""), jerry.headers)
     assert answer.status == 405
     assert route.verb in answer.headers["allow"].split(", ")
 
@@ -340,7 +341,8 @@ OBJECTS = st.dictionaries(st.sampled_from(FIELDS) | st.text(max_size=8), VALUES,
 POSTS = [
     route.path.replace("{agentId}", "Jerry").replace("{ticketId}", "t-1")
     for route in ROUTES
-    if route.verb == "POST" and route.path != "/mcp"
+    # What is no operations message is told in another form; see the workspace's own tests.
+    if route.verb == "POST" and route.path != "/mcp" and not route.path.startswith("/v1/")
 ]
 
 

@@ -18,6 +18,7 @@ from chromium import PATIENCE_SECONDS, Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
+from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.daemon.compose import ROUTES
 from bascule.protocols.route import Route
 
@@ -61,7 +62,15 @@ BODIES: dict[str, dict[str, Any]] = {
         },
     },
 }
-NAMES = {"agentId": "Jerry", "ticketId": "t-NUMBER", "conversationId": "conversation-7"}
+NAMES = {
+    "agentId": "Jerry",
+    "ticketId": "t-NUMBER",
+    "conversationId": "conversation-7",
+    "spaceId": "spc_1",
+    "runId": "run_1",
+    "processId": "prc_1",
+    "path": "a.txt",
+}
 QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}
 
 # The gate lets everybody in as `local`; Host, Origin, Sec-Fetch-Site and token are not looked at.
@@ -92,7 +101,7 @@ with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attack.js"),
 
 
 def case_of(route: Route) -> dict[str, Any]:
-    path = re.sub(r"\{(\w+)\}", lambda found: NAMES[found[1]], route.path) + QUERIES.get(route.method, "")
+    path = re.sub(r"\{(\w+)(?:\.\.\.)?\}", lambda found: NAMES[found[1]], route.path) + QUERIES.get(route.method, "")
     body = json.dumps(BODIES[route.method]) if route.method in BODIES else ""
     return {"verb": route.verb, "path": path, "body": body}
 
@@ -265,9 +274,15 @@ def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     """Each request of the matrix would have worked: what stops it above is not that it was badly made."""
     page = attack(auth="off", bug=NO_GATE_NO_TYPES)
     said = page.run("json", EVIL).read
+    work = {route.method for route in WORKSPACE_ROUTES}
     unserved = {route.method for route in ROUTES if not said[page.name_of(route)].startswith("2")}
     # The agent is not the sender, who alone withdraws; and these two want a session of MCP.
-    assert unserved == {"tickets.cancel", "mcp.get", "mcp.delete"}
+    assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete"}
+    # There is no such space, which only the methods themselves can say.
+    for route in WORKSPACE_ROUTES:
+        answer = said[page.name_of(route)]
+        assert not any(refusal in answer for refusal in REFUSALS), (route, answer)
+        assert answer[:3] in ("200", "400", "403", "404", "409"), (route, answer)
     for shape in SHAPES[1:]:
         seen = page.run(shape, "127.0.0.1")
         # A GET takes messages out of the inbox for a while, and says that the agent is alive.

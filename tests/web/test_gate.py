@@ -21,11 +21,19 @@ BODIES = {
     "replies.post": {"ticketId": "t-1", "payload": "hello"},
     "inbox.ack": {"ticketIds": ["t-1"]},
 }
-NAMES = {"agentId": "Jerry", "ticketId": "t-1", "conversationId": "c-1"}
+NAMES = {
+    "agentId": "Jerry",
+    "ticketId": "t-1",
+    "conversationId": "c-1",
+    "spaceId": "spc_1",
+    "runId": "run_1",
+    "processId": "prc_1",
+    "path": "src/a.txt",
+}
 
 
 def path_of(route: Route) -> str:
-    path = re.sub(r"\{(\w+)\}", lambda found: NAMES[found[1]], route.path)
+    path = re.sub(r"\{(\w+)(?:\.\.\.)?\}", lambda found: NAMES[found[1]], route.path)
     return path + "?waitMs=0" if route.method in ("inbox.take", "inbox.watch", "replies.wait") else path
 
 

@@ -7,8 +7,9 @@ answered, handed over or shown before the transaction it rests on is durable (`s
 next one, which is the group commit.
 """
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Self, TypeVar
 
 import msgspec
 
@@ -77,6 +78,24 @@ class Transaction:
             table.apply(key, old)
         self._undo.clear()
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A change that could not be made whole is not made at all."""
+        if kind is not None:
+            self.undo()
+
+
+class Landing(Later[None]):
+    """When a batch is durable. Many wait for the same one, so nobody can withdraw it: a task that is cancelled while it
+    waits must not take the answer away from the others."""
+
+    __slots__ = ()
+
+    def cancel(self) -> bool:
+        return False
+
 
 class Journal:
     """The way from a transaction to the store."""
@@ -103,6 +122,7 @@ class Journal:
         self._durable = 0
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
+        self._together = 0
         self._pending_done: Later[None] | None = None
         self._flight_done: Later[None] | None = None
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
@@ -151,9 +171,23 @@ class Journal:
         self._seq += 1
         tx.seq = self._seq
         self._pending.append(tx)
-        if not self._flight:
+        if not self._flight and not self._together:
             self._launch()
         return tx.seq
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed inside is written as one batch: the end of one effect with the beginning of the next.
+
+        Never across an `await`: whoever commits meanwhile would wait, too.
+        """
+        self._together += 1
+        try:
+            yield
+        finally:
+            self._together -= 1
+            if not self._together and not self._flight:
+                self._launch()
 
     def settled(self, seq: int) -> Later[None] | None:
         """None when `seq` is durable, else what ends with it (or fails with it)."""
@@ -161,11 +195,11 @@ class Journal:
             return None
         if self._flight and seq <= self._flight[-1].seq:
             if self._flight_done is None:
-                self._flight_done = Later()
+                self._flight_done = Landing()
             return self._flight_done
         if self._pending and seq <= self._pending[-1].seq:
             if self._pending_done is None:
-                self._pending_done = Later()
+                self._pending_done = Landing()
             return self._pending_done
         # Undone: what this number stood for never happened.
         return None

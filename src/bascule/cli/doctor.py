@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from bascule import __version__, places
-from bascule.cli.checks import daemon, machine
+from bascule.cli.checks import daemon, machine, sandbox
 from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
 from bascule.doors.values import encode
 
@@ -32,7 +32,11 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("open files", machine.check_open_files),
     ("commands", machine.check_helpers),
     ("person", daemon.check_person),
+    ("policy", daemon.check_policy),
     ("clock", machine.check_clock),
+    ("sandbox", sandbox.check_sandbox),
+    ("exec supervisor", sandbox.check_supervisor),
+    ("command limits", sandbox.check_limits),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.
 PROGRAMS = (
@@ -40,7 +44,6 @@ PROGRAMS = (
     ("codex", "Codex, an agent that talks to Bascule through `bascule mcp`"),
     ("gemini", "Gemini CLI, an agent that talks to Bascule through `bascule mcp`"),
     ("tmux", "used later to ring for an agent in its pane"),
-    ("bwrap", "used later as the sandbox around commands in a workspace"),
 )
 
 

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
 from bascule import __version__
 from bascule.doors.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
@@ -15,6 +16,7 @@ first steps:
   bascule up -d                 start the daemon in the background
   bascule demo                  watch one agent ask another, in a throw-away daemon
   bascule doctor                what this machine can do, and what is missing
+  bascule exec -- ls            run a command where agents run theirs
   bridge-register --agent Jerry --type script
   bridge-send Jerry "hello"     (in another terminal: bridge-recv --agent Jerry)
 """
@@ -22,8 +24,7 @@ first steps:
 
 def main(arguments: Sequence[str]) -> int:
     prepare()
-    parser = build_parser()
-    args = parser.parse_args(arguments)
+    args = build_parser(arguments[0] if arguments else None).parse_args(arguments)
     try:
         return int(args.run(args))
     except KeyboardInterrupt:
@@ -45,10 +46,27 @@ def _complain(message: str, hint: str | None, code: int) -> int:
     return code
 
 
-def build_parser() -> argparse.ArgumentParser:
-    from bascule.cli import agents, clean, demo, desktop, doctor, ledger, life, person, service, spaces, work
-    from bascule.cli.setup import command as setup
+# In the order of --help. One command needs one module, and importing all of them takes longer than most answers.
+HOMES = {
+    "life": ("up", "status", "logs", "down"),
+    "setup.command": ("setup",),
+    "demo": ("demo",),
+    "doctor": ("doctor",),
+    "work": ("run", "exec"),
+    "spaces": ("spaces", "runs", "processes"),
+    "desktop": ("desktop-host", "desktop"),
+    "agents": ("agents",),
+    "approvals": ("approvals",),
+    "policy": ("policy",),
+    "ledger": ("ledger",),
+    "person": ("person",),
+    "clean": ("gc", "purge"),
+    "service": ("service",),
+}
 
+
+def build_parser(command: str | None = None) -> argparse.ArgumentParser:
+    """For every command, or for one of them alone."""
     parser = argparse.ArgumentParser(
         prog="bascule",
         description=_DESCRIPTION,
@@ -57,8 +75,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (life, setup, demo, doctor, work, spaces, desktop, agents, ledger, person, clean, service):
-        module.add_parser(commands)
+    for home in [home for home, names in HOMES.items() if command in names] or HOMES:
+        import_module(f"bascule.cli.{home}").add_parser(commands)
     # Served by `cli.start` before this parser is built; listed here so that --help knows it.
     commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")
     return parser

@@ -7,16 +7,18 @@ from bascule import places
 from bascule.client.sync import SyncClient
 
 
-def add_state_dir(parser: argparse.ArgumentParser) -> None:
+def add_state_dir(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+    """`argparse.SUPPRESS` for a verb whose command takes the option too: then it does not undo what was given there."""
     parser.add_argument(
         "--state-dir",
         metavar="DIR",
+        default=default,
         help="where the daemon keeps its things (default: BASCULE_STATE_DIR, else ~/.local/state/bascule)",
     )
 
 
-def add_json(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--json", action="store_true", help="print JSON for programs")
+def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> None:
+    parser.add_argument("--json", action="store_true", default=default, help="print JSON for programs")
 
 
 def state_of(args: argparse.Namespace) -> str:

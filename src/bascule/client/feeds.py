@@ -6,6 +6,7 @@ from typing import Generic, Protocol, TypeVar
 
 from bascule.client.answers import Note
 from bascule.clock import Clock, rfc3339
+from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
 from bascule.protocols.link import CREDIT_WINDOW
 from bascule.protocols.workspace import StreamedOutput
@@ -179,6 +180,31 @@ class EventFeed:
             at=rfc3339(self._clock.wall_ms()),
             detail=f"{missed} events were left out because they were not read fast enough; the ledger has them",
         )
+
+
+# Questions that wait at once, and the answers to them.
+MAX_APPROVAL_NEWS = 4_096
+
+
+class ApprovalFeed:
+    """Questions to the person and what became of them; after a gap the daemon tells all that wait again."""
+
+    finished = False
+
+    def __init__(self, *, limit: int = MAX_APPROVAL_NEWS) -> None:
+        self._news: deque[ApprovalView] = deque(maxlen=limit)
+
+    def offer(self, item: ApprovalView) -> None:
+        self._news.append(item)
+
+    def left_out(self, count: int) -> None:
+        """`bascule approvals` lists what waits, whatever was missed here."""
+
+    def lost(self) -> None:
+        """What has arrived stays true."""
+
+    def take(self) -> ApprovalView | None:
+        return self._news.popleft() if self._news else None
 
 
 # How a run may end; `awaiting_approval` is not an end.

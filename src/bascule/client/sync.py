@@ -12,7 +12,7 @@ from bascule.client.blocking import BlockingConnection, run
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
-from bascule.client.feeds import EventFeed, Feed, InboxFeed, Opened
+from bascule.client.feeds import ApprovalFeed, EventFeed, Feed, InboxFeed, Opened
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import SyncMessage
 from bascule.client.spaces import SyncSpace, absolute
@@ -21,6 +21,7 @@ from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, 
 from bascule.client.work import Work, open_space
 from bascule.clock import SystemClock
 from bascule.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import (
     AgentParams,
     AgentView,
@@ -212,6 +213,10 @@ class SyncClient:
             return Request("events.stream", EventsParams(after=behind, agent_id=agent_id), Any)
 
         return self._stream(opening, feed)
+
+    def approvals(self) -> Iterator[ApprovalView]:
+        """Questions to the person: those that wait, then each as it comes and as it is answered."""
+        return self._stream(lambda _: Request("approvals.stream", Nothing(), Any), ApprovalFeed())
 
     def space(self, path: str = ".", *, name: str | None = None) -> SyncSpace:
         """The space of a directory, opened if need be: run operations and commands there."""

@@ -3,11 +3,21 @@
 import asyncio
 import os
 import re
+from functools import partial
 from typing import Literal
 
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
+from bascule.adapters.announce import Announcer
+from bascule.adapters.checkpoints.spaces import GitCheckpoints
+from bascule.adapters.files.roots import WorkspaceFiles
+from bascule.adapters.policy_file import PolicyFile
+from bascule.adapters.sandbox.sandboxes import Sandboxes
+from bascule.adapters.scratch import ScratchDirectory
 from bascule.adapters.token_files import StateTokenFiles
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects, OnUnknown
+from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
@@ -15,8 +25,12 @@ from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.house import edge as house_edge
-from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
+from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, PERSON_KEY, HouseFact
+from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House
+from bascule.bridges.workspace import edge as workspace_edge
+from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.daemon.config import Config, DeclaredAgent, declared_agents
@@ -30,10 +44,13 @@ from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id, new_token
 from bascule.mcp.mount import Mount
+from bascule.operations import Operations
 from bascule.places import UnsafePlace
-from bascule.policy.engine import preset
+from bascule.policy.engine import Policy
+from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
 from bascule.protocols import house as house_protocol
+from bascule.protocols import workspace_methods as workspace_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
@@ -41,7 +58,7 @@ from bascule.shim.tools import toolsets_in
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.turns import CALLS_PER_TURN, Turns
-from bascule.web.app import App
+from bascule.web.app import App, Form
 from bascule.web.gate import Gate, loopback_hosts
 from bascule.web.openapi import document
 from bascule.web.routes import RouteTable
@@ -60,14 +77,25 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
-ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *PAGES, *MCP)
-ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS)
+ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *workspace_edge.ROUTES, *PAGES, *MCP)
+ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS, *workspace_protocol.METHODS)
+# What rules can speak of: the methods, and the operations inside runs, to which no door leads.
+RULED = (*ROWS, *workspace_protocol.OPERATIONS)
 
 
 class Daemon:
     """Everything that lives between start and stop, made in order, on a running event loop."""
 
-    def __init__(self, config: Config, state_dir: str, clock: Clock, log: DaemonLog, store: JournalStore) -> None:
+    def __init__(
+        self,
+        config: Config,
+        state_dir: str,
+        clock: Clock,
+        log: DaemonLog,
+        store: JournalStore,
+        *,
+        config_dir: str | None = None,
+    ) -> None:
         self.config = config
         self.state_dir = state_dir
         self.clock = clock
@@ -101,6 +129,39 @@ class Daemon:
             log=log,
             key=digest_key.encode(),
         )
+        self.desk = Desk(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.broker.state.deadlines,
+            has_person=lambda: PERSON_KEY in self.facts.rows,
+            log=log,
+            key=digest_key.encode(),
+        )
+        self.broker.agents.on_revoked.append(self.desk.end_agent)
+        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        rulebook = Rulebook(
+            facts=self.facts,
+            file=PolicyFile(config_dir or places.config_dir()),
+            setting=config.policy,
+            rows=RULED,
+            clock=clock,
+            log=log,
+            desk=self.desk,
+        )
+        self.operations = Operations(
+            policy=lambda: self.dispatch.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
+        )
+        self.workspace = self._make_workspace(config_dir or places.config_dir(), digest_key.encode())
+        self._announcer = Announcer(log=log) if config.announce == "on" else None
+        if self._announcer is not None:
+            self.desk.on_news.append(self._announcer)
+        # Bridges that want to know what may have happened when the last life ended.
+        self._on_unknown: list[OnUnknown] = [self.workspace.on_unknown]
         self.journal.on_fault = self._note_fault
         self.journal.start()
         self.connections.presences = self.broker.agents
@@ -110,13 +171,17 @@ class Daemon:
             facts=self.facts,
             clock=clock,
             anchors=self.anchors,
-            collectors=[self.broker],
+            collectors=[self.broker, self.desk],
             status=self._status,
             ledger_days=config.ledger_days,
+            consent=Consent(self.desk),
+            rulebook=rulebook,
         )
-        self.broker.sweep_also.append(self.house.sweep)
+        self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False), self.workspace.sweep]
         self.dispatch = Dispatch(
-            policy=preset(config.policy),
+            policy=rulebook.policy,
+            desk=self.desk,
+            effects=self.effects,
             journal=self.journal,
             quota=CallQuota(
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
@@ -126,9 +191,13 @@ class Daemon:
             log=log,
             observe=self.metrics.observe,
             plain=PLAIN_METHODS if config.auth == "off" else frozenset(),
+            starters=self.workspace.starters(),
         )
         self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
+        self.dispatch.mount(approvals_protocol.METHODS, self.house.consent_handlers())
+        self.dispatch.mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
+        rulebook.on_change = self._change_policy
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
             self.dispatch,
@@ -141,6 +210,27 @@ class Daemon:
         self._add_gauges()
         self._record_start(hash_token(digest_key))
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
+
+    def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
+        config = self.config
+        ours = places.workspace_dir(self.state_dir)
+        places.make_private_dir(ours)
+        return Workspace(
+            store=self.store,
+            journal=self.journal,
+            clock=self.clock,
+            operations=self.operations,
+            files=WorkspaceFiles((self.state_dir, config_dir)),
+            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log, readable=config.readable_directories()),
+            checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
+            scratch=ScratchDirectory(os.path.join(ours, "copies")),
+            log=self.log,
+            key=key,
+            policy_digest=lambda: self.dispatch.policy.digest,
+            limits=config.workspace_limits(),
+            network=config.workspace_network == "on",
+            sandbox=config.sandbox,
+        )
 
     # -- doors --
 
@@ -180,6 +270,9 @@ class Daemon:
             mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
             on_fault=self._note_http_fault,
+            forms={
+                "runs.start": Form(workspace_edge.status_of, lambda error: self.workspace.runs.invalid(error.message))
+            },
         )
 
     def _identify_link(self, token: str | None) -> Principal:
@@ -205,9 +298,15 @@ class Daemon:
         """Everybody who waits gets an answer before the doors close."""
         self.ready = False
         self.broker.end()
+        self.desk.end()
+        self.house.consent.end()
+        self.workspace.end()
+        if self._announcer is not None:
+            self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.workspace.close()
         self.broker.store_presence()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
@@ -234,7 +333,8 @@ class Daemon:
             "head": chain.head.hex(),
             "clean": CLEAN_STOP_KEY in self.facts.rows or chain.seq == 0,
             "durability": self.store.durability,
-            "policy": self.config.policy,
+            "policy": self.dispatch.policy.name,
+            "policy_digest": self.dispatch.policy.digest,
         }
         self.log("started", version=__version__, ledger_records=chain.seq, ledger_head=chain.head.hex())
         known = self.facts.rows.get(DIGEST_KEY_KEY)
@@ -246,8 +346,17 @@ class Daemon:
             tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self._started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
+        if dead := self.desk.begin_life(tx):
+            tx.details["grants_ended"] = dead
         self.journal.commit(tx, DAEMON, "daemon.start")
+        for row in self.effects.recover(self._on_unknown):
+            self.log("unknown", level="warning", method=row.method, principal=row.principal, subject=row.subject)
+        self.workspace.recover()
+        self.house.rulebook.look_at_file()
         self.journal.anchor("start")
+
+    def _change_policy(self, policy: Policy) -> None:
+        self.dispatch.policy = policy
 
     def _anchor(self, anchor: Anchor) -> None:
         if self._closing:
@@ -301,6 +410,9 @@ class Daemon:
         gauge("bascule_agents_online", "Agents online.", self.broker.agents.online_count)
         gauge("bascule_waits", "Long polls and streams held open.", self.broker.waits.count)
         gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
+        gauge("bascule_approvals_pending", "Questions that wait for the person.", lambda: len(self.desk.pending()))
+        gauge("bascule_spaces", "Spaces.", lambda: len(self.workspace.spaces.table.rows))
+        gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.workspace.runs.live))
         gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
         gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
         gauge(

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from bascule.bridges.broker.limits import Limits
+from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.doors.exits import WrongUsage
 from bascule.errors import InvalidRequest
@@ -28,6 +29,7 @@ DEFAULT_PORT = 5050
 MAX_CONFIG_BYTES = 256 * 1024
 
 _defaults = Limits()
+_work = WorkspaceLimits()
 _Ms = Annotated[int, Meta(ge=1)]
 _Count = Annotated[int, Meta(ge=1)]
 
@@ -87,12 +89,31 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     burst_calls: Annotated[float, Meta(ge=1)] = BURST_CALLS
     # How long ledger records are kept, in days.
     ledger_days: _Count = 90
+    # Where commands of agents run: bubblewrap, or none, which every shell event then says. With none a command can do
+    # whatever you can.
+    sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
+    # Whether commands in the sandbox reach the network.
+    workspace_network: Literal["off", "on"] = "off"
+    # More directories that commands may read, with commas: toolchains outside /usr, as in ~/.pyenv,~/.cargo.
+    workspace_readable: str = ""
+    # Directories that are spaces.
+    max_spaces: _Count = _work.max_spaces
+    # Runs of one principal under way.
+    max_runs: _Count = _work.max_runs
+    # How long a run may work, in milliseconds, not counting what it waits for turns and answers.
+    max_run_ms: _Ms = _work.max_run_ms
+    # Runs of one space whose answers and changes are kept.
+    max_kept_runs: _Count = _work.max_kept_runs
+    # Commands in the background of one space.
+    max_processes: _Count = _work.max_processes
     # Serve MCP over HTTP at /mcp; off saves half a second at start and 40 MB. `bascule mcp` works either way.
     mcp: Literal["on", "off"] = "on"
     # Which tools /mcp shows, by set, with commas: agents, workspace, desktop, games.
     mcp_toolsets: str = ",".join(TOOLSETS)
     # How /mcp labels text of other agents for the model: peer, colleague or untrusted.
     mcp_trust_label: Literal["peer", "colleague", "untrusted"] = "peer"
+    # Tell the person when something waits for them: a desktop notification, a line in tmux.
+    announce: Literal["on", "off"] = "on"
     # What the terminal shows: human, json or off. The log file always holds JSON lines.
     log: Literal["human", "json", "off"] = "human"
     # The least important lines that are logged.
@@ -119,6 +140,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_waits=self.max_waits,
             max_agents=self.max_agents,
             reject_offline=self.offline == "reject",
+        )
+
+    def readable_directories(self) -> tuple[str, ...]:
+        named = (each.strip() for each in self.workspace_readable.split(","))
+        return tuple(os.path.abspath(os.path.expanduser(each)) for each in named if each)
+
+    def workspace_limits(self) -> WorkspaceLimits:
+        return WorkspaceLimits(
+            max_spaces=self.max_spaces,
+            max_runs=self.max_runs,
+            max_run_ms=self.max_run_ms,
+            max_kept_runs=self.max_kept_runs,
+            max_processes=self.max_processes,
         )
 
 

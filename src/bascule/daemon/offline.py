@@ -7,6 +7,8 @@ import msgspec
 
 from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
+from bascule.approval.records import Approval, TimedRule
+from bascule.approval.states import State
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
@@ -34,6 +36,10 @@ async def _reset_person(state_dir: str) -> list[str]:
         anchors = AnchorFile(places.anchors_file(state_dir))
         journal = Journal(store, SystemClock(), on_anchor=anchors.append)
         facts: Table[HouseFact] = Table("house", HouseFact)
+        approvals: Table[Approval] = Table("approvals", Approval)
+        rules: Table[TimedRule] = Table("rules", TimedRule)
+        approvals.rows.update(store.load("approvals", Approval))
+        rules.rows.update(store.load("rules", TimedRule))
         agents: Table[AgentRecord] = Table("agents", AgentRecord)
         facts.rows.update(store.load("house", HouseFact))
         agents.rows.update(store.load("agents", AgentRecord))
@@ -43,8 +49,18 @@ async def _reset_person(state_dir: str) -> list[str]:
         holders = [record for record in agents.rows.values() if record.token_hash is not None]
         for record in holders:
             tx.put(agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
+        # Nothing that the old person allowed holds, and nothing of before is asked of the new one.
+        ended = [each for each in approvals.rows.values() if each.state in (State.PENDING, State.APPROVED)]
+        for approval in ended:
+            tx.put(approvals, approval.approval_id, approval.moved(State.EXPIRED))
+        for rule_id in list(rules.rows):
+            tx.put(rules, rule_id, None)
         tx.subject = "person"
-        tx.details = {"process": f"pid {os.getpid()} uid {os.getuid()}", "revoked": len(holders)}
+        tx.details = {
+            "process": f"pid {os.getpid()} uid {os.getuid()}",
+            "revoked": len(holders),
+            "approvals_ended": len(ended),
+        }
         durable = journal.settled(journal.commit(tx, LOCAL, "person.reset"))
         if durable is not None:
             await durable

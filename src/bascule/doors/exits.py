@@ -22,6 +22,7 @@ UNREACHABLE = 7
 NO_SOCKETS = 8
 OVERLOADED = 9
 VERSION_MISMATCH = 10
+APPROVAL = 11
 INTERRUPTED = 130
 
 EXIT_CODES: dict[int, str] = {
@@ -36,10 +37,12 @@ EXIT_CODES: dict[int, str] = {
     NO_SOCKETS: "this shell may not open sockets",
     OVERLOADED: "overloaded, or the disk is full",
     VERSION_MISMATCH: "this program and the daemon have different versions",
+    APPROVAL: "not done yet: it waits for a person's approval (`bascule approvals`)",
     INTERRUPTED: "interrupted with Ctrl-C",
 }
 
 BY_STATUS: dict[int, int] = {
+    202: APPROVAL,
     400: USAGE,
     401: REFUSED,
     403: REFUSED,
@@ -59,6 +62,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "unauthenticated": 401,
     "forbidden": 403,
     "policy_denied": 403,
+    "approval_required": 202,
     "not_found": 404,
     "method_not_allowed": 405,
     "conflict": 409,

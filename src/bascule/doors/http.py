@@ -19,7 +19,7 @@ from bascule.doors.exits import (
     sockets_forbidden,
 )
 from bascule.doors.peers import check_peer
-from bascule.doors.values import chunk_size, decode_answer, encode, number_in_header
+from bascule.doors.values import NOT_YET, chunk_size, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -76,13 +76,13 @@ def call(
     token: str | None = None,
     seconds: float = ANSWER_SECONDS,
 ) -> Any:
-    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal."""
+    """The JSON of a 2xx answer, None for 204; every other answer is a Refusal, and so is "a person must approve it"."""
     with _ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
         answer = conversation.whole_answer()
     if answer.status == 204:
         return None
     value = decode_answer(answer.body) if answer.body else None
-    if answer.status >= 300:
+    if answer.status >= 300 or answer.status == NOT_YET:
         raise _refusal(answer, value)
     return value
 

@@ -21,6 +21,9 @@ RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person"})
 # The daemon refuses a larger payload; reading on would only fill our memory first.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
+# The status of `approval_required`, the one error below 300: nothing went wrong, and nothing was done.
+NOT_YET = 202
+
 # More than any length needs; int() of thousands of digits is refused by Python itself, with another error.
 MAX_NUMBER_CHARS = 15
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")

@@ -36,5 +36,7 @@ class Verdict(msgspec.Struct, frozen=True):
     rule: str
     reason: str
     suggestion: str | None = None
+    # The part of the policy that decided, as the workspace's events name it: `shell.approvalRequired`.
+    policy: str | None = None
     # True when the same principal and method get the same verdict whatever the params are.
     cacheable: bool = False

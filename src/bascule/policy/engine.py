@@ -3,6 +3,7 @@
 Ownership is not decided here: dispatch checks a row's `who` first.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -10,8 +11,11 @@ import msgspec
 
 from bascule.call import Principal
 from bascule.policy.decision import Decision, Verdict
+from bascule.policy.facts import NOTHING, Facts, facts_of, family_of
 from bascule.policy.presets import DEFAULT_PRESET, PRESETS
-from bascule.policy.rules import NO_RULE, BadPolicy, Rule, could_apply, params_match, parse_rules
+from bascule.policy.programs import ProgramRule, ProgramRules
+from bascule.policy.rules import NO_RULE, BadPolicy, Cause, Rule, could_apply, facts_match, params_match, parse_rules
+from bascule.policy.shell.text import shown
 from bascule.protocols.methods import Effect
 from bascule.wire.canonical import NotCanonical, digest
 
@@ -20,6 +24,10 @@ from bascule.wire.canonical import NotCanonical, digest
 MAX_CACHED_VERDICTS = 4_096
 
 _UNREAD = object()
+_ANY = Cause()
+_PLACEHOLDER = re.compile(r"\{(?:command|path)\}")
+# The method whose commands a sandbox runs; background commands are told apart by dispatch, not by what they execute.
+_SHELL = "workspace.shell"
 _Kept = TypeVar("_Kept")
 
 
@@ -43,6 +51,7 @@ class Policy:
         self._verdicts: dict[tuple[str, str], Verdict] = {}
         # For pairs that a rule on params may concern: the rules left to ask.
         self._candidates: dict[tuple[str, str], tuple[Rule, ...]] = {}
+        self._program_rules: dict[tuple[str, str], ProgramRules] = {}
 
     def decide(
         self,
@@ -73,14 +82,38 @@ class Policy:
         ]
         if verdict.suggestion is not None:
             lines.append(f"suggestion: {verdict.suggestion}")
-        matching = [rule for rule in self._candidates_of(principal, method, effect) if _matches(rule, params)]
+        matter = _Matter(method, lambda: params)
+        matching = [rule for rule in self._candidates_of(principal, method, effect) if matter.cause(rule) is not None]
         overruled = [f"{rule.name} ({rule.decision.value})" for rule in matching if rule.name != verdict.rule]
+        lines.extend(f"note: {note}" for note in facts_of(method, params).notes)
         if overruled:
             lines.append(f"also matching, not stricter: {', '.join(overruled)}")
         if not verdict.cacheable:
             lines.append("decided for these params; other params may be decided otherwise")
         lines.append("whose call it may be (the method's `who`) is checked before any rule")
         return "\n".join(lines)
+
+    def program_rules(self, principal: Principal) -> ProgramRules:
+        """What this principal's commands may not execute, however they come to it.
+
+        Rules that look at params are left out: the program that is about to run no longer knows them.
+        """
+        key = (principal, _SHELL)
+        found = self._program_rules.get(key)
+        if found is None:
+            found = ProgramRules(
+                tuple(
+                    _program_rule(rule, text)
+                    for rule in self.rules
+                    if rule.decision is Decision.DENY
+                    and not rule.params
+                    and rule.commands
+                    and could_apply(rule, principal, _SHELL, Effect.EXEC)
+                    for text in rule.commands
+                )
+            )
+            _put(self._program_rules, key, found, self._max_cached)
+        return found
 
     def _decide_anew(
         self,
@@ -90,24 +123,31 @@ class Policy:
         params_getter: Callable[[], Any] | None,
     ) -> Verdict:
         candidates = self._candidates_of(principal, method, effect)
-        cacheable = not any(rule.params for rule in candidates)
-        params = _UNREAD
-        if not cacheable and params_getter is not None:
-            params = params_getter()
+        cacheable = not any(rule.reads_params for rule in candidates)
+        matter = _Matter(method, params_getter)
         winner: Rule | None = None
+        winning = _ANY
         for rule in candidates:
-            if (winner is None or rule.decision > winner.decision) and _matches(rule, params):
-                winner = rule
+            if (winner is None or rule.decision > winner.decision) and (cause := matter.cause(rule)) is not None:
+                winner, winning = rule, cause
         if winner is None:
             verdict = Verdict(
                 Decision.DENY,
                 NO_RULE,
                 "no rule allows it",
                 f"Ask the user of this machine for a rule in the policy ({self.name}) that allows {method}",
+                _named(method, Decision.DENY, None),
                 cacheable,
             )
         else:
-            verdict = Verdict(winner.decision, winner.name, winner.reason, winner.suggestion, cacheable)
+            verdict = Verdict(
+                winner.decision,
+                winner.name,
+                _filled(winner.reason, winning),
+                _filled(winner.suggestion, winning) if winner.suggestion is not None else None,
+                _named(method, winner.decision, winner),
+                cacheable,
+            )
         if cacheable:
             _put(self._verdicts, (principal, method), verdict, self._max_cached)
         return verdict
@@ -116,7 +156,7 @@ class Policy:
         candidates = self._candidates.get((principal, method))
         if candidates is None:
             candidates = tuple(rule for rule in self.rules if could_apply(rule, principal, method, effect))
-            if any(rule.params for rule in candidates):
+            if any(rule.reads_params for rule in candidates):
                 _put(self._candidates, (principal, method), candidates, self._max_cached)
         return candidates
 
@@ -136,12 +176,6 @@ def standard() -> Policy:
 def load(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = "custom") -> Policy:
     """A policy from the text a person wrote."""
     rules = parse_rules(text, known_methods, effects)
-    for rule in rules:
-        if rule.decision is Decision.ASK:
-            raise BadPolicy(
-                f"rule {rule.name!r} says ask, and nobody can be asked yet: consent arrives with the workspace bridge",
-                hint="write allow or deny for now",
-            )
     return Policy(rules, name, rules_digest(rules))
 
 
@@ -153,12 +187,60 @@ def rules_digest(rules: Iterable[Rule]) -> str:
         raise BadPolicy(f"an example's params are not JSON: {error}") from error
 
 
-def _matches(rule: Rule, params: Any) -> bool:
-    if not rule.params:
-        return True
-    if params is _UNREAD:
-        return rule.decision is not Decision.ALLOW
-    return params_match(rule, params)
+def matches(rule: Rule, principal: Principal, method: str, effect: Effect, params: Any) -> bool:
+    """Whether one rule, all its conditions, speaks of this call."""
+    return could_apply(rule, principal, method, effect) and _Matter(method, lambda: params).cause(rule) is not None
+
+
+class _Matter:
+    """What one call is about; params are asked for once, and commands in them read once, when a rule wants them."""
+
+    __slots__ = ("_facts", "_getter", "_method", "_params")
+
+    def __init__(self, method: str, getter: Callable[[], Any] | None) -> None:
+        self._method = method
+        self._getter = getter
+        self._params: Any = _UNREAD
+        self._facts: Facts | None = None
+
+    def cause(self, rule: Rule) -> Cause | None:
+        """Why the rule matches; None when it does not."""
+        if not rule.reads_params:
+            return _ANY
+        if self._getter is None:
+            return None if rule.decision is Decision.ALLOW else _ANY
+        if self._params is _UNREAD:
+            self._params = self._getter()
+        if rule.params and not params_match(rule, self._params):
+            return None
+        if not rule.reads_facts:
+            return _ANY
+        if self._facts is None:
+            self._facts = facts_of(self._method, self._params)
+        return None if self._facts is NOTHING else facts_match(rule, self._facts)
+
+
+def _filled(text: str, cause: Cause) -> str:
+    # In one pass: what a command is called must not be taken for a placeholder.
+    values = {"{command}": shown(cause.command or "this command"), "{path}": shown(cause.path or "this path")}
+    return _PLACEHOLDER.sub(lambda found: values[found.group()], text) if "{" in text else text
+
+
+def _named(method: str, decision: Decision, rule: Rule | None) -> str | None:
+    """`shell.approvalRequired`, `filesystem.blockedPaths`: which part of the policy spoke."""
+    family = family_of(method)
+    if family is None or decision is Decision.ALLOW:
+        return None
+    if decision is Decision.ASK:
+        return f"{family}.approvalRequired"
+    if rule is None or not rule.reads_facts:
+        return f"{family}.denied"
+    return f"{family}.blockedPatterns" if family == "shell" else f"{family}.blockedPaths"
+
+
+def _program_rule(rule: Rule, text: str) -> ProgramRule:
+    program, *words = text.split()
+    return ProgramRule(rule.name, program, tuple(words), _filled(rule.reason, Cause(text)))
 
 
 def _put(cache: dict[tuple[str, str], _Kept], key: tuple[str, str], value: _Kept, limit: int) -> None:

@@ -1,10 +1,12 @@
 """The policies that come with the house, as data.
 
 Read top to bottom; of all rules that match a call the strictest decides, and what no rule matches is
-denied. Each rule carries examples that a test proves. Effects that no method has yet (files, commands,
-the desktop, games) have no rules yet either, so they are denied until their bridge brings some.
+denied. Each rule carries examples that a test proves. Effects that no method has yet (the desktop, games)
+have no rules yet either, so they are denied until their bridge brings some. The rules on files and commands
+are in `presets_workspace`.
 """
 
+from bascule.policy import presets_workspace as workspace
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Example, Rule
 from bascule.protocols.methods import Effect
@@ -116,13 +118,14 @@ _NO_BROADCAST_BY_AGENTS = Rule(
     ),
 )
 
-_STANDARD = (_READ, _MESSAGE, _STOP_ONES_OWN, _ADMIN_BY_THE_USER, _NO_ADMIN_BY_AGENTS)
+_HOUSE = (_READ, _MESSAGE, _STOP_ONES_OWN, _ADMIN_BY_THE_USER, _NO_ADMIN_BY_AGENTS)
 
 PRESETS: dict[str, tuple[Rule, ...]] = {
-    "restrictive": (*_STANDARD, _REGISTER_FIRST, _NO_BROADCAST_BY_AGENTS),
-    "standard": _STANDARD,
-    # The same as standard for now. What permissive will relax are the questions before commands, desktop
-    # and games, and none of these exists yet. Among what does exist only administration is closed to
-    # agents, and that is not a matter of comfort: an agent that may set the passphrase is the person.
-    "permissive": _STANDARD,
+    # Looking and talking.
+    "restrictive": (*_HOUSE, _REGISTER_FIRST, _NO_BROADCAST_BY_AGENTS, *workspace.RESTRICTIVE),
+    # Work in a space; asked before what is hard to take back or cannot be read.
+    "standard": (*_HOUSE, *workspace.STANDARD),
+    # Asked only before what works outside of the sandbox. Administration stays closed to agents: that is not a
+    # matter of comfort, an agent that may set the passphrase is the person.
+    "permissive": (*_HOUSE, *workspace.PERMISSIVE),
 }

@@ -14,6 +14,19 @@
 A rule matches when principal, method, effect and every named parameter match. Patterns are globs,
 case-sensitive because handles are. The examples are checked when the text is loaded: a rule that does
 not do what its author believes is refused before it is in force, not found out afterwards.
+
+Rules on commands and files say what is in them instead of where it stands in the params:
+
+    [[rule]]
+    name = "no-pushing"
+    decision = "ask"
+    reason = "Command '{command}' changes what others see"
+    commands = ["git push", "npm publish"]
+    match = [{ principal = "local", method = "workspace.shell", params = { command = "cd x && git push" } }]
+
+`commands` are command prefixes, `traits` what reading a command found (`opaque`, `destructive`, `environment`),
+`paths` globs over files. A rule that asks or denies matches when any of them does. A rule that allows matches only
+when all commands of the text do, all paths do, and nothing else is to be said about it.
 """
 
 import tomllib
@@ -27,7 +40,11 @@ from msgspec import Meta
 from bascule.call import LOCAL, PERSON, Principal, agent_of
 from bascule.errors import InvalidRequest
 from bascule.ids import is_agent_id
+from bascule.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, restricts
 from bascule.policy.decision import Decision
+from bascule.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of
+from bascule.policy.paths import path_matches
+from bascule.policy.shell.traits import DESTRUCTIVE, OPAQUE, TRAITS
 from bascule.protocols.methods import Effect
 
 POLICY_VERSION = 1
@@ -80,8 +97,27 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     effects: Annotated[tuple[Effect, ...], Meta(min_length=1)] = tuple(Effect)
     # Dotted path in the params as they are on the wire -> glob.
     params: dict[str, str] = {}
+    # Command prefixes, what reading commands found, and globs over paths: see the top of this file.
+    commands: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
     match: tuple[Example, ...] = ()
     not_match: tuple[Example, ...] = ()
+
+    @property
+    def reads_facts(self) -> bool:
+        return bool(self.commands or self.traits or self.paths)
+
+    @property
+    def reads_params(self) -> bool:
+        return bool(self.params) or self.reads_facts
+
+
+class Cause(msgspec.Struct, frozen=True):
+    """What made a rule match, for `{command}` and `{path}` in its words."""
+
+    command: str | None = None
+    path: str | None = None
 
 
 # -- matching -------------------------------------------------------------------------------------
@@ -93,7 +129,13 @@ def could_apply(rule: Rule, principal: str, method: str, effect: Effect) -> bool
         effect in rule.effects
         and any(fnmatchcase(method, glob) for glob in rule.methods)
         and any(fnmatchcase(principal, glob) for glob in rule.principals)
+        and (not rule.reads_facts or _has_facts(rule, method))
     )
+
+
+def _has_facts(rule: Rule, method: str) -> bool:
+    """A rule on commands says nothing about methods without one, so these stay as fast as they were."""
+    return method in COMMAND_METHODS or (bool(rule.paths) and method in PATH_METHODS)
 
 
 def params_match(rule: Rule, params: Any) -> bool:
@@ -112,6 +154,44 @@ def params_match(rule: Rule, params: Any) -> bool:
         if not found or not needed(_leaf_matches(leaf, glob) for leaf in found):
             return False
     return True
+
+
+def facts_match(rule: Rule, facts: Facts) -> Cause | None:
+    """Why the rule's commands, traits or paths match; None when they do not."""
+    if rule.decision is Decision.ALLOW:
+        return Cause() if _all_allowed(rule, facts) else None
+    for text in rule.commands:
+        prefix = prefix_of(text)
+        for command in facts.commands:
+            if restricts(prefix, command):
+                return Cause(" ".join((command.program or prefix.program, *prefix.words)))
+    for trait in rule.traits:
+        if trait in facts.traits:
+            return Cause(next((command.program for command in facts.commands if trait in command.traits), None))
+    for glob in rule.paths:
+        for path in facts.paths:
+            if path_matches(glob, path, exact=False):
+                return Cause(path=path)
+    return None
+
+
+def _all_allowed(rule: Rule, facts: Facts) -> bool:
+    """A permission is for what its author saw: everything must be named, and nothing may be hidden."""
+    if rule.commands:
+        named = all(any(allows(prefix_of(text), command) for text in rule.commands) for command in facts.commands)
+        hidden = {trait for trait in facts.traits if trait not in rule.traits} - {DESTRUCTIVE}
+        if not facts.commands or not named or hidden or OPAQUE in facts.traits:
+            return False
+        # `pytest > .git/hooks/pre-commit` is pytest, and more.
+        if facts.redirected and not rule.paths:
+            return False
+    elif rule.traits and (not facts.traits or not set(facts.traits) <= set(rule.traits)):
+        return False
+    if not rule.paths or (rule.commands and not facts.paths):
+        return True
+    return bool(facts.paths) and all(
+        any(path_matches(glob, path, exact=True) for glob in rule.paths) for path in facts.paths
+    )
 
 
 _ABSENT = object()
@@ -156,18 +236,25 @@ def parse_rules(text: str, known_methods: Iterable[str], effects: Mapping[str, E
 
     With no `known_methods`, patterns are not compared with the methods that exist.
     """
+    rules = rules_in(read_document(text))
+    check_rules(rules, known_methods, effects)
+    return rules
+
+
+def read_document(text: str) -> dict[str, Any]:
     if len(text) > MAX_POLICY_CHARS:
         raise BadPolicy(f"the policy has {len(text)} characters; at most {MAX_POLICY_CHARS} are read")
     try:
-        document = tomllib.loads(text)
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise BadPolicy(f"the policy is not TOML: {error}") from error
     except RecursionError:
         raise BadPolicy("the policy is not TOML: it is nested too deeply") from None
-    tables = _tables(document)
-    rules = tuple(_rule(table, number) for number, table in enumerate(tables, 1))
-    check_rules(rules, known_methods, effects)
-    return rules
+
+
+def rules_in(document: dict[str, Any]) -> tuple[Rule, ...]:
+    """What a document of `version` and `[[rule]]` says; its rules are not checked against anything yet."""
+    return tuple(_rule(table, number) for number, table in enumerate(_tables(document), 1))
 
 
 def check_rules(rules: Iterable[Rule], known_methods: Iterable[str], effects: Mapping[str, Effect]) -> None:
@@ -180,6 +267,7 @@ def check_rules(rules: Iterable[Rule], known_methods: Iterable[str], effects: Ma
         names.add(rule.name)
         _check_principals(rule)
         _check_params(rule)
+        _check_facts(rule)
         if known:
             _check_methods(rule, known, effects)
         _check_examples(rule, effects)
@@ -252,6 +340,25 @@ def _check_params(rule: Rule) -> None:
             )
 
 
+def _check_facts(rule: Rule) -> None:
+    for text in rule.commands:
+        if not 0 < len(text.split()) <= MAX_PREFIX_WORDS:
+            raise BadPolicy(f"rule {rule.name!r}: {text!r} is not a command prefix; write a program, then its words")
+        if "/" in text.split()[0]:
+            raise BadPolicy(
+                f"rule {rule.name!r}: {text!r} has a path; programs are compared by their names",
+                hint=f"write {text.split()[0].rpartition('/')[2]!r}",
+            )
+    for trait in rule.traits:
+        if trait not in TRAITS:
+            raise BadPolicy(f"rule {rule.name!r}: there is no trait {trait!r}; there are: {', '.join(TRAITS)}")
+    for glob in rule.paths:
+        if not glob.strip("/") or "\\" in glob or ".." in glob.split("/"):
+            raise BadPolicy(
+                f"rule {rule.name!r}: {glob!r} is not a path; write names separated by /, as in .env or .git/**"
+            )
+
+
 def _check_methods(rule: Rule, known: tuple[str, ...], effects: Mapping[str, Effect]) -> None:
     for glob in rule.methods:
         if not any(fnmatchcase(method, glob) for method in known):
@@ -263,11 +370,25 @@ def _check_methods(rule: Rule, known: tuple[str, ...], effects: Mapping[str, Eff
     ):
         listed = ", ".join(effect.value for effect in rule.effects)
         raise BadPolicy(f"rule {rule.name!r} can never apply: none of its methods has the effect {listed}")
+    _check_facts_can_be(rule, known)
     for example in (*rule.match, *rule.not_match):
         if example.method not in known:
             raise BadPolicy(
                 f"rule {rule.name!r}: the example {example} names a method that does not exist",
                 hint=_closest(example.method, known),
+            )
+
+
+def _check_facts_can_be(rule: Rule, known: tuple[str, ...]) -> None:
+    for fields, methods, what in (
+        (rule.commands or rule.traits, COMMAND_METHODS, "commands"),
+        (rule.paths, COMMAND_METHODS | PATH_METHODS, "paths"),
+    ):
+        having = methods.intersection(known)
+        if fields and having and not any(fnmatchcase(method, glob) for glob in rule.methods for method in having):
+            raise BadPolicy(
+                f"rule {rule.name!r} can never apply: none of its methods has {what}",
+                hint=f"methods with {what} are: {', '.join(sorted(having))}",
             )
 
 
@@ -301,4 +422,20 @@ def _why_not(rule: Rule, example: Example, effects: Mapping[str, Effect]) -> str
     if not params_match(rule, example.params):
         wanted = ", ".join(f"{path} = {glob!r}" for path, glob in rule.params.items())
         return f"its params are {wanted}"
+    if rule.reads_facts:
+        facts = facts_of(example.method, example.params)
+        if facts_match(rule, facts) is None:
+            return _why_no_facts(rule, facts)
     return None
+
+
+def _why_no_facts(rule: Rule, facts: Facts) -> str:
+    wanted = [f"{name} {', '.join(values)}" for name, values in _facts_of_rule(rule) if values]
+    programs = [command.program or "?" for command in facts.commands]
+    found = [f"{name} {', '.join(values)}" for name, values in
+             (("commands", programs), ("traits", facts.traits), ("paths", facts.paths)) if values]  # fmt: skip
+    return f"the rule is about {'; '.join(wanted)}, and the example has {'; '.join(found) or 'none'}"
+
+
+def _facts_of_rule(rule: Rule) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("commands", rule.commands), ("traits", rule.traits), ("paths", rule.paths)

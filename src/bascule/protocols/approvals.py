@@ -104,6 +104,7 @@ class PolicyView(Result, frozen=True, kw_only=True):
     text: str
     # A file that differs from what is in force, waiting for `bascule policy accept`.
     file: str | None = None
+    file_text: str | None = None
     file_digest: str | None = None
     pending: bool = False
     problem: str | None = None

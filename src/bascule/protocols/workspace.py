@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from bascule.protocols.methods import Params, Result
+from bascule.protocols.workspace_paths import MAX_PATH_CHARS
 
 SPACES_PROTOCOL_VERSION = "1.0"
 
@@ -21,8 +22,13 @@ DEFAULT_TIMEOUT_MS = 30_000
 MAX_TIMEOUT_MS = 3_600_000
 # A message of a thousand operations is work for minutes; ten times that is a mistake or an attack.
 MAX_OPERATIONS = 10_000
+# Each is searched for in the whole file.
 MAX_EDITS = 1_000
+# A shell of a developer has fewer than a hundred.
 MAX_ENV_VARIABLES = 256
+# Of names and values together; the kernel takes 128 KiB for one string and some megabytes for all.
+MAX_ENV_BYTES = 64 * 1024
+# A UUID and a few words: it stands in events, ledger and approvals.
 MAX_OPERATION_ID_CHARS = 128
 
 Encoding = Literal["utf-8", "base64"]
@@ -33,6 +39,39 @@ LiveRunStatus = Literal["completed", "awaiting_approval", "error", "running"]
 Category = Literal["validation", "policy", "execution", "timeout", "system"]
 
 OperationId = Annotated[str, Meta(min_length=1, max_length=MAX_OPERATION_ID_CHARS)]
+
+# Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
+_END = r"$(?!\n)"
+# "All file paths must" (Path Validation), for the JSON Schemas; what is wrong with a path is said better by
+# `workspace_paths`, so decoding leaves it to that.
+_STEPS = rf"(?![A-Za-z]:)(?!/)(?!(?:[^\u0000\\]*/)?\.\.(?:/|{_END}))[^\u0000\\]+{_END}"
+Path = Annotated[
+    str,
+    Meta(
+        extra_json_schema={
+            "minLength": 1,
+            "maxLength": MAX_PATH_CHARS,
+            # A path of nothing but `.` names the workspace itself, which is no file.
+            "pattern": rf"^(?!(?:\.?/)*\.?{_END})" + _STEPS,
+        }
+    ),
+]
+# A command may run in the workspace itself.
+Directory = Annotated[
+    str, Meta(extra_json_schema={"minLength": 1, "maxLength": MAX_PATH_CHARS, "pattern": r"^" + _STEPS})
+]
+EnvName = Annotated[str, Meta(extra_json_schema={"pattern": rf"^[A-Za-z_][A-Za-z0-9_]*{_END}"})]
+# A null byte is what neither a variable nor a command line can hold, and a command must say something.
+EnvValue = Annotated[str, Meta(extra_json_schema={"pattern": rf"^[^\u0000]*{_END}"})]
+CommandText = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=MAX_COMMAND_CHARS,
+        extra_json_schema={"pattern": rf"^[^\u0000]*[^\u0000\s][^\u0000]*{_END}"},
+    ),
+]
+Environment = Annotated[dict[EnvName, EnvValue], Meta(max_length=MAX_ENV_VARIABLES)]
 
 
 class _Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):
@@ -46,14 +85,14 @@ class MessageOperation(_Operation, frozen=True, kw_only=True, tag_field="type", 
 
 
 class CreateFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="createFile"):
-    path: str
+    path: Path
     content: str
     encoding: Encoding = "utf-8"
     overwrite: bool = False
 
 
 class ReadFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="readFile"):
-    path: str
+    path: Path
     encoding: Encoding = "utf-8"
 
 
@@ -63,21 +102,21 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class EditFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="editFile"):
-    path: str
+    path: Path
     edits: Annotated[list[Edit], Meta(min_length=1, max_length=MAX_EDITS)]
 
 
 class DeleteFileOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="deleteFile"):
-    path: str
+    path: Path
 
 
 class ShellOperation(_Operation, frozen=True, kw_only=True, tag_field="type", tag="shell"):
-    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)]
+    command: CommandText
     # The workspace itself unless given.
-    cwd: str | None = None
+    cwd: Directory | None = None
     # A number in the spec, so 1500.5 is one too.
     timeout: Annotated[float, Meta(gt=0, le=MAX_TIMEOUT_MS)] = DEFAULT_TIMEOUT_MS
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV_VARIABLES)] = {}
+    env: Environment = {}
 
 
 Operation = (
@@ -88,6 +127,15 @@ Operation = (
     | DeleteFileOperation
     | ShellOperation
 )
+
+
+class OperationsMessage(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False
+):
+    """What an agent sends: "All messages must include the protocol version"."""
+
+    protocol_version: Literal["1.0"]
+    operations: Annotated[list[Operation], Meta(max_length=MAX_OPERATIONS)]
 
 
 # -- events ---------------------------------------------------------------------------------------
@@ -143,7 +191,7 @@ class ShellEvent(_Event, frozen=True, kw_only=True, tag_field="type", tag="shell
     stderr: str | UnsetType = UNSET
     timed_out: bool | UnsetType = UNSET
     duration_ms: int | UnsetType = UNSET
-    # Not all output is here: `processes.logs` has the rest under this id.
+    # Not all output is here: `processes.logs` has it under the id.
     truncated: bool | UnsetType = UNSET
     process_id: str | UnsetType = UNSET
     # What ended it when it did not end by itself: memory, processes, cpu, disk, cancelled, lost.
@@ -209,7 +257,7 @@ class SpaceOpenParams(Params, frozen=True, kw_only=True):
     """A directory becomes a space; the same directory is the same space."""
 
     # Absolute. Followed to the real directory.
-    path: Annotated[str, Meta(min_length=1, max_length=4_096)]
+    path: Annotated[str, Meta(min_length=1, max_length=4_096, extra_json_schema={"pattern": r"^/"})]
     # Shown to people; unless given, the directory's own name.
     name: Annotated[str, Meta(min_length=1, max_length=64)] | None = None
 
@@ -239,8 +287,10 @@ class RunParams(Params, frozen=True, kw_only=True):
     """
 
     space_id: SpaceRef
-    protocol_version: Any = None
-    operations: Any = None
+    protocol_version: Annotated[Any, Meta(extra_json_schema={"const": "1.0"})] = None
+    operations: Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})] = (
+        None
+    )
     # Without it the caller stays until the run is over, and its leaving cancels the run. With it the run lives by
     # itself and the answer after that time may say `running`.
     wait_ms: _Wait | None = None
@@ -343,9 +393,9 @@ class UndoResult(Result, frozen=True, kw_only=True):
 
 class ProcessStartParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
-    command: Annotated[str, Meta(min_length=1, max_length=MAX_COMMAND_CHARS)]
-    cwd: str | None = None
-    env: Annotated[dict[str, str], Meta(max_length=MAX_ENV_VARIABLES)] = {}
+    command: CommandText
+    cwd: Directory | None = None
+    env: Environment = {}
 
 
 class ProcessesListParams(Params, frozen=True, kw_only=True):
@@ -354,6 +404,8 @@ class ProcessesListParams(Params, frozen=True, kw_only=True):
 
 class ProcessParams(Params, frozen=True, kw_only=True):
     process_id: ProcessRef
+    # When given, the command must be one of this space.
+    space_id: SpaceRef | None = None
 
 
 class ProcessLogsParams(ProcessParams, frozen=True, kw_only=True):
@@ -382,6 +434,8 @@ class ProcessLogs(Result, frozen=True, kw_only=True):
 class ProcessView(Result, frozen=True, kw_only=True):
     process_id: str
     space_id: str
+    # The run whose command it is; none for those in the background.
+    run_id: str | None = None
     command: str
     started_by: str
     started_at: str
@@ -391,9 +445,12 @@ class ProcessView(Result, frozen=True, kw_only=True):
     ended_by: str | None = None
 
 
-class FileParams(Params, frozen=True, kw_only=True):
+class FilePathParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
-    path: str
+    path: Path
+
+
+class FileParams(FilePathParams, frozen=True, kw_only=True):
     encoding: Encoding = "utf-8"
 
 
@@ -405,7 +462,7 @@ class FileWriteParams(FileParams, frozen=True, kw_only=True):
 class FilesListParams(Params, frozen=True, kw_only=True):
     space_id: SpaceRef
     # The workspace itself when empty.
-    path: str = ""
+    path: Annotated[str, Meta(extra_json_schema={"maxLength": MAX_PATH_CHARS, "pattern": rf"^(?:|{_STEPS})$"})] = ""
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 1_000
 
 

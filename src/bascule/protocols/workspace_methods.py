@@ -22,6 +22,7 @@ from bascule.protocols.workspace import (
     EditFileOperation,
     EventsMessage,
     FileParams,
+    FilePathParams,
     FilesList,
     FilesListParams,
     FileWriteParams,
@@ -245,7 +246,7 @@ METHODS: tuple[Row, ...] = (
     Row(
         name="files.delete",
         summary="Delete a file of a space, as a run of one operation.",
-        params=FileParams,
+        params=FilePathParams,
         result=EventsMessage,
         effect=Effect.WRITE,
         who=ANYONE,

@@ -6,8 +6,8 @@ the `yield`.
 
 from __future__ import annotations
 
-from bascule.doors.exits import DoorError, WrongUsage
-from bascule.doors.values import agent_id, new_ticket_id, ticket_id
+from bascule.doors.exits import DoorError, Refusal, WrongUsage
+from bascule.doors.values import NOT_YET, agent_id, new_ticket_id, ticket_id
 from bascule.shim import tools, words
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -28,10 +28,24 @@ _MAX_LISTED = 1_000
 _SHOWN = 20
 
 
+# Methods that the daemon may hold for its slice while a person decides; held equal to the rows by a test.
+HELD = frozenset(
+    {
+        "spaces.open",
+        "spaces.close",
+        "runs.cancel",
+        "runs.undo",
+        "runs.commit",
+        "processes.start",
+        "processes.stop",
+    }
+)
+
+
 class Ask:
     """One request to the daemon."""
 
-    __slots__ = ("method", "params", "repeat", "wait_ms")
+    __slots__ = ("held_ms", "method", "params", "repeat", "wait_ms")
 
     def __init__(
         self, method: str, params: dict[str, Any], *, wait_ms: int | None = None, repeat: bool = False
@@ -40,6 +54,8 @@ class Ask:
         self.params = params
         # How long the daemon may hold it; sent as `waitMs`, less what a restart has used up.
         self.wait_ms = wait_ms
+        # How much longer than usual the answer may take, though nothing is said about it.
+        self.held_ms = SLICE_MS if method in HELD else 0
         # Safe to send again when the connection broke: a read, or a write under its own ticket id.
         self.repeat = repeat
 
@@ -287,7 +303,13 @@ def _workspace() -> dict[str, Tool]:
 def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
     """The tool's result, with the number of unread messages on it when there are any."""
     tool = TOOLS.get(name) or _workspace().get(name) or _forward(name, tools.METHODS[name])
-    result = yield from tool(me, arguments)
+    try:
+        result = yield from tool(me, arguments)
+    except Refusal as refused:
+        if refused.status != NOT_YET:
+            raise
+        # Not a failure: the model goes on with something else, or tells its user, and calls again.
+        result = words.awaiting(refused, name, tools.BY_NAME[name]["outputSchema"])
     if "unread" in result or name == "wait_for_message":
         return result
     try:

@@ -334,7 +334,7 @@ class Link:
         self._numbers += 1
         question.number = self._numbers
         question.was_sent = True
-        question.give_up = max(now, question.until or now) + ANSWER_SECONDS
+        question.give_up = max(now, question.until or now) + question.ask.held_ms / 1000 + ANSWER_SECONDS
         params = resolved(question.ask.params)
         if question.until is not None:
             params = {**params, "waitMs": max(0, round((question.until - now) * 1000))}

@@ -16,7 +16,7 @@ import selectors
 from bascule import places
 from bascule.doors.exits import BadAnswer, ConnectionLost, DoorError
 from bascule.doors.http import MAX_ANSWER_BYTES, MAX_HEAD_BYTES, PROTOCOL_VERSION, connect
-from bascule.doors.values import chunk_size, decode, decode_answer, encode, number_in_header
+from bascule.doors.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -50,6 +50,18 @@ ROUTES = {
     "conversations.show": ("GET", "/conversations/{conversationId}"),
     "events.recent": ("GET", "/events/recent"),
     "events.stream": ("GET", "/events"),
+    "spaces.open": ("POST", "/v1/spaces"),
+    "spaces.list": ("GET", "/v1/spaces"),
+    "runs.start": ("POST", "/v1/spaces/{spaceId}/runs"),
+    "runs.wait": ("GET", "/v1/spaces/{spaceId}/runs/{runId}/wait"),
+    "runs.diff": ("GET", "/v1/spaces/{spaceId}/runs/{runId}/diff"),
+    "runs.undo": ("POST", "/v1/spaces/{spaceId}/runs/{runId}/undo"),
+    "runs.commit": ("POST", "/v1/spaces/{spaceId}/runs/{runId}/commit"),
+    "files.read": ("GET", "/v1/spaces/{spaceId}/files/{path...}"),
+    "processes.start": ("POST", "/v1/spaces/{spaceId}/processes"),
+    "processes.list": ("GET", "/v1/spaces/{spaceId}/processes"),
+    "processes.logs": ("GET", "/v1/processes/{processId}/logs"),
+    "processes.stop": ("POST", "/v1/processes/{processId}/stop"),
 }
 
 
@@ -141,6 +153,10 @@ class HttpSocket:
         for name in params:
             if f"{{{name}}}" in path:
                 path = path.replace(f"{{{name}}}", _quoted(rest.pop(name)))
+            elif f"{{{name}...}}" in path:
+                # A path within the path: its slashes stay.
+                steps = "/".join(map(_quoted, str(rest.pop(name)).split("/")))
+                path = path.replace(f"{{{name}...}}", steps)
         if verb == "GET" and rest:
             path += "?" + "&".join(f"{name}={_quoted(value)}" for name, value in rest.items())
         lines = [f"{verb} {path} HTTP/1.1", f"Host: {self._door.host}", "Connection: close"]
@@ -258,7 +274,7 @@ class Exchange:
         if self.taken:
             name = self.params["agentId"]
             return self._error({"code": "conflict", "message": f"{name} is another session of this user"})
-        if self._status >= 300:
+        if self._status >= 300 or self._status == NOT_YET:
             return self._error(self._fault())
         self.granted = True
         if self.method == "replies.post":

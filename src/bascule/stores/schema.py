@@ -76,14 +76,8 @@ def prepare(
             hint="install that version again, or put back a copy from the backups directory beside it",
         )
     if found == 0:
-        # All or nothing, so a crash leaves an empty file and not half a schema; nothing is there to copy away.
-        with connection:
-            connection.execute("BEGIN IMMEDIATE")
-            for statement in _VERSION_1:
-                connection.execute(statement)
-            for step in range(1, version):
-                migrations[step](connection)
-            connection.execute(f"PRAGMA user_version = {version}")
+        # Nothing is there to copy away.
+        _create(connection, version, migrations)
         return None
     backup = back_up(connection, path, found)
     for step in range(found, version):
@@ -92,6 +86,17 @@ def prepare(
             migrations[step](connection)
             connection.execute(f"PRAGMA user_version = {step + 1}")
     return backup
+
+
+def _create(connection: sqlite3.Connection, version: int, migrations: Mapping[int, Migration]) -> None:
+    """All or nothing, so that a crash leaves an empty file and not half a schema."""
+    with connection:
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in _VERSION_1:
+            connection.execute(statement)
+        for step in range(1, version):
+            migrations[step](connection)
+        connection.execute(f"PRAGMA user_version = {version}")
 
 
 def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:

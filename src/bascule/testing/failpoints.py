@@ -5,7 +5,7 @@ A point is the edge of a function that has a name, before or after it runs. Armi
 nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL: nothing is flushed, closed or said.
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
-the rest while it works.
+`effect` when it acts outside its store; the rest while it works.
 """
 
 import importlib
@@ -43,6 +43,9 @@ PLACES = {
     "store.rows": ("bascule.stores.sqlite:SqliteStore._put_rows", BOTH),
     "store.ledger": ("bascule.stores.sqlite:SqliteStore._put_ledger", AFTER),
     "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
+    "effect.begun": ("bascule.approval.effects:Effects.begin", AFTER),
+    "effect.start": ("bascule.approval.ahead:Ahead._start", BEFORE),
+    "effect.finish": ("bascule.approval.effects:Effects.finish", BOTH),
     "anchor.append": ("bascule.adapters.anchor_file:AnchorFile.append", BOTH),
     "anchor.line": ("bascule.adapters.anchor_file:_write_line", AFTER),
     "token.written": ("bascule.places:write_synced", BOTH),

@@ -74,6 +74,18 @@ class MemoryAnchors:
         return list(self.anchors), []
 
 
+class FakePolicyFile:
+    """`policy.toml` as a string, or None."""
+
+    path = "policy.toml"
+
+    def __init__(self) -> None:
+        self.text: str | None = None
+
+    def read(self) -> str | None:
+        return self.text
+
+
 class NoQuota:
     """Everybody may call as often as a test likes."""
 

@@ -18,30 +18,51 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from bascule import __version__
-from bascule.audit.journal import Journal, Table
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects
+from bascule.approval.holding import Draw
+from bascule.approval.limits import Limits as ConsentLimits
+from bascule.audit.begun import BegunBook
+from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
-from bascule.bridges.house.records import HouseFact
+from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import House as HouseBridge
-from bascule.call import Call, Principal, agent_principal
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.service import Workspace
+from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.dispatch import Dispatch
 from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
-from bascule.policy.engine import Policy, preset
-from bascule.protocols import broker_methods
+from bascule.operations import Operations
+from bascule.policy.engine import Policy
+from bascule.protocols import approvals, broker_methods, workspace_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
-from bascule.protocols.methods import Shape
+from bascule.protocols.methods import Row, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
 from bascule.testing.clock import FakeClock
-from bascule.testing.fakes import FakeConnection, FakeConnections, FakeTokenFiles, MemoryAnchors, NoQuota
+from bascule.testing.fakes import (
+    FakeConnection,
+    FakeConnections,
+    FakePolicyFile,
+    FakeTokenFiles,
+    MemoryAnchors,
+    NoQuota,
+)
+from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
+from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.wire import codec
+
+__all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 
 T = TypeVar("T")
 
@@ -50,77 +71,14 @@ PATIENCE_SECONDS = 10.0
 # Turns of the loop after which every callback that a call scheduled has run, and theirs.
 _TURNS = 4
 
-_plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
-
-
-class StillWaiting(AssertionError):
-    """The call has no answer yet. Use `House.begin` to hold it open while other things happen."""
-
-
-class OpenStream:
-    """The reader's end of a stream."""
-
-    def __init__(self, house: "House", stream: Stream) -> None:
-        self._house = house
-        self.stream = stream
-
-    @property
-    def ended(self) -> bool:
-        return self.stream.ended
-
-    def items(self) -> list[Any]:
-        """What came since the last look."""
-        items, _ = self.stream.drain()
-        return [_wire(item) for item in items]
-
-    def close(self) -> None:
-        """The reader goes away."""
-        self._house.run(self.stream.close)
-
-
-class Pending:
-    """A call that was begun. Its answer may be there, may come, or its client may go away first."""
-
-    def __init__(self, house: "House", call: Call, answer: Any) -> None:
-        self._house = house
-        self._call = call
-        self._answer = answer
-
-    @property
-    def later(self) -> Later[Any] | None:
-        """What an edge would hold, for tests that need to cancel without letting the loop turn."""
-        return self._answer if isinstance(self._answer, Later) else None
-
-    @property
-    def done(self) -> bool:
-        later = self.later
-        return later is None or later.done()
-
-    def result(self) -> Any:
-        """The answer as the client reads it; raises the refusal, or `StillWaiting`."""
-        return self._house.shown(self._raw())
-
-    def cancel(self) -> None:
-        """The client goes away before there is an answer: a killed long poll."""
-        if self.later is not None:
-            self._house.run(self.later.cancel)
-
-    def abandon(self) -> None:
-        """The client is gone when the answer is there and could be written: what edges then call."""
-        answer = self._raw()
-        self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
-
-    def leave(self) -> None:
-        """The client goes away, whether or not its answer is there: what an edge does when it notices."""
-        if self.done:
-            self.abandon()
-        else:
-            self.cancel()
-
-    def _raw(self) -> Any:
-        if not self.done:
-            raise StillWaiting(f"{self._call.method} has no answer yet")
-        return self.later.result() if self.later is not None else self._answer
+# What rules can speak of.
+_RULED = (
+    *broker_methods.METHODS,
+    *house_protocol.METHODS,
+    *approvals.METHODS,
+    *workspace_methods.METHODS,
+    *workspace_methods.OPERATIONS,
+)
 
 
 class House:
@@ -133,13 +91,28 @@ class House:
         store: JournalStore | None = None,
         limits: Limits | None = None,
         policy: Policy | None = None,
+        consent_limits: ConsentLimits | None = None,
+        rows: tuple[Row, ...] = (),
+        handlers: Mapping[str, Any] | None = None,
+        machine: Machine | None = None,
+        workspace_limits: WorkspaceLimits | None = None,
+        draw: Mapping[str, Draw] | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
         self.clock = clock or FakeClock()
         self.store: JournalStore = store or MemoryStore()
         self.limits = limits or Limits()
-        self.policy = policy or preset("standard")
+        self._policy = policy
+        self._consent_limits = consent_limits
+        # More methods than the house has, for tests of what a bridge of one's own would do.
+        self._rows = rows
+        self._handlers = dict(handlers or {})
+        # Where spaces are: directories and commands as the test says.
+        self.machine = machine or Machine()
+        self._workspace_limits = workspace_limits
+        self._draw = draw
+        self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
         # Every log line: its event and its fields.
@@ -215,8 +188,11 @@ class House:
     def restart(self, *, down_seconds: float = 0.0, clean: bool = True) -> None:
         """Stop, stay down, start again. Not clean is what kill -9 leaves: nothing is said or stored on the way."""
         if clean:
-            self.run(self.broker.end)
+            self.run(self._end_waits)
             self.run(self.broker.store_presence)
+            self._within(self.workspace.close())
+        else:
+            self._within(self.workspace.keeper.close(0))
         self.clock.advance(down_seconds)
         self.run(self._begin_life)
 
@@ -236,7 +212,7 @@ class House:
         return page
 
     def shown(self, answer: Any) -> Any:
-        return OpenStream(self, answer) if isinstance(answer, Stream) else _wire(answer)
+        return OpenStream(self, answer) if isinstance(answer, Stream) else as_read(answer)
 
     def run(self, act: Callable[[], T]) -> T:
         """Do something on the house's loop and let what it scheduled happen."""
@@ -255,7 +231,8 @@ class House:
     def close(self) -> None:
         """End the loop and the store."""
         if not self._loop.is_closed():
-            self.run(self.broker.end)
+            self.run(self._end_waits)
+            self._within(self.workspace.close())
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -267,6 +244,11 @@ class House:
         self.close()
 
     # -- inside --
+
+    def _end_waits(self) -> None:
+        self.broker.end()
+        self.desk.end()
+        self.bridge.consent.end()
 
     def _begin_life(self) -> None:
         clock, store = self.clock, self.store
@@ -291,6 +273,50 @@ class House:
             log=self._log,
             key=b"testing",
         )
+        self.desk = Desk(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.broker.state.deadlines,
+            has_person=lambda: PERSON_KEY in facts.rows,
+            log=self._log,
+            key=b"testing",
+            limits=self._consent_limits,
+        )
+        self.broker.agents.on_revoked.append(self.desk.end_agent)
+        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        rulebook = Rulebook(
+            facts=facts,
+            file=self.policy_file,
+            setting="standard",
+            rows=(*_RULED, *self._rows),
+            clock=clock,
+            log=self._log,
+            desk=self.desk,
+        )
+        self.operations = Operations(
+            policy=lambda: self.policy,
+            journal=self.journal,
+            desk=self.desk,
+            effects=self.effects,
+            rows=(*workspace_methods.METHODS, *workspace_methods.OPERATIONS),
+        )
+        self.workspace = Workspace(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            operations=self.operations,
+            files=self.machine,
+            sandboxes=FakeSandboxes(self.machine),
+            checkpoints=FakeCheckpointStore(self.machine),
+            scratch=FakeScratch(self.machine),
+            log=self._log,
+            key=b"testing",
+            policy_digest=lambda: self.policy.digest,
+            limits=self._workspace_limits,
+            sandbox=self.machine.sandbox,
+        )
+        self.broker.sweep_also.append(self.workspace.sweep)
         self.journal.start()
         self.bridge = HouseBridge(
             store=store,
@@ -298,21 +324,46 @@ class House:
             facts=facts,
             clock=clock,
             anchors=self.anchors,
-            collectors=[self.broker],
+            collectors=[self.broker, self.desk],
             status=self._status,
             ledger_days=self._ledger_days,
+            consent=Consent(self.desk),
+            rulebook=rulebook,
         )
         self.dispatch = Dispatch(
-            policy=self.policy,
+            policy=self._policy or rulebook.policy,
+            desk=self.desk,
+            effects=self.effects,
             journal=self.journal,
             quota=NoQuota(),
             parties=self.broker.parties,
             seen=self.broker.agents.seen,
             log=self._log,
             observe=lambda _method, _outcome, _seconds: None,
+            starters=self.workspace.starters(),
         )
         self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
+        self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
+        # A test's own row stands in place of ours.
+        ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
+        rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
+        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
+        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
+        rulebook.on_change = self._change_policy
+        tx = Transaction()
+        if self.desk.begin_life(tx):
+            self.journal.commit(tx, DAEMON, "daemon.start")
+        self.effects.recover([self.workspace.on_unknown])
+        self.workspace.recover()
+
+    @property
+    def policy(self) -> Policy:
+        """The one in force."""
+        return self.dispatch.policy
+
+    def _change_policy(self, policy: Policy) -> None:
+        self.dispatch.policy = policy
 
     def _within(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
@@ -378,7 +429,3 @@ class House:
 def agent(agent_id: str) -> Principal:
     """`agent("Jerry")` is the principal that Jerry's token proves."""
     return agent_principal(agent_id)
-
-
-def _wire(value: Any) -> Any:
-    return _plain.decode(codec.encode(value))

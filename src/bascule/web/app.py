@@ -6,7 +6,7 @@ served as ASGI.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
 from bascule.ids import is_agent_id, is_ticket_id
 from bascule.later import Later
+from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
 from bascule.stream import Stream
 from bascule.turns import HTTP_CALLS, Turns
@@ -73,6 +74,15 @@ class Held(NamedTuple):
     later: Later[Any]
 
 
+class Form(NamedTuple):
+    """How a protocol of its own is told over HTTP, where that is not our way."""
+
+    # The status of an answer.
+    status: Callable[[Any], int]
+    # The answer to what is no request of the method.
+    refusal: Callable[[InvalidRequest], Any]
+
+
 class _Gone(Exception):
     """The client left; there is nobody to answer."""
 
@@ -92,7 +102,9 @@ class App:
         mounts: dict[str, Mount],
         on_status: Callable[[int], None],
         on_fault: Callable[[Exception], BasculeError],
+        forms: Mapping[str, Form] | None = None,
     ) -> None:
+        self._forms = dict(forms or {})
         self._gate = gate
         self._table = table
         self._dispatch = dispatch
@@ -138,7 +150,10 @@ class App:
         """The client left before it could be answered: a dead waiter eats no messages, an effect stays one."""
         later = held.later
         if not later.done():
-            if getattr(held.call.params, "wait_ms", 0):
+            row = self._dispatch.methods[held.call.method].row
+            # A run belongs to whoever waits for it; what only waits or asks has changed nothing.
+            waits = bool(getattr(held.call.params, "wait_ms", 0))
+            if waits or row.shape is Shape.RUN or held.call.asking:
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:
             self._dispatch.abandoned(held.call, later.result())
@@ -168,7 +183,13 @@ class App:
             status, kind, text = page()
             self._on_status(status)
             return Response(status, [(b"content-type", kind)], text)
-        call = self._call(admitted.principal, route, path_params, self._fields(route, query, headers, body))
+        form = self._forms.get(route.method)
+        try:
+            call = self._call(admitted.principal, route, path_params, self._fields(route, query, headers, body))
+        except InvalidRequest as error:
+            if form is None:
+                raise
+            return self._response(route, form.refusal(error))
         answer = self._dispatch.call(call)
         if isinstance(answer, Later):
             return Held(call, route, answer)
@@ -178,8 +199,10 @@ class App:
         if answer is None or route.status == 204:
             self._on_status(204)
             return Response(204, [], b"")
-        self._on_status(route.status)
-        return Response(route.status, [_JSON], codec.encode(answer))
+        form = self._forms.get(route.method)
+        status = form.status(answer) if form is not None else route.status
+        self._on_status(status)
+        return Response(status, [_JSON], codec.encode(answer))
 
     def _fields(self, route: Route, query: bytes, headers: Headers, body: bytes) -> dict[str, Any]:
         if route.verb == "GET":
@@ -230,11 +253,11 @@ class App:
         await self.turns.turn(admitted.principal, calls=HTTP_CALLS)
         mount = self._mounts.get(route.method)
         if mount is not None:
-            body = b"" if scope["method"] == "GET" else await _read_body(receive)
+            body = b"" if scope["method"] == "GET" else await _read_body(receive, MAX_BODY_BYTES)
             await mount(admitted.principal, scope, body, receive, self._dressed(send))
             return
         if self.is_direct(admitted):
-            body = b"" if route.verb == "GET" else await _read_body(receive)
+            body = b"" if route.verb == "GET" else await _read_body(receive, route.max_body or MAX_BODY_BYTES)
             answer = self.answer(admitted, scope["query_string"], scope["headers"], body)
             if isinstance(answer, Held):
                 await self._until_gone(receive, answer)
@@ -325,9 +348,9 @@ def on_the_wire(response: Response, *, close: bool, only_head: bool = False) -> 
     return b"%b%b%b%b\r\n%b" % (_HEADS[status], lines, length, ending, b"" if only_head else body)
 
 
-def too_large() -> TooLarge:
+def too_large(limit: int) -> TooLarge:
     return TooLarge(
-        f"the body is larger than {MAX_BODY_BYTES} bytes",
+        f"the body is larger than {limit} bytes",
         hint="write the content to a file and send its path",
     )
 
@@ -350,6 +373,8 @@ def _event(route: Route, item: Any) -> bytes:
             return sse.encode_event(codec.encode(view), event=name)
         case "events.stream":
             return sse.encode_event(codec.encode(item), event=item.event, id=str(item.id))
+        case "runs.stream":
+            return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.seq))
         case _:
             return sse.encode_event(codec.encode(item), event="message", id=item.ticket_id)
 
@@ -379,7 +404,7 @@ async def _disconnected(receive: Receive) -> None:
         continue
 
 
-async def _read_body(receive: Receive) -> bytes:
+async def _read_body(receive: Receive, limit: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     try:
@@ -390,8 +415,8 @@ async def _read_body(receive: Receive) -> bytes:
                     raise _Gone
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > MAX_BODY_BYTES:
-                    raise too_large()
+                if size > limit:
+                    raise too_large(limit)
                 if not message.get("more_body"):
                     return b"".join(parts)
     except TimeoutError:

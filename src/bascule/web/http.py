@@ -217,8 +217,10 @@ class HttpConnection(HttpToolsProtocol):
         if request is None or self._direct is None:
             return
         request.size += len(body)
-        if request.size > MAX_BODY_BYTES:
-            self._refuse_request(request, self._direct.refusal(too_large()))
+        route = request.admitted.found.route if request.admitted is not None else None
+        limit = (route.max_body if route is not None else 0) or MAX_BODY_BYTES
+        if request.size > limit:
+            self._refuse_request(request, self._direct.refusal(too_large(limit)))
         else:
             request.body.append(body)
 

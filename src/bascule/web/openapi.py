@@ -1,6 +1,7 @@
 """The API description, OpenAPI 3.1, made from the rows and the routes."""
 
 import re
+from collections import Counter
 from functools import cache
 from types import NoneType
 from typing import Any, get_args
@@ -8,8 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from bascule import __version__
-from bascule.errors import ALL_ERRORS
-from bascule.protocols.methods import Row, Shape
+from bascule.errors import ALL_ERRORS, ApprovalRequired
+from bascule.protocols.methods import Consent, Row, Shape
 from bascule.protocols.route import Route
 from bascule.wire import codec
 
@@ -45,6 +46,10 @@ _MCP_REFUSALS: dict[int, str] = {
 }
 # Fields of which a body gives one at most; the handlers refuse both.
 _ONE_OF: dict[str, tuple[str, str]] = {"messages.broadcast": ("agentIds", "type")}
+# Fields that a body must have although decoding does without: what is missing is told in the protocol's own form.
+_REQUIRED: dict[str, tuple[str, ...]] = {"runs.start": ("operations", "protocolVersion")}
+# What is no message of a published protocol is told in that protocol's form.
+_IN_THEIR_FORM = frozenset({"runs.start"})
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")
 
@@ -63,13 +68,19 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
     schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
     results = {row.name: schema for row, schema in zip(telling, schemas, strict=False)}
     paths: dict[str, Any] = {}
+    ids: Counter[str] = Counter()
     for route in routes:
         row = by_name.get(route.method)
         if row is not None:
             operation = _operation(route, row, components, results.get(row.name, {}))
+            # A method may have two ways to it.
+            ids[row.name] += 1
+            if ids[row.name] > 1:
+                operation["operationId"] += f".{ids[row.name]}"
         else:
             operation = _mcp(route) if route.method in _MCP else _page(route)
-        paths.setdefault(route.path, {})[route.verb.lower()] = operation
+        # The rest of a path is one parameter to OpenAPI.
+        paths.setdefault(route.path.replace("...}", "}"), {})[route.verb.lower()] = operation
     # Parameters stand in the operations, field by field; nobody refers to their Structs as a whole.
     for row in served:
         components.pop(row.params.__name__, None)
@@ -113,7 +124,7 @@ def _operation(route: Route, row: Row, components: dict[str, Any], result: dict[
     schema = components[row.params.__name__]
     properties: dict[str, Any] = schema["properties"]
     required = set(schema.get("required", ()))
-    in_path = [part[1:-1] for part in route.path.split("/") if part.startswith("{")]
+    in_path = route.names
     rest = {name: value for name, value in properties.items() if name not in in_path}
     operation: dict[str, Any] = {
         "operationId": row.name,
@@ -132,7 +143,8 @@ def _operation(route: Route, row: Row, components: dict[str, Any], result: dict[
             {"name": name, "in": "query", "required": name in required, "schema": value} for name, value in rest.items()
         ]
     elif rest:
-        operation["requestBody"] = _body(rest, sorted(required - set(in_path)), _ONE_OF.get(row.name, ()))
+        needed = sorted({*required, *_REQUIRED.get(row.name, ())} - set(in_path))
+        operation["requestBody"] = _body(rest, needed, _ONE_OF.get(row.name, ()))
     if parameters:
         operation["parameters"] = parameters
     operation["responses"] = _responses(route, row, result)
@@ -160,10 +172,19 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
         }
     else:
         responses[str(route.status)] = {"description": row.summary, "content": {"application/json": {"schema": result}}}
-    if row.shape is Shape.WAIT:
+    if row.shape is Shape.WAIT and NoneType in get_args(row.result):
         responses["204"] = {"description": "Nothing came within waitMs; ask again."}
     wrong = set(_statuses()) - _OUTSIDE_ROUTES - (_WITH_A_BODY if route.verb == "GET" else frozenset())
-    return responses | {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
+    if row.consent is not Consent.HOLD:
+        wrong.discard(ApprovalRequired.status)
+    responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(wrong)}
+    if row.name in _IN_THEIR_FORM:
+        either = {"anyOf": [{"$ref": _SCHEMA.format(name="Error")}, result]}
+        responses["400"] = {
+            "description": "No operations message: told in the protocol's own form.",
+            "content": {"application/json": {"schema": either}},
+        }
+    return responses
 
 
 def _page(route: Route) -> dict[str, Any]:

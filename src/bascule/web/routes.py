@@ -6,12 +6,14 @@ from urllib.parse import parse_qsl, unquote
 from bascule.errors import InvalidRequest, MethodNotAllowed, NotFound
 from bascule.protocols.route import Route
 
-# Longer than any path of ours with both ids at full length.
-MAX_PATH_BYTES = 1_024
+# Longer than any path of ours: ids at full length, and a file's 255 characters of four bytes, each as %XX.
+MAX_PATH_BYTES = 4_096
 MAX_QUERY_BYTES = 4_096
 MAX_QUERY_FIELDS = 16
 
-_PARAM = "{}"
+# Where a name goes, where the rest of the path goes, and the verbs served here, without and with a slash at the end.
+_PARAM, _REST, _VERBS, _SLASH = "{}", "{...}", "", "/"
+_KEYS = frozenset({_PARAM, _REST, _VERBS, _SLASH})
 
 
 class Found(NamedTuple):
@@ -25,40 +27,46 @@ class RouteTable:
         self._tree: dict[str, Any] = {}
         for route in routes:
             node = self._tree
-            names: list[str] = []
             for part in route.path.strip("/").split("/"):
                 if part.startswith("{"):
-                    names.append(part[1:-1])
-                    node = node.setdefault(_PARAM, {})
+                    node = node.setdefault(_REST if part.endswith("...}") else _PARAM, {})
                 else:
                     node = node.setdefault(part, {})
-            node.setdefault("", {})[route.verb] = (route, tuple(names))
+            node.setdefault(_SLASH if route.path.endswith("/") else _VERBS, {})[route.verb] = route
 
     def find(self, verb: str, raw_path: bytes) -> Found:
         if len(raw_path) > MAX_PATH_BYTES:
             raise NotFound("the path is too long", hint="docs/reference/http.md lists the routes")
-        node: dict[str, Any] | None = self._tree
+        node: dict[str, Any] = self._tree
         values: list[str] = []
+        text = raw_path.decode("ascii", "replace")
         # Split before decoding: an encoded slash is part of a name, never a step.
-        for part in raw_path.decode("ascii", "replace").strip("/").split("/"):
-            assert node is not None
-            # The two keys that no step of a path may be: where a name goes, and where the verbs are.
-            step = node.get(part) if part not in ("", _PARAM) else None
+        parts = text.strip("/").split("/")
+        for place, part in enumerate(parts):
+            # The keys that no step of a path may be: where names go, and where the verbs are.
+            step = node.get(part) if part not in _KEYS else None
+            if step is None and _REST in node:
+                node = node[_REST]
+                values.append("/".join(map(_unquoted, parts[place:])))
+                break
             if step is None:
                 step = node.get(_PARAM)
                 values.append(_unquoted(part))
             if step is None:
-                raise NotFound("no such path", hint="docs/reference/http.md lists the routes, GET /openapi.json too")
+                raise _no_such_path()
             node = step
-        verbs = node.get("") if node else None
+        verbs = (node.get(_SLASH) if text.endswith("/") else None) or node.get(_VERBS)
         if not verbs:
-            raise NotFound("no such path", hint="docs/reference/http.md lists the routes, GET /openapi.json too")
-        match = verbs.get(verb)
-        if match is None:
+            raise _no_such_path()
+        route: Route | None = verbs.get(verb)
+        if route is None:
             allowed = ", ".join(sorted(verbs))
             raise MethodNotAllowed(f"{verb} is not served here", hint=f"use {allowed}", details={"allow": allowed})
-        route, names = match
-        return Found(route, dict(zip(names, values, strict=True)))
+        return Found(route, dict(zip(route.names, values, strict=True)))
+
+
+def _no_such_path() -> NotFound:
+    return NotFound("no such path", hint="docs/reference/http.md lists the routes, GET /openapi.json too")
 
 
 def _unquoted(part: str) -> str:

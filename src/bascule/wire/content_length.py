@@ -19,6 +19,9 @@ _END: Final = b"\r\n\r\n"
 # Exactly what `frame` writes: nearly every header we meet.
 _USUAL: Final = b"Content-Length: "
 _USUAL_BYTES: Final = len(_USUAL)
+# And what GABP's peers write behind it.
+_USUAL_TYPE: Final = b"\r\nContent-Type: application/json"
+_USUAL_TYPE_BYTES: Final = len(_USUAL_TYPE)
 # RFC 9110 section 5.6.2 for the name; visible ASCII, space and tab for the value. The two parts cannot
 # share a character, so a match never backtracks.
 _HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([\t\x20-\x7e]*)\Z")
@@ -127,10 +130,11 @@ class FrameReader:
                 self._searched = len(self._held)
                 return
             start = end + 4
-            digits = data[position + _USUAL_BYTES : end]
+            typed = data.endswith(_USUAL_TYPE, position, end)
+            digits = data[position + _USUAL_BYTES : end - _USUAL_TYPE_BYTES if typed else end]
             if digits.isdigit() and len(digits) < MAX_LENGTH_DIGITS and data.startswith(_USUAL, position):
                 length = int(digits)
-                if length > self._max_body_bytes or self._require_content_type:
+                if length > self._max_body_bytes or (self._require_content_type and not typed):
                     length = self._body_length(data[position:end])
             else:
                 length = self._body_length(data[position:end])

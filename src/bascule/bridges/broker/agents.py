@@ -70,7 +70,7 @@ class Agents:
         # Those whose presence says `online`: counted for every look at the daemon's status.
         self._online: set[str] = set()
         # Told when a token is no longer good: what was opened with it ends.
-        self.on_revoked: Callable[[str], None] | None = None
+        self.on_revoked: list[Callable[[str], None]] = []
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -172,8 +172,8 @@ class Agents:
 
     def _evict(self, agent_id: str) -> None:
         self._connections.drop(agent_id)
-        if self.on_revoked is not None:
-            self.on_revoked(agent_id)
+        for told in self.on_revoked:
+            told(agent_id)
 
     def heartbeat(self, call: Call, params: AgentParams) -> HeartbeatResult:
         record = self.find(params.agent_id)

@@ -120,7 +120,7 @@ class Waits:
     def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
         self._journal = journal
         state.on_return = self.pump_soon
-        agents.on_revoked = self.evict
+        agents.on_revoked.append(self.evict)
         # What each principal holds open, so that all of it ends with its token.
         self._open: dict[Principal, dict[Stream | Later[Any], None]] = {}
         # An open inbox stream is a sign of life as long as it is open.

@@ -23,3 +23,12 @@ class Collector(Protocol):
     """A part of the daemon that has something to remove."""
 
     def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]: ...
+
+
+class PolicySource(Protocol):
+    """The file in which a person edits the policy."""
+
+    path: str
+
+    def read(self) -> str | None:
+        """Its text, None when there is none; `BadPolicy` when it cannot be read."""

@@ -14,3 +14,5 @@ PERSON_KEY = "person"
 CLEAN_STOP_KEY = "clean-stop"
 # Which key the digests of this store were made with, as a hash of it.
 DIGEST_KEY_KEY = "digest-key"
+# The text of the policy that a person last accepted.
+POLICY_KEY = "policy"

@@ -10,9 +10,11 @@ import msgspec
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Segment, Verifier, read_record
 from bascule.audit.ports import JournalStore, LedgerReader, LedgerRow
+from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.person import Person
 from bascule.bridges.house.ports import Anchors, Collector
 from bascule.bridges.house.records import HouseFact
+from bascule.bridges.house.rulebook import Rulebook
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.protocols.house import (
@@ -50,6 +52,8 @@ class House:
         collectors: list[Collector],
         status: StatusSource,
         ledger_days: int,
+        consent: Consent,
+        rulebook: Rulebook,
     ) -> None:
         self._store = store
         self._journal = journal
@@ -59,6 +63,8 @@ class House:
         self._status = status
         self._ledger_days = ledger_days
         self.person = Person(facts, journal, clock)
+        self.consent = consent
+        self.rulebook = rulebook
         # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
         now, wall = clock.monotonic(), clock.wall_ms()
         self._closed = {
@@ -78,6 +84,17 @@ class House:
             "person.status": self.person.status,
         }
 
+    def consent_handlers(self) -> dict[str, Any]:
+        return {
+            "approvals.list": self.consent.list_approvals,
+            "approvals.show": self.consent.show,
+            "approvals.decide": self.consent.decide,
+            "approvals.stream": self.consent.stream,
+            "policy.show": self.rulebook.show,
+            "policy.explain": self.rulebook.explain,
+            "policy.accept": self.rulebook.accept,
+        }
+
     def status(self, call: Call, params: Nothing) -> StatusResult:
         return self._status(call.principal)
 
@@ -92,6 +109,7 @@ class House:
         return GcResult(dry_run=params.dry_run, items=items)
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
+        self.rulebook.look_at_file()
         return [self._gc_ledger(tx, dry_run=False)]
 
     def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:

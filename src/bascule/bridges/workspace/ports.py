@@ -20,11 +20,17 @@ class FileFault(Exception):
     """A file operation failed; the message is for the agent: what is wrong, and what to do instead."""
 
 
+class StorageFault(FileFault):
+    """The disk or file system takes no more (full, quota, read-only): nothing that the next operation could mend."""
+
+
 class Root(Protocol):
     """An open workspace directory: everything happens beneath its descriptor, links included."""
 
     # The real path it was opened by, for people; nothing is ever opened by it again.
     path: str
+    # Device and inode: whether a directory opened again by the same path is the same one.
+    identity: tuple[int, int]
 
     def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
         """A regular file's content, whole or not at all."""
@@ -44,12 +50,18 @@ class Root(Protocol):
     def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
         """SHA-256 of a regular file; None when there is none or it is larger."""
 
+    def fileno(self) -> int:
+        """The directory's descriptor: what a sandbox binds, so that no name is ever followed a second time."""
+
     def close(self) -> None: ...
 
 
 class Files(Protocol):
     def open_root(self, path: str) -> Root:
         """`FileFault` when it is no directory, or one that no space may be (ours, the root, a home)."""
+
+    def open_copy(self, path: str) -> Root:
+        """A directory that we filled ourselves (`copy_out`), wherever it is; never one that a caller named."""
 
 
 # -- commands -------------------------------------------------------------------------------------
@@ -112,6 +124,7 @@ class LogPage(msgspec.Struct, frozen=True, kw_only=True):
     dropped: int = 0
 
 
+SandboxKind = Literal["bubblewrap", "none"]
 OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
 
 
@@ -146,7 +159,8 @@ class Sandboxes(Protocol):
     def problem(self) -> str | None:
         """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
 
-    def open(self, space_id: str, root: Root, *, network: bool) -> Sandbox: ...
+    def open(self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap") -> Sandbox:
+        """`SandboxFault` when there can be none of that kind here; "none" only because a person's settings say so."""
 
     def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
         """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""
@@ -187,4 +201,17 @@ class CheckpointStore(Protocol):
     def open(self, space_id: str, root: Root) -> Checkpoints: ...
 
     def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
-        """Drop what no kept tree of a space needs; bytes freed."""
+        """Drop what no kept tree of a space needs; bytes freed. Spaces that are not named stay as they are."""
+
+
+# -- room of our own ------------------------------------------------------------------------------
+
+
+class Scratch(Protocol):
+    """Private directories for copies of workspaces. Blocks; called on threads."""
+
+    def make(self, name: str) -> str:
+        """A new empty directory that nobody else can reach."""
+
+    def remove(self, directory: str) -> None:
+        """With everything in it, whatever its modes are."""

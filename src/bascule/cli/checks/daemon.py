@@ -161,6 +161,20 @@ def check_person(patient: Patient) -> Verdict:
     return ok("a passphrase is set")
 
 
+def check_policy(patient: Patient) -> Verdict:
+    if not isinstance(patient.daemon, Daemon) or not patient.daemon.policy:
+        return info("unknown while the daemon does not answer")
+    policy = patient.daemon.policy
+    if problem := policy.get("problem"):
+        return fail(str(problem), "mend policy.toml in the config directory: `bascule policy test` checks it")
+    if policy.get("pending"):
+        return warn(
+            f"{policy.get('file')} was edited and is not in force",
+            "look and put it in force with `bascule policy accept`",
+        )
+    return ok(f"{policy.get('name')} is in force, digest {str(policy.get('digest'))[:16]}")
+
+
 def _unsafe(error: places.UnsafePlace) -> Verdict:
     # Its sentences are "what is wrong; what to do".
     what, _, fix = str(error).partition("; ")

@@ -68,6 +68,8 @@ class Daemon:
     protocol: int
     status: dict[str, Any]
     person_is_set: bool
+    # What `policy.show` says; empty from a daemon that does not know the question.
+    policy: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -124,6 +126,10 @@ def ask_daemon(state: str, seconds: float) -> Daemon:
         hello = _request(link, deadline, 1, "hello", {"protocol": PROTOCOL_VERSION, "version": __version__})
         status = _request(link, deadline, 2, "daemon.status", {})
         person = _request(link, deadline, 3, "person.status", {})
+        try:
+            policy = _request(link, deadline, 4, "policy.show", {})
+        except Refusal:
+            policy = {}
     finally:
         link.close()
     return Daemon(
@@ -131,6 +137,7 @@ def ask_daemon(state: str, seconds: float) -> Daemon:
         protocol=hello.get("protocol", 0),
         status=status,
         person_is_set=bool(person.get("set")),
+        policy=policy,
     )
 
 

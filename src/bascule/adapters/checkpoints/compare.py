@@ -1,0 +1,78 @@
+"""What differs between two trees."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from bascule.adapters.checkpoints.objects import Entry, ObjectId
+from bascule.adapters.checkpoints.store import ObjectStore
+
+
+class Difference(NamedTuple):
+    """One path. A directory stands for itself, without what is in it."""
+
+    path: bytes
+    old: Entry | None
+    new: Entry | None
+
+
+class TreeView:
+    """A tree by paths. Read as far as it is asked about."""
+
+    def __init__(self, store: ObjectStore, root: ObjectId) -> None:
+        self._store = store
+        self.root = root
+        self._read: dict[ObjectId, dict[bytes, Entry]] = {}
+
+    def get(self, path: bytes) -> Entry | None:
+        found: Entry | None = Entry(0o040755, self.root)
+        for step in path.split(b"/"):
+            if found is None or not found.is_dir:
+                return None
+            found = self._entries(found.object).get(step)
+        return found
+
+    def names(self, path: bytes) -> dict[bytes, Entry]:
+        """What is in a directory; nothing when it is none."""
+        found = self.get(path) if path else Entry(0o040755, self.root)
+        return self._entries(found.object) if found is not None and found.is_dir else {}
+
+    def walk(self) -> Iterator[tuple[bytes, Entry]]:
+        """Every path, a directory before what is in it."""
+        waiting = [(b"", self.root)]
+        while waiting:
+            prefix, tree = waiting.pop()
+            for name, entry in self._entries(tree).items():
+                yield prefix + name, entry
+                if entry.is_dir:
+                    waiting.append((prefix + name + b"/", entry.object))
+
+    def _entries(self, tree: ObjectId) -> dict[bytes, Entry]:
+        entries = self._read.get(tree)
+        if entries is None:
+            entries = self._read[tree] = self._store.tree(tree)
+        return entries
+
+
+def differences(store: ObjectStore, old: ObjectId, new: ObjectId) -> list[Difference]:
+    """In the order of paths; equal directories are not even read."""
+    found = list(_between(store, b"", old, new))
+    found.sort(key=lambda difference: difference.path.split(b"/"))
+    return found
+
+
+def _between(store: ObjectStore, prefix: bytes, old: ObjectId | None, new: ObjectId | None) -> Iterator[Difference]:
+    if old == new:
+        return
+    before = store.tree(old) if old is not None else {}
+    after = store.tree(new) if new is not None else {}
+    for name in before.keys() | after.keys():
+        first, second = before.get(name), after.get(name)
+        if first == second:
+            continue
+        path = prefix + name
+        alone = Difference(path, first and first.alone(), second and second.alone())
+        if alone.old != alone.new:
+            yield alone
+        below = (first.object if first and first.is_dir else None, second.object if second and second.is_dir else None)
+        if below != (None, None):
+            yield from _between(store, path + b"/", *below)

@@ -1,0 +1,211 @@
+"""Checkpoints of workspaces: one set of objects per space, one memory of what was scanned per directory.
+
+A space's copy (`copy_out`) is another directory with the same objects, so that what happens in it can be brought back.
+Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, setuid bits,
+which names are hard links of one file; pipes, sockets, devices and other mounts, which `skipped` lists.
+"""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping
+from datetime import timedelta
+
+from bascule.adapters.checkpoints import stats
+from bascule.adapters.checkpoints.compare import TreeView, differences
+from bascule.adapters.checkpoints.merge import plan
+from bascule.adapters.checkpoints.objects import ID_BYTES
+from bascule.adapters.checkpoints.restore import Restore, write_out
+from bascule.adapters.checkpoints.scan import Limits, Scan
+from bascule.adapters.checkpoints.store import ObjectStore
+from bascule.adapters.checkpoints.unified import file_changes, unified_diff
+from bascule.adapters.files.root import WorkspaceRoot
+from bascule.bridges.workspace.ports import CheckpointFault, Root
+from bascule.protocols.workspace import FileChange
+
+# A tree that was taken but is in nobody's records yet survives a collection this long.
+GRACE = timedelta(hours=1)
+# Files that changed since the memory was last put on disk; until then a restart reads those again.
+SAVE_AFTER = 500
+# Copies that were made and not opened; more are opened without what is known of them.
+MAX_COPIES = 4
+# Times that a workspace may change between looking and acting.
+MAX_LOOKS = 3
+
+_SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_STATS = "stats-"
+
+
+class SpaceCheckpoints:
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
+        self.root = root
+        self._space = space
+        self._store = store = space.store
+        self._limits = limits
+        # A copy is gone before a restart could need what is remembered of it.
+        name = f"{_STATS}{root.identity[0]:x}-{root.identity[1]:x}"
+        self._stats = os.path.join(store.directory, name) if root.lasting else None
+        self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
+        self._unsaved = SAVE_AFTER if self._last is None else 0
+        # What the last `take` could not hold.
+        self.skipped: tuple[str, ...] = ()
+
+    def take(self) -> str:
+        with self._store.lock:
+            scan = Scan(self.root, self._store, self._limits)
+            try:
+                found = scan.run(self._last)
+                self._store.flush()
+            except OSError as error:
+                self._store.abandon()
+                raise CheckpointFault(f"not undoable because it cannot be stored: {error.strerror}") from error
+            except BaseException:
+                self._store.abandon()
+                raise
+            self._last = found
+            self.skipped = tuple(scan.skipped)
+            self._unsaved += scan.read
+            if self._unsaved >= SAVE_AFTER:
+                self.save()
+            self._space.told[found.tree] = time.monotonic()
+            return found.tree.hex()
+
+    def changes(self, before: str, after: str) -> list[FileChange]:
+        with self._store.lock:
+            return file_changes(self._store, differences(self._store, _tree(before), _tree(after)))
+
+    def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
+        with self._store.lock:
+            return unified_diff(self._store, differences(self._store, _tree(before), _tree(after)), max_chars)
+
+    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
+        return self._bring(_tree(after), _tree(before), dry_run=dry_run)
+
+    def apply(self, before: str, after: str) -> list[FileChange]:
+        return self._bring(_tree(before), _tree(after), dry_run=False)
+
+    def copy_out(self, tree: str, into: str) -> None:
+        with self._store.lock:
+            node = write_out(self._store, _tree(tree), into, self.root.owner)
+            found = os.stat(into)
+            self._space.copies[found.st_dev, found.st_ino] = node
+            while len(self._space.copies) > MAX_COPIES:
+                self._space.copies.pop(next(iter(self._space.copies)))
+
+    def last(self) -> set[bytes]:
+        """The tree that the next one builds on."""
+        return {self._last.tree} if self._last is not None else set()
+
+    def save(self) -> None:
+        if self._last is not None and self._stats is not None:
+            stats.save(self._stats, self._last)
+        self._unsaved = 0
+
+    def _bring(self, base: bytes, target: bytes, *, dry_run: bool) -> list[FileChange]:
+        with self._store.lock:
+            now = bytes.fromhex(self.take())
+            for _ in range(MAX_LOOKS):
+                steps = plan(self._store, base, target, now)
+                if dry_run:
+                    return file_changes(self._store, steps.changed)
+                restore = Restore(self.root, self._store, steps)
+                try:
+                    restore.stage()
+                    # Staging took its time: only a workspace that is still as planned for is changed.
+                    looked, now = now, bytes.fromhex(self.take())
+                    if looked == now:
+                        restore.check_leftovers(TreeView(self._store, now))
+                        restore.carry_out()
+                        return file_changes(self._store, steps.changed)
+                finally:
+                    restore.clear()
+            raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
+
+
+class _Space:
+    def __init__(self, directory: str) -> None:
+        self.store = ObjectStore(directory)
+        # Trees that were told, and when.
+        self.told: dict[bytes, float] = {}
+        # What is in copies that nobody has opened yet.
+        self.copies: dict[tuple[int, int], stats.Node] = {}
+        self.open: list[SpaceCheckpoints] = []
+
+    def kept(self) -> set[bytes]:
+        """Trees that a collection must leave, whatever the records say."""
+        limit = time.monotonic() - GRACE.total_seconds()
+        for tree in [tree for tree, told in self.told.items() if told <= limit]:
+            del self.told[tree]
+        return set(self.told).union(*(checkpoints.last() for checkpoints in self.open))
+
+
+class GitCheckpoints:
+    """Beneath `directory` each space has a directory that `git --git-dir` reads."""
+
+    def __init__(self, directory: str, *, limits: Limits | None = None) -> None:
+        self._directory = directory
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._spaces: dict[str, _Space] = {}
+
+    def open(self, space_id: str, root: Root) -> SpaceCheckpoints:
+        if not isinstance(root, WorkspaceRoot):
+            raise TypeError("checkpoints are taken beneath the descriptor of a WorkspaceRoot")
+        with self._lock:
+            space = self._space(space_id)
+        with space.store.lock:
+            opened = SpaceCheckpoints(space, root, self._limits)
+            space.open = [
+                other for other in space.open if not other.root.closed and other.root.identity != root.identity
+            ]
+            space.open.append(opened)
+            return opened
+
+    def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
+        """Spaces that are not named stay as they are; one with nothing to keep is emptied."""
+        freed = 0
+        for space_id, trees in keep.items():
+            with self._lock:
+                if space_id not in self._spaces and not os.path.isdir(self._place(space_id)):
+                    continue
+                space = self._space(space_id)
+            with space.store.lock:
+                space.open = [checkpoints for checkpoints in space.open if not checkpoints.root.closed]
+                kept = space.kept() | {_tree(tree) for tree in trees}
+                for checkpoints in space.open:
+                    checkpoints.save()
+                _forget_stats(space.store.directory, kept)
+                freed += space.store.collect(kept)
+        return freed
+
+    def _space(self, space_id: str) -> _Space:
+        space = self._spaces.get(space_id)
+        if space is None:
+            space = self._spaces[space_id] = _Space(self._place(space_id))
+        return space
+
+    def _place(self, space_id: str) -> str:
+        if not _SPACE.fullmatch(space_id):
+            raise ValueError(f"{space_id!r} is no id of a space")
+        return os.path.join(self._directory, space_id)
+
+
+def _forget_stats(directory: str, kept: set[bytes]) -> None:
+    """A memory on disk speaks of objects; where its tree goes, they go, and so must it."""
+    for name in os.listdir(directory):
+        if name.startswith(_STATS):
+            path = os.path.join(directory, name)
+            found = stats.load(path)
+            if found is None or found.tree not in kept:
+                os.unlink(path)
+
+
+def _tree(text: str) -> bytes:
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if len(identity) != ID_BYTES:
+        raise CheckpointFault(f"{text!r} is no checkpoint")
+    return identity

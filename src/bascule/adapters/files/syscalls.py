@@ -1,0 +1,92 @@
+"""Two system calls that Python's `os` does not have: openat2 and renameat2."""
+
+import ctypes
+import errno
+import os
+import struct
+import sys
+from collections.abc import Callable
+from functools import cache
+
+# The number is the same on every architecture: the call is newer than their common table. There is no libc wrapper.
+_OPENAT2 = 437
+
+RESOLVE_NO_XDEV = 0x01
+RESOLVE_NO_MAGICLINKS = 0x02
+RESOLVE_NO_SYMLINKS = 0x04
+RESOLVE_BENEATH = 0x08
+
+_RENAME_NOREPLACE = 1
+_HOW = struct.Struct("=QQQ")
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
+
+
+@cache
+def _syscall() -> Callable[..., int]:
+    call = _library().syscall
+    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    call.restype = ctypes.c_long
+    return call
+
+
+@cache
+def _how(flags: int, resolve: int) -> bytes:
+    """`struct open_how`; the kernel reads it and never writes it."""
+    return _HOW.pack(flags | os.O_CLOEXEC, 0, resolve)
+
+
+def openat2(directory: int, path: str | bytes, flags: int, resolve: int) -> int:
+    """For opening what exists: flags that create are not for this function."""
+    name = os.fsencode(path)
+    if b"\0" in name:
+        # C would see a shorter path than the one that was judged.
+        raise OSError(errno.EINVAL, "null byte in a path")
+    descriptor = _syscall()(_OPENAT2, directory, name, _how(flags, resolve), _HOW.size)
+    if descriptor >= 0:
+        return descriptor
+    number = ctypes.get_errno()
+    raise OSError(number, os.strerror(number))
+
+
+@cache
+def has_openat2() -> bool:
+    """Linux 5.6 has it; container runtimes older than that answer EPERM in the kernel's place."""
+    if not sys.platform.startswith("linux"):
+        return False
+    here = os.open("/", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.close(openat2(here, ".", os.O_RDONLY | os.O_DIRECTORY, RESOLVE_BENEATH | RESOLVE_NO_XDEV))
+    except OSError:
+        return False
+    finally:
+        os.close(here)
+    return True
+
+
+@cache
+def _renameat2() -> Callable[..., int] | None:
+    try:
+        call = _library().renameat2
+    except AttributeError:
+        return None
+    call.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_int, ctypes.c_char_p, ctypes.c_uint)
+    call.restype = ctypes.c_int
+    return call
+
+
+def rename_new(directory: int, old: str, new: str) -> None:
+    """Rename within a directory unless the new name is taken: FileExistsError."""
+    call = _renameat2()
+    if call is not None:
+        if call(directory, os.fsencode(old), directory, os.fsencode(new), _RENAME_NOREPLACE) == 0:
+            return
+        number = ctypes.get_errno()
+        if number not in (errno.EINVAL, errno.ENOSYS):
+            raise OSError(number, os.strerror(number))
+    # Some file systems cannot; a second name for the file fails just as well when there is one already.
+    os.link(old, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    os.unlink(old, dir_fd=directory)

@@ -1,0 +1,28 @@
+"""Names of what is not finished yet.
+
+A crash leaves such a file behind; whoever walks the workspace next (a checkpoint) removes it once it is old.
+128 random bits: a process in the workspace cannot prepare a name that a write will use.
+"""
+
+import re
+import secrets
+import time
+from datetime import timedelta
+
+# A write takes milliseconds, putting a large checkpoint back takes minutes.
+STALE_AFTER = timedelta(hours=1)
+
+_NAME = re.compile(r"\.bascule-[0-9a-f]{32}\.tmp")
+
+
+def new_name() -> str:
+    return f".bascule-{secrets.token_hex(16)}.tmp"
+
+
+def is_temporary(name: str) -> bool:
+    # Almost no name begins with a point.
+    return name.startswith(".bascule-") and _NAME.fullmatch(name) is not None
+
+
+def is_stale(changed_ns: int) -> bool:
+    return time.time_ns() - changed_ns > STALE_AFTER.total_seconds() * 1e9

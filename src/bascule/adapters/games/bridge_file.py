@@ -1,0 +1,160 @@
+"""`bridge.json`, where transport.md 5 says mods look: the newest live launch, written atomically, for us alone.
+
+There is one file for all games. Launches whose mods got the environment do not need it; one whose mod reads only the
+file has it to itself from launch to welcome, and the next such launch waits.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+
+import msgspec
+
+from bascule import places
+from bascule.audit.ports import Log
+from bascule.bridges.game.ports import Address
+from bascule.clock import Clock, rfc3339
+from bascule.protocols.game import MIN_TOKEN_CHARS
+from bascule.wire.codec import BadJson, decode, encode
+
+
+def default_path(home: str) -> str:
+    base = os.path.join(home, "Library", "Application Support") if sys.platform == "darwin" else f"{home}/.config"
+    return os.path.join(base, "gabp", "bridge.json")
+
+
+class _Metadata(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):
+    pid: int = 0
+    start_time: str
+    launch_id: str
+    # Ours, so that a game alone does not take up what is meant for another.
+    game_id: str
+
+
+class _Transport(msgspec.Struct, rename="camel"):
+    type: str
+    # A port is a string here (5.3).
+    address: str
+
+
+class _Entry(msgspec.Struct, kw_only=True):
+    token: str
+    transport: _Transport
+    metadata: _Metadata
+
+
+class BridgeJson:
+    def __init__(self, path: str, clock: Clock, log: Log) -> None:
+        self._path = path
+        self._clock = clock
+        self._log = log
+        # In order of launch.
+        self._entries: dict[str, _Entry] = {}
+        # Who has the file to itself until it is welcomed.
+        self._alone: str | None = None
+        # Launches whose entry was ever in the file: what may be removed.
+        self._written: set[str] = set()
+        self._freed = asyncio.Condition()
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def publish(
+        self, launch_id: str, game_id: str, token: str, address: Address, *, alone: bool, seconds: float
+    ) -> None:
+        assert len(token) >= MIN_TOKEN_CHARS
+        if alone:
+            async with asyncio.timeout(seconds), self._freed:
+                await self._freed.wait_for(lambda: self._alone is None)
+                self._alone = launch_id
+        self._entries[launch_id] = _Entry(
+            token=token,
+            transport=_Transport(address.transport, address.where),
+            metadata=_Metadata(start_time=rfc3339(self._clock.wall_ms()), launch_id=launch_id, game_id=game_id),
+        )
+        self._write()
+
+    def started(self, launch_id: str, pid: int) -> None:
+        entry = self._entries.get(launch_id)
+        if entry is not None:
+            entry.metadata.pid = pid
+            self._write()
+
+    def welcomed(self, launch_id: str) -> None:
+        self._let_go(launch_id)
+
+    def withdraw(self, launch_id: str) -> None:
+        if self._entries.pop(launch_id, None) is not None:
+            self._let_go(launch_id)
+            self._write()
+
+    def _let_go(self, launch_id: str) -> None:
+        if self._alone == launch_id:
+            self._alone = None
+            self._write()
+            task = asyncio.get_running_loop().create_task(self._tell())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _tell(self) -> None:
+        async with self._freed:
+            self._freed.notify_all()
+
+    # -- the file --
+
+    def _write(self) -> None:
+        try:
+            with self._locked():
+                newest = self._alone if self._alone is not None else next(reversed(self._entries), None)
+                entry = self._entries.get(newest) if newest is not None else None
+                if entry is None:
+                    self._remove()
+                else:
+                    self._replace(encode(entry))
+                    self._written.add(entry.metadata.launch_id)
+        except OSError as error:
+            # Games that got the environment do not need it.
+            self._log("bridge_file", level="error", path=self._path, error=error)
+
+    def _replace(self, text: bytes) -> None:
+        # security.md 5.2: a new file of mode 0600 beside it, then its name.
+        temporary = f"{self._path}.tmp.{secrets.token_hex(8)}"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(temporary, flags, 0o600)
+        try:
+            try:
+                os.fchmod(descriptor, 0o600)
+                os.write(descriptor, text)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, self._path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+
+    def _remove(self) -> None:
+        """Only what is ours: another bridge of this user may have written since."""
+        try:
+            found = decode(places.read_private_file(self._path).encode())
+            launch_id = found["metadata"]["launchId"]
+        except (FileNotFoundError, places.UnsafePlace, BadJson, KeyError, TypeError):
+            return
+        if launch_id in self._written:
+            os.unlink(self._path)
+            self._written.clear()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Two bridges of one user do not write at once."""
+        directory = os.path.dirname(self._path)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(f"{self._path}.lock", flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,281 @@
+"""Cells as they are made for one space: with bubblewrap, or with nothing around the spawner."""
+
+import asyncio
+import os
+import pwd
+import resource
+import shutil
+import tempfile
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+from bascule.adapters.sandbox import launch, layout, messages
+from bascule.adapters.sandbox.cell import Cell
+from bascule.adapters.sandbox.filters import Numbers, program
+from bascule.adapters.sandbox.groups import Group, Groups
+from bascule.adapters.sandbox.limits import Limits
+from bascule.adapters.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
+from bascule.bridges.workspace.ports import ProgramRun, SandboxFault
+from bascule.policy.programs import ProgramRules
+
+# Where the kernel does not share the processors fairly between groups.
+NICE = 5
+
+
+class Machine(NamedTuple):
+    """What was found out about this machine, once."""
+
+    tools: launch.Tools
+    groups: Groups
+    # Landlock scopes for cells that share the machine's network, or 0.
+    scope: int
+    # None on machines whose system calls we do not know.
+    calls: Numbers | None
+    supervisor: Supervisor | None
+    # Why there is none.
+    unsupervised: str | None
+
+
+class Supervised:
+    """What both kinds of cells have in common: their programs are asked about."""
+
+    def __init__(self, machine: Machine, limits: Limits) -> None:
+        self._machine = machine
+        self._limits = limits
+        self._listeners: dict[Cell, int] = {}
+        self._watches: dict[Cell, Watch] = {}
+
+    def filter(self, *, confined: bool, unix_sockets: bool = True) -> dict[str, Any]:
+        """The part of `Setup` about system calls."""
+        machine = self._machine
+        listen = machine.supervisor is not None
+        if machine.calls is None or not (confined or listen):
+            return {"filter": "", "listen": False, "seccomp_number": 0}
+        code = program(machine.calls, confined=confined, listen=listen, unix_sockets=unix_sockets)
+        return {"filter": code.hex(), "listen": listen, "seccomp_number": machine.calls.seccomp}
+
+    async def started(
+        self, child: launch.Child, group: Group | None, setup: messages.Setup, expected: list[tuple[int, int]]
+    ) -> Cell:
+        cell = Cell(child, group, self._limits)
+        await cell.start(setup, expected)
+        if self._machine.supervisor is not None:
+            listener = cell.take_listener()
+            if listener is None:
+                cell.kill()
+                await cell.gone
+                raise SandboxFault("the sandbox started without its supervisor; run `bascule doctor`")
+            self._machine.supervisor.add(listener)
+            self._listeners[cell] = listener
+            cell.gone.add_done_callback(lambda _: self._listeners.pop(cell, None))
+        return cell
+
+    def supervise(self, cell: Cell, programs: ProgramRules, path: str) -> None:
+        """Every exec in this cell is decided by these rules from now on."""
+        supervisor, listener = self._machine.supervisor, self._listeners.get(cell)
+        if supervisor is not None and listener is not None:
+            self._watches[cell] = Watch(programs, self._limits.programs, path)
+            supervisor.watch(listener, self._watches[cell])
+
+    def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
+        watch = self._watches.pop(cell, None)
+        if watch is None:
+            return (), [f"programs were not supervised as they ran: {self._machine.unsupervised}"]
+        return watch.result()
+
+
+class BubblewrapBuilder(Supervised):
+    """Cells of a space, each with the workspace bound through the descriptor we were given."""
+
+    kind = "bubblewrap"
+
+    def __init__(
+        self,
+        machine: Machine,
+        limits: Limits,
+        *,
+        root: int,
+        workspace: str,
+        tmp: str,
+        network: bool,
+        readable: tuple[str, ...] = (),
+    ) -> None:
+        super().__init__(machine, limits)
+        self._root = os.dup(root)
+        self._tmp = tmp
+        self._network = network
+        self._readable = readable
+        self._user = user_of(self._root)
+        self._masks: dict[ProgramRules, tuple[str, ...]] = {}
+        self.workspace = workspace
+        if self._user is not None:
+            self._tmp = tmp_of_another(tmp, self._user)
+        else:
+            os.makedirs(tmp, 0o700, exist_ok=True)
+
+    def shape(self, programs: ProgramRules) -> Hashable:
+        return layout.protected(self._root), self._masked(programs)
+
+    def _masked(self, programs: ProgramRules) -> tuple[str, ...]:
+        """Looked up once for each set of rules: a changed policy is a new object."""
+        if programs not in self._masks:
+            if len(self._masks) >= MAX_KNOWN_RULES:
+                self._masks.clear()
+            self._masks[programs] = layout.masked(programs, self._machine.tools.python)
+        return self._masks[programs]
+
+    async def build(self, programs: ProgramRules) -> Cell:
+        machine = self._machine
+        plan = layout.Layout(
+            workspace=self.workspace,
+            user=self._user.user if self._user else os.getuid(),
+            group=self._user.group if self._user else os.getgid(),
+            network=self._network,
+            readable=self._readable,
+            masked=self._masked(programs),
+        )
+        opened: list[layout.Bound] = []
+        try:
+            tmp = os.open(self._tmp, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            opened.append(layout.Bound(tmp, layout.TMP, writable=True))
+            opened.append(layout.Bound(os.dup(self._root), self.workspace, writable=True))
+            opened += layout.open_protected(self._root, self.workspace, layout.protected(self._root))
+            expected = [bound.identity() for bound in opened]
+            group = machine.groups.make(self._limits)
+            child = launch.start_in_bwrap(machine.tools, plan, self._limits, opened, self._user)
+        except OSError as error:
+            raise SandboxFault(f"the sandbox could not be started: {error}; run `bascule doctor`") from None
+        finally:
+            for bound in opened:
+                os.close(bound.descriptor)
+        setup = messages.Setup(
+            environment=layout.environment(plan),
+            watch=watch(machine.groups, self._limits, self.workspace),
+            rlimits=rlimits(machine.groups, self._limits),
+            nice=0 if "cpu" in machine.groups.kept else NICE,
+            directories=[layout.HOME],
+            look=[bound.where for bound in opened],
+            scope=machine.scope if self._network else 0,
+            # In a network namespace of its own a cell meets nobody's abstract sockets; else Landlock keeps them
+            # away, and where it cannot, there are no sockets of that family.
+            **self.filter(confined=True, unix_sockets=not self._network or machine.scope != 0),
+        )
+        try:
+            return await self.started(child, group, setup, expected)
+        except SandboxFault as fault:
+            if self._user is not None and "Can't find source path" in str(fault):
+                who = f"user {self._user.user}, who owns the workspace, and whom commands run as,"
+                raise SandboxFault(
+                    f"{who} cannot enter every directory above {self.workspace}; chmod o+x them"
+                ) from None
+            raise
+
+    async def close(self) -> None:
+        os.close(self._root)
+        await asyncio.to_thread(shutil.rmtree, self._tmp, ignore_errors=True)
+
+
+class BareBuilder(Supervised):
+    """No sandbox: for who said `sandbox = "none"`. Whole trees are still ended, limits of a process still hold."""
+
+    kind = "none"
+
+    def __init__(self, machine: Machine, limits: Limits, *, root: int, workspace: str) -> None:
+        super().__init__(machine, limits)
+        self._user = user_of(root)
+        self.workspace = workspace
+
+    def shape(self, programs: ProgramRules) -> Hashable:
+        del programs
+        return ()
+
+    async def build(self, programs: ProgramRules) -> Cell:
+        del programs
+        machine = self._machine
+        try:
+            group = machine.groups.make(self._limits)
+            child = launch.start_bare(machine.tools, self._user)
+        except OSError as error:
+            raise SandboxFault(f"the command's spawner could not be started: {error}") from None
+        setup = messages.Setup(
+            environment=bare_environment(self._user),
+            watch=watch(machine.groups, self._limits, self.workspace),
+            rlimits=rlimits(machine.groups, self._limits),
+            nice=0,
+            directories=[],
+            look=[],
+            scope=0,
+            **self.filter(confined=False),
+        )
+        return await self.started(child, group, setup, [])
+
+    async def close(self) -> None:
+        """Nothing of it is kept."""
+
+
+def tmp_of_another(record: str, user: launch.User) -> str:
+    """bwrap follows names even to what it is given open, and our directory is closed to that user. The link
+    stays with us, so that the next daemon finds what this one leaves when it is killed."""
+    made = tempfile.mkdtemp(prefix="bascule-space-")
+    os.chown(made, *user)
+    os.symlink(made, record)
+    return made
+
+
+def user_of(root: int) -> launch.User | None:
+    """As root, commands run as the workspace's owner: uid 0 reads what its owner alone may read, even without
+    a single capability. Anyone else runs them as themselves."""
+    found = os.fstat(root)
+    if os.getuid() != 0 or found.st_uid == 0:
+        return None
+    return launch.User(found.st_uid, found.st_gid)
+
+
+def watch(groups: Groups, limits: Limits, workspace: str) -> messages.Watch:
+    return messages.Watch(
+        cpu_seconds=limits.cpu_seconds,
+        memory_bytes=None if "memory" in groups.kept else limits.memory_bytes,
+        processes=None if "pids" in groups.kept else limits.processes,
+        disk=messages.DiskWatch(
+            path=workspace,
+            bytes=limits.disk_bytes,
+            keep_free=limits.keep_free_bytes,
+            blame=limits.blame_bytes,
+        ),
+    )
+
+
+def rlimits(groups: Groups, limits: Limits) -> list[tuple[int, int]]:
+    found = [
+        # A core file is a surprise in somebody's workspace.
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_NOFILE, limits.open_files),
+        (resource.RLIMIT_FSIZE, limits.file_bytes),
+        # Message queues would outlive the command that made them.
+        (RLIMIT_MSGQUEUE, 0),
+    ]
+    if "memory" not in groups.kept:
+        # Address space would be the wrong thing to limit: runtimes reserve hundreds of gigabytes and use few.
+        found.append((resource.RLIMIT_DATA, limits.memory_bytes))
+    if "pids" not in groups.kept:
+        # Counted per user in a cell's own user namespace; root's processes are never counted.
+        found.append((resource.RLIMIT_NPROC, limits.processes))
+    return found
+
+
+# Not in Python's module: Linux only.
+RLIMIT_MSGQUEUE = 12
+# What the person's own programs need; no tokens, no sockets of agents and desktops.
+BARE_ENVIRONMENT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR")
+
+
+def bare_environment(user: launch.User | None, ours: Callable[[str], str | None] = os.environ.get) -> dict[str, str]:
+    found = {name: value for name in BARE_ENVIRONMENT if (value := ours(name)) is not None}
+    if user is not None:
+        try:
+            entry = pwd.getpwuid(user.user)
+        except KeyError:
+            found |= {"HOME": "/", "USER": str(user.user), "LOGNAME": str(user.user)}
+        else:
+            found |= {"HOME": entry.pw_dir, "USER": entry.pw_name, "LOGNAME": entry.pw_name}
+    return {"PATH": layout.PATH} | found | {"TERM": "dumb", "BASCULE_SANDBOX": "none"}

@@ -1,0 +1,81 @@
+"""What is said over a cell's control socket. What comes back is input like any other: bounded and checked."""
+
+from typing import Any
+
+import msgspec
+
+from bascule.wire import codec
+
+# `ready` names a handful of files; nothing the spawner says is longer.
+MAX_ANSWER_BYTES = 16 * 1024
+
+
+class Ready(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # Device and inode of what was asked to be looked at, in order.
+    seen: list[tuple[int, int]]
+
+
+class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    # errno and file name when nothing could be started.
+    fault: tuple[int, str] | None
+    # As waitpid gives it.
+    status: int
+    # The `end` that was asked for, or the limit the spawner keeps.
+    why: str | None
+    # Processes that the command left running, and that were ended with it.
+    left: int
+    cpu: float
+    # Whether the cell may be used again.
+    clean: bool
+
+
+class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    ready: Ready | None = None
+    ended: Ended | None = None
+
+
+ANSWER: codec.Decoder[Answer] = codec.Decoder(Answer)
+
+
+class DiskWatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    path: str
+    bytes: int
+    keep_free: int
+    blame: int
+
+
+class Watch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Limits that the spawner looks at a few times a second."""
+
+    cpu_seconds: float
+    memory_bytes: int | None = None
+    processes: int | None = None
+    disk: DiskWatch | None = None
+
+
+class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    environment: dict[str, str]
+    watch: Watch
+    # (RLIMIT_x, most)
+    rlimits: list[tuple[int, int]]
+    nice: int
+    # Made if they are not there.
+    directories: list[str]
+    look: list[str]
+    # Landlock scopes, or 0.
+    scope: int
+    # A BPF program in hex, or "".
+    filter: str
+    # Whether the program asks about execs.
+    listen: bool
+    seccomp_number: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    argv: list[str]
+    cwd: str
+    environment: dict[str, str]
+
+
+def encode(**message: Any) -> bytes:
+    return msgspec.json.encode(message)

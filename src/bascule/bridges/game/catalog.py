@@ -1,0 +1,72 @@
+"""A game's tools as the mod lists them: read one by one, each with the digest it is pinned by."""
+
+import difflib
+from typing import Any
+
+import msgspec
+
+from bascule.protocols import game
+from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.wire.canonical import digest
+from bascule.wire.codec import BadJson, Raw, decode, decoder
+from bascule.wire.json_schema import Schema
+
+# The largest mod known has 123; a list beyond this is a fault or an attack.
+MAX_TOOLS = 2_000
+MAX_TOOL_NAME_CHARS = 256
+
+_tool = decoder(game.Tool)
+
+
+class KnownTool(msgspec.Struct, frozen=True):
+    tool: game.Tool
+    # Over everything a person or a model reads of it: when this changes, what was allowed is no longer what it was.
+    schema_hash: str
+    schema: Schema
+
+
+class Catalog:
+    """All tools of one session. Never changed: a new listing is a new catalog."""
+
+    def __init__(self, listed: list[Raw]) -> None:
+        self.tools: dict[str, KnownTool] = {}
+        # What was left out, and why; for the log and for `games show`.
+        self.notes: list[str] = []
+        for number, text in enumerate(listed[:MAX_TOOLS]):
+            self._add(number, text)
+        if len(listed) > MAX_TOOLS:
+            self.notes.append(f"{len(listed) - MAX_TOOLS} tools beyond the first {MAX_TOOLS} are left out")
+
+    def _add(self, number: int, text: Raw) -> None:
+        try:
+            tool = _tool.decode(text)
+            whole: Any = decode(text)
+        except BadJson as bad:
+            self.notes.append(f"tool {number} is none: {bad.message}")
+            return
+        name = tool.name
+        if not 0 < len(name) <= MAX_TOOL_NAME_CHARS or not name.isprintable():
+            self.notes.append(f"tool {number} has no usable name")
+        elif name in self.tools:
+            self.notes.append(f"tool {name} is listed twice; the first one counts")
+        else:
+            self.tools[name] = KnownTool(tool, digest(whole), Schema(tool.input_schema))
+
+    def find(self, name: str) -> KnownTool:
+        found = self.tools.get(name)
+        if found is None:
+            near = difflib.get_close_matches(name[:MAX_TOOL_NAME_CHARS], self.tools, n=3)
+            hint = f"; did you mean {' or '.join(near)}?" if near else f"; the game has {len(self.tools)} tools"
+            raise GameError(ErrorCode.TOOL_NOT_FOUND, f"no tool {name[:100]!r}{hint}", {"similar": near})
+        return found
+
+
+def check_arguments(known: KnownTool, arguments: Any) -> None:
+    """Before it is sent: an agent learns more from a sentence of ours than from most mods."""
+    problems = known.schema.problems(arguments) if type(arguments) is dict else ["arguments: must be an object"]
+    if problems:
+        raise GameError(
+            ErrorCode.INVALID_PARAMS,
+            f"{known.tool.name} was not called: {'; '.join(problems)}",
+            {"executed": False, "problems": problems, "inputSchema": known.tool.input_schema},
+        )

@@ -1,0 +1,321 @@
+"""One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
+
+import asyncio
+from collections.abc import Hashable
+from typing import Any, Final
+
+from bascule.bridges.game.calls import Calls
+from bascule.bridges.game.catalog import Catalog, check_arguments
+from bascule.bridges.game.events import EventLog
+from bascule.bridges.game.life import Life, Machine
+from bascule.bridges.game.link import Link
+from bascule.bridges.game.ports import GameProcess
+from bascule.bridges.game.settings import GameSettings
+from bascule.bridges.game.states import GameState, Turn, after
+from bascule.bridges.game.subscriptions import Subscriptions
+from bascule.errors import Conflict, Unavailable
+from bascule.later import Later
+from bascule.protocols import game
+from bascule.protocols.game_attention import blocked, passes
+from bascule.protocols.game_bridge_session import BridgeSession, Came
+from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_kept import Kept
+from bascule.protocols.game_session import SessionLimits
+from bascule.wire.codec import BadJson, Raw, decoder
+from bascule.wire.gabp import ascii_text, to_json
+
+# Small enough for every door behind us; larger results are read piece by piece.
+MAX_INLINE_BYTES = 1024 * 1024 - 4096
+# What a mod does wrong, kept for people to read.
+MAX_NOTES = 32
+
+_attention = decoder(game.Attention)
+_BRIDGE_CHANNEL: Final = "bridge/connection"
+
+
+class Game:
+    def __init__(
+        self, game_id: str, settings: GameSettings, machine: Machine, *, limits: SessionLimits | None = None
+    ) -> None:
+        self.id = game_id
+        self.settings = settings
+        self.state = GameState.STOPPED
+        # Why it is not live, for people.
+        self.problem: str | None = None
+        self.notes: list[str] = []
+        self.events = EventLog(machine.clock.wall_ms)
+        self.subscriptions = Subscriptions()
+        self.catalog = Catalog([])
+        self.attention: game.Attention | None = None
+        self.welcome: game.Welcome | None = None
+        self.life: Life | None = None
+        self.launches = 0
+        self.connects = 0
+        self._machine = machine
+        self._limits = limits or SessionLimits()
+        self._calls = Calls()
+        self._kept = Kept(f"gabp://bridge/{game_id}/results/")
+        self._link: Link | None = None
+        # The last number of each channel, from the connection before, while the same mod runs.
+        self._seen: dict[str, int] = {}
+        self._attends = False
+        self._relisting = False
+        self._changed: list[Later[GameState]] = []
+
+    # -- life --
+
+    def begin(self, settings: GameSettings) -> Life:
+        """From here on it is starting: nobody else can start it. `run` is to follow."""
+        self.settings = settings
+        self.problem = None
+        self._seen = {}
+        self.launches += 1
+        self.life = Life(self.id, settings, self._machine, self)
+        self.turn(Turn.START)
+        return self.life
+
+    async def run(self, life: Life) -> None:
+        """One launch, from start to end. Cancelling it ends the game."""
+        problem: str | None = None
+        try:
+            problem = await life.run()
+        finally:
+            self.turn(Turn.ENDED, problem)
+
+    @property
+    def process(self) -> GameProcess | None:
+        return self.life.process if self.life is not None else None
+
+    async def stop(self, *, kill: bool = False) -> None:
+        """End the process, gently unless `kill`. Whoever runs an attached game cancels `run` instead."""
+        life = self.life
+        if life is None or life.process is None or self.state is GameState.STOPPED:
+            return
+        life.stopping = True
+        self.turn(Turn.STOP)
+        if not kill:
+            life.process.terminate()
+            try:
+                async with asyncio.timeout(self.settings.stop_timeout):
+                    await self.reached(GameState.STOPPED)
+                    return
+            except TimeoutError:
+                self._note("it did not end when asked, and was killed")
+        life.process.kill()
+        await self.reached(GameState.STOPPED)
+
+    async def reached(self, *states: GameState) -> GameState:
+        while self.state not in states:
+            changed: Later[GameState] = Later()
+            self._changed.append(changed)
+            await changed
+        return self.state
+
+    # What a life tells.
+
+    def turn(self, turn: Turn, problem: str | None = None) -> None:
+        following = after(self.state, turn)
+        if following is None:
+            return
+        if problem is not None or turn is Turn.ENDED:
+            self.problem = problem
+        if turn is Turn.LOST:
+            self.events.mark(_BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
+        self.state = following
+        self._machine.log("game", game=self.id, state=str(following), problem=problem)
+        changed, self._changed = self._changed, []
+        for later in changed:
+            if not later.done():
+                later.set_result(following)
+
+    def new_link(self) -> Link:
+        session = BridgeSession(self.settings.wire_mode, self._limits, seen=self._seen)
+        return Link(session, on_answer=self._calls.answered, on_event=self._on_event, on_note=self._note)
+
+    async def discover(self, link: Link) -> None:
+        """Tools, attention and subscriptions, asked for at once."""
+        self.welcome = link.session.welcome
+        listed = link.ask(game.TOOLS_LIST, b"{}")
+        attention = link.ask(game.ATTENTION_CURRENT, b"{}") if link.session.offers(game.ATTENTION_CURRENT) else None
+        wanted = sorted(self.subscriptions.wanted().union(self._own_channels(link)))
+        subscribed = link.subscribe(wanted) if wanted and link.session.offers(game.SUBSCRIBE) else None
+        self.catalog = Catalog((await listed).tools)
+        for note in self.catalog.notes:
+            self._note(note)
+        self.attention = None
+        self._attends = False
+        if attention is not None:
+            try:
+                self.attention = (await attention).attention
+                self._attends = True
+            except GameError as error:
+                # A mod of 1.0 has no attention.
+                self._note(f"no attention: {error}")
+        if subscribed is not None:
+            try:
+                await subscribed
+            except GameError as error:
+                self._note(f"channels could not be subscribed to: {error}")
+
+    def _own_channels(self, link: Link) -> list[str]:
+        welcome = link.session.welcome
+        assert welcome is not None
+        events = welcome.capabilities.events
+        own = [*game.ATTENTION_CHANNELS] if not isinstance(events, list) or game.ATTENTION_OPENED in events else []
+        own += [game.PROGRESS_CHANNEL] if welcome.extension(game.PROGRESS) is not None else []
+        own += [game.CHANGES_CHANNEL] if welcome.extension(game.CHANGES) is not None else []
+        return own
+
+    def opened(self, link: Link) -> None:
+        self._link = link
+        self.connects += 1
+        self.problem = None
+        if self.state is GameState.RECONNECTING:
+            self.events.mark(_BRIDGE_CHANNEL, "connected again; subscriptions are restored")
+        self.turn(Turn.WELCOMED)
+        self._calls.open(link)
+
+    def dropped(self, why: str) -> None:
+        link, self._link = self._link, None
+        if link is not None:
+            self._seen = link.session.seen
+            link.close(why)
+        self._calls.close(why)
+
+    # -- what agents do --
+
+    def call_tool(self, client: Hashable, name: str, arguments: Any, seconds: float | None = None) -> Later[Raw]:
+        """The tool's result as JSON text. Raises GameError when it is not even sent."""
+        self._require_live()
+        known = self.catalog.find(name)
+        check_arguments(known, arguments)
+        if self.attention is not None and self.attention.blocking and not passes(name, known.tool.tags):
+            raise blocked(name, self.attention)
+        params = to_json({"name": name, "arguments": arguments})
+        return self._ask(client, game.TOOLS_CALL, params, seconds).mapped(self._kept_if_large)
+
+    def _kept_if_large(self, result: Raw) -> Raw:
+        if memoryview(result).nbytes <= MAX_INLINE_BYTES:
+            return result
+        return Raw(to_json({"resource": self._kept.keep(ascii_text(bytes(result)))}))
+
+    def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
+        if self._kept.owns(uri):
+            later: Later[game.ResourcesReadResult] = Later()
+            later.set_result(self._kept.read(uri))
+            return later
+        return self._ask(client, game.RESOURCES_READ, to_json(game.ResourcesReadParams(uri=uri)))
+
+    def list_resources(self, client: Hashable, params: game.ResourcesListParams) -> Later[game.ResourcesListResult]:
+        return self._ask(client, game.RESOURCES_LIST, to_json(params))
+
+    def get_state(self, client: Hashable, params: game.StateGetParams) -> Later[game.StateGetResult]:
+        return self._ask(client, game.STATE_GET, to_json(params))
+
+    def set_state(self, client: Hashable, params: game.StateSetParams) -> Later[game.StateSetResult]:
+        if self.attention is not None and self.attention.blocking and params.validate is not True:
+            raise blocked(game.STATE_SET, self.attention)
+        return self._ask(client, game.STATE_SET, to_json(params))
+
+    def acknowledge(self, client: Hashable, attention_id: str) -> Later[game.AttentionAckResult]:
+        """Explicit, by id: calling again is no acknowledgement."""
+        later: Later[game.AttentionAckResult] = self._ask(
+            client, game.ATTENTION_ACK, to_json(game.AttentionAckParams(attention_id=attention_id))
+        )
+        return later.mapped(self._acknowledged)
+
+    def _acknowledged(self, result: game.AttentionAckResult) -> game.AttentionAckResult:
+        self.attention = result.current_attention
+        return result
+
+    async def subscribe(self, client: Hashable, channels: list[str]) -> list[str]:
+        """Those the game does not have (yet); they are asked for again at every connect."""
+        new = self.subscriptions.add(client, channels)
+        link = self._link
+        if not new or link is None:
+            return []
+        try:
+            result = await link.subscribe(new)
+        except GameError as error:
+            if error.code != ErrorCode.CHANNEL_NOT_FOUND:
+                raise
+            return new
+        return [each for each in new if each not in result.subscribed]
+
+    async def unsubscribe(self, client: Hashable, channels: list[str] | None = None) -> None:
+        gone = self.subscriptions.remove(client, channels)
+        link = self._link
+        if link is not None:
+            own = self._own_channels(link)
+            gone = [each for each in gone if each not in own]
+            if gone:
+                await link.unsubscribe(gone)
+
+    def _ask(self, client: Hashable, method: str, params: bytes, seconds: float | None = None) -> Later[Any]:
+        link = self._require_live()
+        if not link.session.offers(method):
+            raise GameError(ErrorCode.METHOD_NOT_FOUND, f"this game's mod does not have {method}")
+        return self._calls.call(client, method, params, seconds or self.settings.call_timeout)
+
+    def _require_live(self) -> Link:
+        if self._link is not None and self.state is GameState.LIVE:
+            return self._link
+        why = f": {self.problem}" if self.problem else ""
+        if self.state in (GameState.STARTING, GameState.RECONNECTING):
+            raise Unavailable(f"{self.id} is {self.state}{why}", hint="try again in a moment", retry_after=1.0)
+        raise Conflict(f"{self.id} is {self.state}{why}", hint="start it, or connect to it, first")
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        return self._calls.counts
+
+    # -- what the mod tells --
+
+    def _on_event(self, came: Came) -> None:
+        if came.channel in game.ATTENTION_CHANNELS:
+            self._attend(came)
+        elif came.channel == game.CHANGES_CHANNEL:
+            self._list_again()
+        self.events.add(came.channel, came.seq, came.payload, came.missed)
+
+    def _attend(self, came: Came) -> None:
+        try:
+            item = _attention.decode(came.payload)
+        except BadJson as bad:
+            self._note(f"an event of {came.channel} is no attention: {bad.message}")
+            return
+        if came.channel != game.ATTENTION_CLEARED and item.state == "open":
+            if self.attention is None or not self.attention.blocking or item.blocking:
+                self.attention = item
+        elif self.attention is not None and self.attention.attention_id == item.attention_id:
+            self.attention = None
+            self._ask_for_attention()
+
+    def _ask_for_attention(self) -> None:
+        """There may be another one behind the one that was cleared."""
+        link = self._link
+        if link is not None and self._attends:
+
+            def heard(later: Later[Any]) -> None:
+                if later.exception() is None and self.attention is None:
+                    self.attention = later.result().attention
+
+            link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
+
+    def _list_again(self) -> None:
+        link = self._link
+        if link is None or self._relisting:
+            return
+        self._relisting = True
+
+        def heard(later: Later[Any]) -> None:
+            self._relisting = False
+            if later.exception() is None:
+                self.catalog = Catalog(later.result().tools)
+
+        link.ask(game.TOOLS_LIST, b"{}").add_done_callback(heard)
+
+    def _note(self, text: str) -> None:
+        # The mod's own words: bounded, and for the log only.
+        self.notes = [*self.notes[1 - MAX_NOTES :], text[:500]]
+        self._machine.log("game_note", game=self.id, note=text[:500])

@@ -1,0 +1,190 @@
+"""All games: those of `games.toml`, each started, stopped and found by its id."""
+
+import asyncio
+from collections.abc import Hashable
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from bascule.bridges.game.game import Game
+from bascule.bridges.game.life import Life, Machine
+from bascule.bridges.game.settings import LiveSettings
+from bascule.bridges.game.states import GameState
+from bascule.errors import Conflict, NotFound
+from bascule.protocols.game_session import SessionLimits
+
+# How long `start` waits for the game to be live before it answers that it is starting.
+START_WAIT_SECONDS = 20.0
+# Running at once. Fifty were measured; each is a process beside.
+MAX_RUNNING = 64
+
+
+class GameStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    game_id: str
+    state: GameState
+    name: str | None = None
+    description: str | None = None
+    problem: str | None = None
+    pid: int | None = None
+    app: str | None = None
+    version: str | None = None
+    transport: str | None = None
+    tools: int = 0
+    launches: int = 0
+    connects: int = 0
+    calls_waiting: int = 0
+    calls_sent: int = 0
+    attention: str | None = None
+    notes: list[str] = []
+
+
+class Games(AbstractAsyncContextManager["Games"]):
+    """Entered once; leaving it ends every game it started."""
+
+    def __init__(
+        self,
+        settings: LiveSettings,
+        machine: Machine,
+        *,
+        limits: SessionLimits | None = None,
+        max_running: int = MAX_RUNNING,
+    ) -> None:
+        self._settings = settings
+        self._machine = machine
+        self._limits = limits
+        self._max_running = max_running
+        self._games: dict[str, Game] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._group = asyncio.TaskGroup()
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        # Without the error: it goes on by itself, and not inside a group of one.
+        await self._group.__aexit__(None, None, None)
+
+    # -- finding --
+
+    @property
+    def settings_problem(self) -> str | None:
+        """Why the file as it is now is not in force."""
+        return self._settings.problem
+
+    def find(self, game_id: str) -> Game:
+        """A game of the file, or one that still runs though the file no longer names it."""
+        settings = self._settings.games().get(game_id)
+        known = self._games.get(game_id)
+        if settings is None:
+            if known is not None and known.state is not GameState.STOPPED:
+                return known
+            names = ", ".join(sorted(self._settings.games())) or "none"
+            raise NotFound(f"no game {game_id[:64]!r}", hint=f"games.toml names: {names}")
+        if known is None:
+            known = self._games[game_id] = Game(game_id, settings, self._machine, limits=self._limits)
+        elif known.state is GameState.STOPPED:
+            known.settings = settings
+        return known
+
+    def list(self) -> list[GameStatus]:
+        names = set(self._settings.games()).union(
+            game_id for game_id, each in self._games.items() if each.state is not GameState.STOPPED
+        )
+        return [self.status(name) for name in sorted(names)]
+
+    def status(self, game_id: str) -> GameStatus:
+        return self._status(self.find(game_id))
+
+    def _status(self, found: Game) -> GameStatus:
+        waiting, sent = found.counts
+        live = found.state is GameState.LIVE
+        welcome = found.welcome if live else None
+        return GameStatus(
+            game_id=found.id,
+            state=found.state,
+            name=found.settings.name,
+            description=found.settings.description,
+            problem=found.problem,
+            pid=found.process.pid if found.process is not None and found.state is not GameState.STOPPED else None,
+            app=welcome.app.name if welcome is not None else None,
+            version=welcome.app.version if welcome is not None else None,
+            transport=found.settings.transport,
+            tools=len(found.catalog.tools) if live else 0,
+            launches=found.launches,
+            connects=found.connects,
+            calls_waiting=waiting,
+            calls_sent=sent,
+            attention=found.attention.summary if found.attention is not None else None,
+            notes=found.notes,
+        )
+
+    # -- life --
+
+    async def start(self, game_id: str, wait_seconds: float = START_WAIT_SECONDS) -> GameStatus:
+        """Launch it, or attach to it when it has no command; returns when it is live, has failed, or is taking long."""
+        found = self.find(game_id)
+        if found.state is not GameState.STOPPED:
+            raise Conflict(f"{game_id} is {found.state} already", hint="call it, connect to it, or stop it first")
+        running = sum(not task.done() for task in self._tasks.values())
+        if running >= self._max_running:
+            raise Conflict(f"{running} games run already, as many as may", hint="stop one of them first")
+        self._tasks[game_id] = self._group.create_task(
+            self._run(found, found.begin(found.settings)), name=f"game {game_id}"
+        )
+        return await self._settled(found, wait_seconds)
+
+    async def _run(self, found: Game, life: Life) -> None:
+        try:
+            await found.run(life)
+        except Exception as error:  # noqa: BLE001 - a fault in one game's task must not take the others with it
+            self._machine.log("game_fault", level="error", game=found.id, error=error)
+            found.problem = "an internal error; the log has it"
+
+    async def connect(self, game_id: str, wait_seconds: float = START_WAIT_SECONDS) -> GameStatus:
+        """Try again to reach a game that was given up."""
+        found = self.find(game_id)
+        if found.state is GameState.FAILED and found.life is not None:
+            found.life.connect_again()
+            await found.reached(GameState.STARTING, GameState.STOPPED, GameState.LIVE)
+        elif found.state is GameState.STOPPED:
+            raise Conflict(f"{game_id} is not running", hint="start it first")
+        return await self._settled(found, wait_seconds)
+
+    async def _settled(self, found: Game, wait_seconds: float) -> GameStatus:
+        try:
+            async with asyncio.timeout(wait_seconds):
+                await found.reached(GameState.LIVE, GameState.FAILED, GameState.STOPPED)
+        except TimeoutError:
+            # It goes on by itself; the status says how far it is.
+            return self._status(found)
+        return self._status(found)
+
+    async def stop(self, game_id: str, *, kill: bool = False) -> GameStatus:
+        """End what we started; let go of what we attached to."""
+        found = self.find(game_id)
+        task = self._tasks.get(game_id)
+        if found.process is not None:
+            await found.stop(kill=kill)
+        elif task is not None and not task.done():
+            task.cancel()
+        if task is not None:
+            await asyncio.wait([task])
+        return self._status(found)
+
+    async def forget_client(self, client: Hashable) -> None:
+        """It has gone: nobody hears its events any more."""
+        for each in self._games.values():
+            await each.unsubscribe(client)
+
+    def running(self) -> dict[str, Game]:
+        return {name: each for name, each in self._games.items() if each.state is not GameState.STOPPED}

@@ -1,0 +1,274 @@
+"""One launch of a game, from start to end: its process, its token, and the connection that is kept up."""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+import msgspec
+
+from bascule import __version__
+from bascule.audit.ports import Log
+from bascule.bridges.game.link import Link
+from bascule.bridges.game.ports import (
+    Address,
+    BridgeFile,
+    ConnectFault,
+    Connector,
+    GameProcess,
+    Launch,
+    Launcher,
+    LaunchFault,
+)
+from bascule.bridges.game.settings import GameSettings
+from bascule.bridges.game.states import Turn
+from bascule.clock import Clock
+from bascule.later import within
+from bascule.places import MAX_SOCKET_PATH_BYTES
+from bascule.protocols import game
+from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_session import new_id
+
+# A mod that accepts a connection and then says nothing is taken for gone; GABS waits as long.
+HELLO_SECONDS = 30.0
+# After the connection of a stdio game ended, its process gets so long to end too.
+STDIO_GRACE_SECONDS = 5.0
+
+# A process that is not gone so long after SIGKILL hangs in the kernel.
+KILL_SECONDS = 5.0
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """What a game needs of the machine, chosen by whoever composes the daemon."""
+
+    connector: Connector
+    launcher: Launcher
+    bridge_file: BridgeFile
+    clock: Clock
+    log: Log
+    # 100 ms doubling to 1 s, +-25 %.
+    delays: Callable[[], Iterator[float]]
+    # Of an attached game: the text of its 0600 file.
+    read_token: Callable[[str], str]
+    # "The spec's path by default" (/tmp/gabp-<launchId>.sock).
+    socket_dir: str = "/tmp"  # noqa: S108 - transport.md 8: the path mods look at; its name is a fresh UUID
+
+
+class Owner(Protocol):
+    """The game this is a launch of."""
+
+    def turn(self, turn: Turn, problem: str | None = None) -> None: ...
+
+    def new_link(self) -> Link: ...
+
+    async def discover(self, link: Link) -> None:
+        """Once welcomed: what can be called and heard. GameError when the mod does not say."""
+
+    def opened(self, link: Link) -> None: ...
+
+    def dropped(self, why: str) -> None: ...
+
+
+class _GaveUp(Exception):
+    """Not reached; trying on is pointless until somebody asks for it."""
+
+
+class Life:
+    def __init__(self, game_id: str, settings: GameSettings, machine: Machine, owner: Owner) -> None:
+        self.game_id = game_id
+        self.settings = settings
+        self.launch_id = new_id()
+        self.process: GameProcess | None = None
+        self.stopping = False
+        # Why the last try to connect failed.
+        self._failure: str | None = None
+        self._machine = machine
+        self._owner = owner
+        self._token = ""
+        self._address = Address(transport="tcp")
+        self._again = asyncio.Event()
+
+    @property
+    def attached(self) -> bool:
+        return self.settings.command is None
+
+    async def run(self) -> str | None:
+        """Why it ended, unless it was told to. Cancelling it ends the process too."""
+        try:
+            await self._prepare()
+            return await self._live_on()
+        except LaunchFault as fault:
+            return str(fault)
+        except TimeoutError:
+            return "another game's launch holds bridge.json; start this one when that one is connected"
+        finally:
+            self._owner.dropped("the game ended")
+            self._machine.bridge_file.withdraw(self.launch_id)
+            if self.process is not None and self.process.exit_code is None:
+                self.process.kill()
+                # Without it a process would be left to nobody; SIGKILL takes milliseconds.
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(KILL_SECONDS):
+                        await self.process.wait()
+
+    def connect_again(self) -> None:
+        self._again.set()
+
+    async def _live_on(self) -> str | None:
+        if self.process is None:
+            await self._keep_connected()
+            return None
+        async with asyncio.TaskGroup() as group:
+            keeper = group.create_task(self._keep_connected())
+            code = await self.process.wait()
+            keeper.cancel()
+        if self.stopping:
+            return None
+        said = self.process.output().strip()
+        return f"it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
+
+    async def _prepare(self) -> None:
+        settings, machine = self.settings, self._machine
+        if settings.token_file is not None:
+            try:
+                self._token = (await asyncio.to_thread(machine.read_token, settings.token_file)).strip()
+            except Exception as error:  # noqa: BLE001 - a missing, foreign or damaged file; each says so itself
+                raise LaunchFault(f"token_file cannot be read: {error}") from None
+            self._address = Address(transport=settings.transport, where=settings.address or "")
+            return
+        self._token = secrets.token_hex(game.TOKEN_BYTES)
+        self._address = self._new_address()
+        if self._address.transport != "stdio":
+            await machine.bridge_file.publish(
+                self.launch_id,
+                self.game_id,
+                self._token,
+                self._address,
+                # A game we do not start gets no environment from us.
+                alone=self.attached or settings.discovery == "file",
+                seconds=settings.startup_timeout,
+            )
+        if not self.attached:
+            self.process = await machine.launcher.launch(self._launch())
+            machine.bridge_file.started(self.launch_id, self.process.pid)
+
+    def _new_address(self) -> Address:
+        match self.settings.transport:
+            case "tcp":
+                return Address(transport="tcp", where=str(self._machine.connector.free_port()))
+            case "pipe":
+                path = os.path.join(self._machine.socket_dir, f"gabp-{self.launch_id}.sock")
+                if len(os.fsencode(path)) > MAX_SOCKET_PATH_BYTES:
+                    raise LaunchFault(f"{path} is too long for a socket; choose a shorter socket_dir")
+                return Address(transport="pipe", where=path)
+            case "stdio":
+                return Address(transport="stdio")
+
+    def _launch(self) -> Launch:
+        settings = self.settings
+        assert settings.command is not None
+        env = {
+            **self._machine.launcher.base_environment(),
+            **settings.env,
+            "GABS_GAME_ID": self.game_id,
+            "GABP_TOKEN": self._token,
+            "GABP_TRANSPORT": self._address.transport,
+        }
+        if self._address.transport == "tcp":
+            env["GABP_SERVER_PORT"] = self._address.where
+        if self._address.where:
+            env["GABP_ADDRESS"] = self._address.where
+        return Launch(
+            game_id=self.game_id,
+            launch_id=self.launch_id,
+            argv=(os.path.expanduser(settings.command), *settings.args),
+            cwd=None if settings.cwd is None else os.path.expanduser(settings.cwd),
+            env=env,
+            stdio=self._address.transport == "stdio",
+        )
+
+    # -- the connection --
+
+    async def _keep_connected(self) -> None:
+        """Until cancelled. The first connection has the startup timeout; later ones have all the time there is."""
+        seconds: float | None = self.settings.startup_timeout
+        while True:
+            try:
+                async with asyncio.timeout(seconds):
+                    link = await self._connected()
+            except TimeoutError:
+                reason = f": {self._failure}" if self._failure else ""
+                await self._give_up(f"not connected within {self.settings.startup_timeout:g} s{reason}")
+                continue
+            except _GaveUp as gave_up:
+                await self._give_up(str(gave_up))
+                seconds = self.settings.startup_timeout
+                continue
+            seconds = None
+            why = await link.over
+            self._owner.dropped(why)
+            self._owner.turn(Turn.LOST, f"the connection was lost: {why}")
+            if self._address.transport == "stdio":
+                # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
+                await asyncio.sleep(STDIO_GRACE_SECONDS)
+                await self._give_up("its stdin and stdout are closed; stop it and start it again")
+
+    async def _give_up(self, why: str) -> None:
+        self._owner.turn(Turn.GAVE_UP, why)
+        self._again.clear()
+        await self._again.wait()
+        self._owner.turn(Turn.CONNECT)
+
+    async def _connected(self) -> Link:
+        """Tries until it is welcomed and knows what there is."""
+        for delay in self._machine.delays():
+            link = self._owner.new_link()
+            try:
+                await self._shake_hands(link)
+                await self._owner.discover(link)
+            except ConnectFault as fault:
+                self._failure = fault.message
+                if fault.fatal:
+                    raise _GaveUp(fault.message) from None
+            except GameError as error:
+                link.close("not welcomed")
+                self._failure = f"the mod did not welcome us: {error}"
+                if error.code == ErrorCode.AUTHENTICATION_FAILED or self._address.transport == "stdio":
+                    # The token of this launch will not get better, nor will its only connection.
+                    raise _GaveUp(self._failure) from None
+            except BaseException:
+                link.close("given up")
+                raise
+            else:
+                self._machine.bridge_file.welcomed(self.launch_id)
+                self._owner.opened(link)
+                return link
+            await asyncio.sleep(delay)
+        raise _GaveUp("no more tries")
+
+    async def _shake_hands(self, link: Link) -> None:
+        if self._address.transport == "stdio":
+            assert self.process is not None
+            wire = self.process.wire(link.data, link.lost)
+        else:
+            wire = await self._machine.connector.connect(self._address, link.data, link.lost)
+        link.greet(
+            wire,
+            game.HelloParams(
+                token=self._token,
+                bridge_version=__version__,
+                platform=game.platform_name(sys.platform),
+                launch_id=self.launch_id,
+                client_info=game.ClientInfo(name="bascule", version=__version__),
+            ),
+        )
+        if not await within(HELLO_SECONDS, link.welcome):
+            raise GameError(ErrorCode.AUTHENTICATION_REQUIRED, f"no answer to hello within {HELLO_SECONDS:g} s")
+        await link.welcome
+
+
+def _ending(code: int) -> str:
+    return f"exit code {code}" if code >= 0 else f"signal {-code}"

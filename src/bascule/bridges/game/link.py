@@ -1,0 +1,151 @@
+"""One connection to a mod: its session, the clock its frames run against, and what is asked for the bridge itself."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from bascule.bridges.game.ports import Wire
+from bascule.later import Later
+from bascule.protocols.game import HelloParams, Welcome
+from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
+from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted
+from bascule.protocols.game_states import State
+
+
+class Link:
+    """`over` is settled with the reason when the connection is gone."""
+
+    def __init__(
+        self,
+        session: BridgeSession,
+        *,
+        on_answer: Callable[[str, Any, GameError | None], None],
+        on_event: Callable[[Came], None],
+        on_note: Callable[[str], None],
+        frame_seconds: float = FRAME_SECONDS,
+    ) -> None:
+        self.session = session
+        self.welcome: Later[Welcome] = Later()
+        self.over: Later[str] = Later()
+        self._on_answer = on_answer
+        self._on_event = on_event
+        self._on_note = on_note
+        self._frame_seconds = frame_seconds
+        self._wire: Wire | None = None
+        self._frame_timer: asyncio.TimerHandle | None = None
+        # What the bridge asks for itself: ids to who waits.
+        self._own: dict[str, Later[Any]] = {}
+
+    # -- going out --
+
+    def greet(self, wire: Wire, params: HelloParams) -> None:
+        self._wire = wire
+        self.session.hello(params)
+        self._flush()
+
+    def ask(self, method: str, params: bytes) -> Later[Any]:
+        """For the bridge itself, beside the queue of agents' calls."""
+        return self._own_answer(self.session.request(method, params))
+
+    def subscribe(self, channels: list[str]) -> Later[Any]:
+        return self._own_answer(self.session.subscribe(channels))
+
+    def unsubscribe(self, channels: list[str]) -> Later[Any]:
+        return self._own_answer(self.session.unsubscribe(channels))
+
+    def _own_answer(self, id_: str) -> Later[Any]:
+        later: Later[Any] = Later()
+        self._own[id_] = later
+        self._flush()
+        return later
+
+    # Sender's part, for the queue.
+
+    def send(self, method: str, params: bytes) -> str:
+        id_ = self.session.request(method, params)
+        self._flush()
+        return id_
+
+    def cancel(self, id_: str) -> None:
+        self.session.cancel(id_)
+        self.session.forget(id_)
+        self._flush()
+
+    @property
+    def room(self) -> int:
+        if self.session.state is not State.OPEN:
+            return 0
+        return self.session.max_concurrent - self.session.open_requests
+
+    def _flush(self) -> None:
+        data = self.session.take()
+        if data and self._wire is not None:
+            self._wire.send(data)
+
+    # -- coming in --
+
+    def data(self, data: bytes) -> None:
+        for happening in self.session.receive(data):
+            self._handle(happening)
+        self._watch_frame()
+        if self.session.state is State.CLOSED:
+            self.close("the session ended")
+
+    def lost(self, error: Exception | None) -> None:
+        for happening in self.session.end_of_stream():
+            self._handle(happening)
+        self.close(str(error) if error is not None and str(error) else "the game closed the connection")
+
+    def _handle(self, happening: object) -> None:
+        match happening:
+            case Answered():
+                own = self._own.pop(happening.id, None)
+                if own is None:
+                    self._on_answer(happening.id, happening.value, happening.error)
+                elif not own.done():
+                    if happening.error is not None:
+                        own.set_exception(happening.error)
+                    else:
+                        own.set_result(happening.value)
+            case Came():
+                self._on_event(happening)
+            case Welcomed():
+                self.welcome.set_result(happening.welcome)
+            case Refused():
+                self.welcome.set_exception(happening.error)
+            case Noted():
+                self._on_note(happening.text)
+            case Broken():
+                self._on_note(f"disconnected: {happening.message}")
+                self.close(happening.message)
+
+    def _watch_frame(self) -> None:
+        if self.session.mid_frame and self.session.state is not State.CLOSED:
+            if self._frame_timer is None:
+                loop = asyncio.get_running_loop()
+                self._frame_timer = loop.call_later(self._frame_seconds, self._frame_overdue)
+        elif self._frame_timer is not None:
+            self._frame_timer.cancel()
+            self._frame_timer = None
+
+    def _frame_overdue(self) -> None:
+        for happening in self.session.frame_overdue():
+            self._handle(happening)
+
+    def close(self, why: str) -> None:
+        self.session.end()
+        if self._frame_timer is not None:
+            self._frame_timer.cancel()
+        wire, self._wire = self._wire, None
+        if wire is not None:
+            wire.close()
+        own, self._own = self._own, {}
+        gone = GameError(ErrorCode.SESSION_EXPIRED, f"the connection ended: {why}", executed="unknown")
+        for later in own.values():
+            if not later.done():
+                later.set_exception(gone)
+        if not self.welcome.done():
+            self.welcome.set_exception(gone)
+        if not self.over.done():
+            self.over.set_result(why)

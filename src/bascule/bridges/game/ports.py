@@ -1,0 +1,110 @@
+"""What the game bridge needs of the machine: processes, byte connections, the configuration file mods read."""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+import msgspec
+
+Transport = Literal["tcp", "pipe", "stdio"]
+# With launches by a bridge the environment names the port; a mod that reads only bridge.json needs that file to itself.
+Discovery = Literal["environment", "file"]
+
+OnData = Callable[[bytes], None]
+# With the reason, or None when the peer closed in good order.
+OnLost = Callable[[Exception | None], None]
+
+
+class Address(msgspec.Struct, frozen=True, kw_only=True):
+    transport: Transport
+    # A port, a path, nothing for stdio.
+    where: str = ""
+
+
+class ConnectFault(Exception):
+    """No connection; the message says why. `fatal`: trying again will not help."""
+
+    def __init__(self, message: str, *, fatal: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.fatal = fatal
+
+
+class Wire(Protocol):
+    """An open byte connection to a mod."""
+
+    def send(self, data: bytes) -> None:
+        """Buffered, bounded: a mod that does not read is cut off, and `on_lost` told."""
+
+    def close(self) -> None: ...
+
+
+class Connector(Protocol):
+    async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
+        """Only to a listener of our own user: what it is sent first is the token."""
+
+    def free_port(self) -> int: ...
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """A process to start, with everything about it decided."""
+
+    game_id: str
+    launch_id: str
+    argv: tuple[str, ...]
+    cwd: str | None
+    # All of it: nothing is inherited beside.
+    env: Mapping[str, str]
+    # Its stdin and stdout are the connection.
+    stdio: bool = False
+
+
+class LaunchFault(Exception):
+    """The process could not be started; the message says why and what to look at."""
+
+
+class GameProcess(Protocol):
+    pid: int
+
+    @property
+    def exit_code(self) -> int | None:
+        """None while it runs; negative for a signal."""
+
+    def output(self) -> str:
+        """The last of what it printed, with control characters made visible."""
+
+    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
+        """The stdio connection, once."""
+
+    async def wait(self) -> int: ...
+
+    def terminate(self) -> None:
+        """Ask it and its children to end."""
+
+    def kill(self) -> None: ...
+
+
+class Launcher(Protocol):
+    async def launch(self, launch: Launch) -> GameProcess: ...
+
+    def base_environment(self) -> dict[str, str]:
+        """What every game gets: the daemon's own, without its secrets."""
+
+
+class BridgeFile(Protocol):
+    """`bridge.json`: the newest launch, for mods that did not get the environment."""
+
+    async def publish(
+        self, launch_id: str, game_id: str, token: str, address: Address, *, alone: bool, seconds: float
+    ) -> None:
+        """With `alone` it is kept until `welcomed`; another such launch waits, at most so long (TimeoutError)."""
+
+    def started(self, launch_id: str, pid: int) -> None: ...
+
+    def welcomed(self, launch_id: str) -> None: ...
+
+    def withdraw(self, launch_id: str) -> None: ...
+
+
+class SettingsFile(Protocol):
+    def read(self) -> tuple[object, bytes | None]:
+        """A stamp that changes with the file, and its text; None when there is no file."""

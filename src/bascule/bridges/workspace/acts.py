@@ -1,0 +1,145 @@
+"""Carrying out file operations: blocking, on a thread, each with its one event."""
+
+import base64
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from msgspec import UNSET
+
+from bascule.bridges.workspace.edits import EXACT, EditFault, edit_bytes
+from bascule.bridges.workspace.ports import FileFault, Root, StorageFault
+from bascule.protocols.workspace import (
+    CreateFileEvent,
+    CreateFileOperation,
+    DeleteFileEvent,
+    DeleteFileOperation,
+    EditFileEvent,
+    EditFileOperation,
+    ErrorEvent,
+    Event,
+    ReadFileEvent,
+    ReadFileOperation,
+)
+from bascule.protocols.workspace_paths import WorkspacePath
+from bascule.protocols.workspace_validation import content_of
+
+FileOperation = CreateFileOperation | ReadFileOperation | EditFileOperation | DeleteFileOperation
+
+OK = "ok"
+FAILED = "failed"
+
+
+class Acted(NamedTuple):
+    """What came of an operation: its event, and what the ledger says about it."""
+
+    event: Event
+    outcome: str
+    details: dict[str, Any] | None = None
+
+
+class FileActs:
+    """File operations beneath one root."""
+
+    def __init__(self, root: Root, now: Callable[[], str], max_read_bytes: int) -> None:
+        self._root = root
+        self._now = now
+        self._max_read_bytes = max_read_bytes
+
+    def carry_out(self, operation: FileOperation, path: WorkspacePath, operation_id: str) -> Acted:
+        try:
+            match operation:
+                case CreateFileOperation():
+                    return self._create(operation, path, operation_id)
+                case ReadFileOperation():
+                    return self._read(operation, path, operation_id)
+                case EditFileOperation():
+                    return self._edit(operation, path, operation_id)
+                case DeleteFileOperation():
+                    return self._delete(operation, path, operation_id)
+        except StorageFault as error:
+            # Not this operation's fault, and the next one's either: the spec's category `system`.
+            event = ErrorEvent(
+                timestamp=self._now(),
+                operation_id=operation_id,
+                category="system",
+                message=str(error),
+                details={"operationType": operation.__struct_config__.tag, "path": operation.path},
+            )
+            return Acted(event, FAILED, {"error": str(error)})
+
+    def _create(self, operation: CreateFileOperation, path: WorkspacePath, id_: str) -> Acted:
+        data = content_of(operation)
+        try:
+            self._root.create(path, data, overwrite=operation.overwrite)
+        except StorageFault:
+            raise
+        except FileFault as error:
+            return _failed(CreateFileEvent, self._now(), id_, operation.path, error)
+        return Acted(
+            CreateFileEvent(
+                timestamp=self._now(), operation_id=id_, path=operation.path, success=True, bytes_written=len(data)
+            ),
+            OK,
+            {"bytes": len(data)},
+        )
+
+    def _read(self, operation: ReadFileOperation, path: WorkspacePath, id_: str) -> Acted:
+        try:
+            data = self._root.read(path, self._max_read_bytes)
+        except StorageFault:
+            raise
+        except FileFault as error:
+            return _failed(ReadFileEvent, self._now(), id_, operation.path, error)
+        try:
+            content = data.decode() if operation.encoding == "utf-8" else base64.b64encode(data).decode()
+        except UnicodeDecodeError as error:
+            said = FileFault(f'the file is not UTF-8 text (byte {error.start}); read it with encoding "base64"')
+            return _failed(ReadFileEvent, self._now(), id_, operation.path, said)
+        event = ReadFileEvent(
+            timestamp=self._now(),
+            operation_id=id_,
+            path=operation.path,
+            success=True,
+            content=content,
+            encoding=operation.encoding,
+            size=len(data),
+        )
+        return Acted(event, OK, {"bytes": len(data)})
+
+    def _edit(self, operation: EditFileOperation, path: WorkspacePath, id_: str) -> Acted:
+        try:
+            before = self._root.read(path, self._max_read_bytes)
+            after, rungs = edit_bytes(before, operation.edits)
+            if after != before:
+                self._root.replace(path, after, expected=before)
+        except StorageFault:
+            raise
+        except (FileFault, EditFault) as error:
+            return _failed(EditFileEvent, self._now(), id_, operation.path, error)
+        event = EditFileEvent(
+            timestamp=self._now(),
+            operation_id=id_,
+            path=operation.path,
+            success=True,
+            edits_applied=len(operation.edits),
+            # Only said when it says something.
+            rungs=UNSET if all(rung == EXACT for rung in rungs) else list(rungs),
+        )
+        return Acted(event, OK, {"edits": len(operation.edits), "bytes": len(after)})
+
+    def _delete(self, operation: DeleteFileOperation, path: WorkspacePath, id_: str) -> Acted:
+        try:
+            self._root.delete(path)
+        except StorageFault:
+            raise
+        except FileFault as error:
+            return _failed(DeleteFileEvent, self._now(), id_, operation.path, error)
+        return Acted(
+            DeleteFileEvent(timestamp=self._now(), operation_id=id_, path=operation.path, success=True), OK, None
+        )
+
+
+def _failed(kind: Any, now: str, operation_id: str, path: str, error: Exception) -> Acted:
+    event = kind(timestamp=now, operation_id=operation_id, path=path, success=False, error=str(error))
+    # The reason may quote the file (an edit's closest lines): the ledger knows that it failed, not what was in it.
+    return Acted(event, FAILED)

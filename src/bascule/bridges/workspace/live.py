@@ -1,0 +1,150 @@
+"""A run that is not over: what it has before it, what it has said, and who waits for it."""
+
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bascule.approval.effects import Begun
+from bascule.approval.records import Approval
+from bascule.bridges.workspace.feeds import Feed
+from bascule.bridges.workspace.ports import Checkpoints, Root, Sandbox
+from bascule.bridges.workspace.processes import Process
+from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
+from bascule.call import Call, Principal
+from bascule.later import Later
+from bascule.protocols.workspace import (
+    SPACES_PROTOCOL_VERSION,
+    Category,
+    Event,
+    EventsMessage,
+    LiveRunStatus,
+    MessageOperation,
+    ReadFileOperation,
+)
+
+
+class Stop(NamedTuple):
+    """Why a run ends before its last operation, as its events and its record say it."""
+
+    category: Category
+    sentence: str
+    status: str
+
+
+class Unfinished(NamedTuple):
+    """An operation that was carried out; its record rides with that of the next one's beginning."""
+
+    begun: Begun
+    outcome: str
+    details: dict[str, Any] | None
+
+
+class Copy(NamedTuple):
+    """A workspace of its own, made from a checkpoint."""
+
+    directory: str
+    tree: str
+    root: Root
+    sandbox: Sandbox
+    checkpoints: Checkpoints
+
+
+class Run:
+    def __init__(
+        self,
+        record: RunRecord,
+        steps: list[Step],
+        events: list[Event],
+        event_bytes: int = 0,
+        *,
+        max_event_bytes: int,
+    ) -> None:
+        self.record = record
+        # Those that have no event yet; `at` is the next one's place.
+        self.steps = steps
+        self.at = 0
+        # What was sent and not looked at yet: operations, and their ids.
+        self.unparsed: tuple[list[Any], list[str]] | None = None
+        self.events = events
+        self.event_bytes = event_bytes
+        # Its answer is read in one piece.
+        self.max_event_bytes = max_event_bytes
+        self.saved = len(events)
+        self.feed = Feed(record.seq)
+        self.waiters: dict[Later[EventsMessage], None] = {}
+        self.stop: Stop | None = None
+        # Some of its events were undone with a write that failed.
+        self.lost = False
+        self.turn: Later[None] | None = None
+        self.process: Process | None = None
+        self.unfinished: Unfinished | None = None
+        self.answer: Approval | None = None
+        # The checkpoint before the first change since it has its turn.
+        self.before: str | None = None
+        self.segments: list[Segment] = list(record.segments)
+        self.note: str | None = record.note
+        self.would_ask = record.would_ask
+        # What it was asked before `answer` came.
+        self.asked: Question | None = None
+        # The workspace it works in, when that is a copy.
+        self.copy: Copy | None = None
+
+    @property
+    def run_id(self) -> str:
+        return self.record.run_id
+
+    @property
+    def principal(self) -> Principal:
+        return Principal(self.record.started_by)
+
+    @property
+    def changes(self) -> bool:
+        """Whether any operation left may change the workspace: then it needs a turn."""
+        return any(
+            step.operation is not None and not isinstance(step.operation, MessageOperation | ReadFileOperation)
+            for step in self.steps[self.at :]
+        )
+
+    def call(self, method: str, params: Any) -> Call:
+        """An operation as a call of whoever started the run."""
+        return Call(self.principal, method, params, door="run")
+
+    def end_early(self, stop: Stop) -> None:
+        """What runs is ended, what waits its turn does not wait any longer; the first reason counts."""
+        if self.stop is not None:
+            return
+        self.stop = stop
+        if self.turn is not None:
+            self.turn.cancel()
+        if self.process is not None and self.process.running is not None:
+            self.process.running.stop()
+
+    def message(self) -> EventsMessage:
+        question = self.record.question
+        waiting = [question.event] if question is not None and self.record.status == AWAITING else []
+        return events_message(self.run_id, self.record.status, [*self.events, *waiting])
+
+    def tell(self) -> None:
+        """It is over, or asks: everybody who waits for that is answered."""
+        waiters, self.waiters = self.waiters, {}
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(self.message())
+
+
+def events_message(run_id: str, status: str, events: list[Event]) -> EventsMessage:
+    shown: LiveRunStatus
+    match status:
+        case "running" | "completed" | "awaiting_approval":
+            shown = status
+        case _:
+            shown = "error"
+    return EventsMessage(protocol_version=SPACES_PROTOCOL_VERSION, run_id=run_id, status=shown, events=events)
+
+
+def is_over(record: RunRecord) -> bool:
+    return record.status in ENDED
+
+
+def now_running(record: RunRecord) -> RunRecord:
+    return msgspec.structs.replace(record, status=RUNNING, question=None)

@@ -1,0 +1,146 @@
+"""A run that asks: the question and all that is left to do are on disk, and an answer sets it going again."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from bascule.approval.records import Approval
+from bascule.approval.states import State
+from bascule.audit.journal import Journal, Transaction
+from bascule.bridges.workspace.events import Teller, type_of
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.live import Run, Stop
+from bascule.bridges.workspace.previews import summary
+from bascule.bridges.workspace.records import AWAITING, ERROR, RUNNING, Question, RunRecord, RunRest
+from bascule.bridges.workspace.runbook import RunBook
+from bascule.bridges.workspace.runner import Ask
+from bascule.clock import rfc3339
+from bascule.errors import Overloaded, StorageFull, TooLarge
+from bascule.operations import Operations
+from bascule.protocols.workspace import ApprovalRequiredEvent, MessageOperation, ShellOperation
+from bascule.wire import codec
+
+
+class Pausing:
+    def __init__(
+        self,
+        *,
+        book: RunBook,
+        operations: Operations,
+        journal: Journal,
+        limits: WorkspaceLimits,
+        teller: Teller,
+        live: Mapping[str, Run],
+        go_on: Callable[[Run], None],
+    ) -> None:
+        self._book = book
+        self._operations = operations
+        self._journal = journal
+        self._limits = limits
+        self._teller = teller
+        self._live = live
+        self._go_on = go_on
+
+    async def pause(self, run: Run, ask: Ask) -> bool:
+        rest = RunRest(steps=run.steps[run.at :], size=0)
+        rest = msgspec.structs.replace(rest, size=len(codec.encode(rest)))
+        paused: list[RunRecord] = []
+
+        def changes(tx: Transaction) -> None:
+            self._book.save(run, tx)
+            paused.append(self._paused(run, ask))
+            self._book.put(tx, paused[0])
+            self._book.put_rest(tx, run.run_id, rest)
+
+        try:
+            if self._book.paused_bytes + rest.size > self._limits.max_paused_bytes:
+                raise TooLarge(  # noqa: TRY301 - told like what the desk itself refuses
+                    f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
+                    hint="have the waiting ones answered, or send less in one run",
+                )
+            asked = self._operations.ask(
+                run.call(ask.method, ask.operation),
+                ask.method,
+                ask.operation,
+                ask.verdict,
+                summary=summary(ask.operation),
+                preview=f"{ask.again}: it is asked anew\n\n{ask.preview}" if ask.again else ask.preview,
+                run_id=run.run_id,
+                operation_id=ask.step.id,
+                bound=ask.bound,
+                changes=changes,
+            )
+            if asked.durable is not None:
+                await asked.durable
+        except StorageFull as error:
+            run.events.append(self._teller.error(ask.step, "system", f"{error.message}; {error.hint}"))
+            run.lost = True
+            run.end_early(Stop("system", error.message, ERROR))
+            return False
+        except (Overloaded, TooLarge) as error:
+            # Nobody can be asked now: the same as no.
+            run.events.append(self._teller.denied(ask.step, error.message, error.hint))
+            return False
+        run.record = paused[0]
+        question = run.record.question
+        assert question is not None
+        run.feed.event(question.event, len(ask.preview))
+        run.feed.status(AWAITING)
+        run.tell()
+        self.watch(run.run_id, question.approval_id)
+        return True
+
+    def _paused(self, run: Run, ask: Ask) -> RunRecord:
+        approval = self._operations.desk.pending_of_run(run.run_id)[-1]
+        details: dict[str, Any] = {}
+        if isinstance(ask.operation, ShellOperation):
+            details["command"] = ask.operation.command
+        elif not isinstance(ask.operation, MessageOperation):
+            details["path"] = ask.operation.path
+        details["policy"] = ask.verdict.policy or ask.verdict.rule
+        details["approvalId"] = approval.approval_id
+        details["expiresAt"] = rfc3339(approval.expires_at)
+        if ask.again is not None:
+            details["again"] = ask.again
+        event = ApprovalRequiredEvent(
+            timestamp=self._teller.now(),
+            operation_id=ask.step.id,
+            operation_type=type_of(ask.operation),
+            reason=ask.verdict.reason,
+            details=details,
+        )
+        question = Question(
+            approval_id=approval.approval_id, digest=approval.question.digest, bound=ask.bound, event=event
+        )
+        return msgspec.structs.replace(
+            run.record,
+            status=AWAITING,
+            question=question,
+            segments=tuple(run.segments),
+            note=run.note,
+            would_ask=run.would_ask,
+            seq=run.feed.seq + 2,
+        )
+
+    def watch(self, run_id: str, approval_id: str) -> None:
+        """Go on when it is answered; in a turn of its own, for the answer may be there already."""
+        asyncio.get_running_loop().call_soon(self._operations.desk.watch, approval_id, partial(self._answered, run_id))
+
+    def _answered(self, run_id: str, approval: Approval) -> None:
+        run = self._live.get(run_id)
+        question = run.record.question if run is not None else None
+        if run is None or question is None or question.approval_id != approval.approval_id:
+            return
+        if approval.state is State.WITHDRAWN or run.record.status != AWAITING:
+            return
+        run.answer = approval
+        run.record = msgspec.structs.replace(run.record, status=RUNNING)
+        tx = Transaction()
+        self._book.put(tx, msgspec.structs.replace(run.record, question=None))
+        self._book.put_rest(tx, run_id, None)
+        self._journal.commit_quietly(tx)
+        run.feed.status(RUNNING)
+        self._go_on(run)

@@ -1,0 +1,491 @@
+"""The workspace behind its method rows: puts the parts together, and keeps them clean."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from bascule.approval.ahead import Doing
+from bascule.approval.holding import Draw, Drawn
+from bascule.audit.begun import BegunRow
+from bascule.audit.journal import Journal, Transaction
+from bascule.audit.ports import JournalStore, Log
+from bascule.bridges.workspace import previews
+from bascule.bridges.workspace.acts import FileActs
+from bascule.bridges.workspace.commands import Commands
+from bascule.bridges.workspace.events import Teller
+from bascule.bridges.workspace.history import History
+from bascule.bridges.workspace.keeper import Keeper
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.ports import (
+    CheckpointStore,
+    FileFault,
+    Files,
+    Outcome,
+    Root,
+    Sandboxes,
+    SandboxFault,
+    SandboxKind,
+    Scratch,
+)
+from bascule.bridges.workspace.processes import Processes
+from bascule.bridges.workspace.records import SpaceRecord
+from bascule.bridges.workspace.runbook import RunBook
+from bascule.bridges.workspace.runner import Runner
+from bascule.bridges.workspace.runs import Runs
+from bascule.bridges.workspace.spaces import Space, Spaces
+from bascule.bridges.workspace.threads import Threads
+from bascule.call import Call, Principal
+from bascule.clock import Clock, rfc3339
+from bascule.errors import Conflict, Internal, InvalidRequest, NotFound, PolicyDenied, Unavailable
+from bascule.ids import new_fault_id
+from bascule.later import Later
+from bascule.operations import Operations
+from bascule.policy.decision import Decision, Verdict
+from bascule.protocols.house import GcItem
+from bascule.protocols.methods import Nothing
+from bascule.protocols.workspace import (
+    FileParams,
+    FilePathParams,
+    FilesList,
+    FilesListParams,
+    FileWriteParams,
+    ProcessesListParams,
+    ProcessLogs,
+    ProcessLogsParams,
+    ProcessParams,
+    ProcessStartParams,
+    ProcessView,
+    ReadFileEvent,
+    ReadFileOperation,
+    RunIdParams,
+    ShellOperation,
+    SpaceOpenParams,
+    SpaceParams,
+    SpaceView,
+    UndoParams,
+)
+from bascule.protocols.workspace_paths import BadPath, WorkspacePath, parse_path
+from bascule.protocols.workspace_validation import BadOperation, check_command, parse_directory
+
+# Runs and sandboxes end at once when told to; what does not is left to the end of the process.
+CLOSE_SECONDS = 10.0
+# Checkpoints of runs that are no longer kept are removed so often at most: it walks all objects.
+COLLECT_EVERY_MS = 60 * 60 * 1000
+
+
+class Workspace:
+    def __init__(
+        self,
+        *,
+        store: JournalStore,
+        journal: Journal,
+        clock: Clock,
+        operations: Operations,
+        files: Files,
+        sandboxes: Sandboxes,
+        checkpoints: CheckpointStore,
+        scratch: Scratch,
+        log: Log,
+        key: bytes,
+        policy_digest: Callable[[], str],
+        limits: WorkspaceLimits | None = None,
+        network: bool = False,
+        sandbox: SandboxKind = "bubblewrap",
+    ) -> None:
+        self._clock = clock
+        self._journal = journal
+        self._operations = operations
+        self._log = log
+        self.limits = limits or WorkspaceLimits()
+        self.threads = Threads()
+        self.keeper = Keeper(log)
+        self._policy_digest = policy_digest
+        self.spaces = Spaces(
+            store=store,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            files=files,
+            sandboxes=sandboxes,
+            checkpoints=checkpoints,
+            threads=self.threads,
+            log=log,
+            network=network,
+            sandbox=sandbox,
+        )
+        teller = Teller(clock)
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.keeper)
+        self.book = RunBook(store, self.limits)
+        self.runs = Runs(
+            book=self.book,
+            spaces=self.spaces,
+            operations=operations,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            keeper=self.keeper,
+            threads=self.threads,
+            teller=teller,
+        )
+        self.history = History(
+            book=self.book,
+            spaces=self.spaces,
+            limits=self.limits,
+            threads=self.threads,
+            files=files,
+            store=checkpoints,
+            scratch=scratch,
+        )
+        self.runs.make_copy = self.history.make_copy
+        self.runs.drop_copy = self.history.drop_copy
+        self.runs.runner = Runner(
+            store=self.runs,
+            spaces=self.spaces,
+            commands=Commands(
+                spaces=self.spaces,
+                processes=self.processes,
+                operations=operations,
+                limits=self.limits,
+                teller=teller,
+            ),
+            operations=operations,
+            journal=journal,
+            teller=teller,
+            limits=self.limits,
+            threads=self.threads,
+            key=key,
+            policy_digest=policy_digest,
+            internal=self._internal,
+        )
+        self._begun: dict[str, list[BegunRow]] = {}
+        self._collected_at = clock.monotonic()
+
+    # -- what is mounted --
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "spaces.open": self.open_space,
+            "spaces.list": self.list_spaces,
+            "spaces.show": self.show_space,
+            "spaces.close": self.close_space,
+            "runs.start": self.runs.start,
+            "runs.list": self.runs.list_runs,
+            "runs.show": self.runs.show,
+            "runs.wait": self.runs.wait,
+            "runs.stream": self.runs.stream,
+            "runs.resume": self.runs.resume,
+            "runs.cancel": self.runs.cancel,
+            "runs.diff": self.diff,
+            "runs.undo": self.undo,
+            "runs.commit": self.commit,
+            "processes.start": self.start_process,
+            "processes.list": self.list_processes,
+            "processes.logs": self.read_logs,
+            "processes.stop": self.stop_process,
+            "files.list": self.list_files,
+            "files.read": self.read_file,
+            "files.write": self.write_file,
+            "files.delete": self.delete_file,
+        }
+
+    def draw(self) -> dict[str, Draw]:
+        """How the person sees those of our calls that may ask."""
+        return {"runs.commit": self._draw_commit, "processes.start": self._draw_process}
+
+    def starters(self) -> dict[str, Callable[[str], Principal]]:
+        return {
+            "run_id": self.runs.starter,
+            "process_id": self.processes.starter,
+            "space_id": self.spaces.starter,
+        }
+
+    # -- spaces --
+
+    def open_space(self, call: Call, params: SpaceOpenParams, tx: Transaction) -> "asyncio.Future[SpaceView]":
+        async def opened() -> SpaceView:
+            return self._space_view(await self.spaces.open(call, params, check_real))
+
+        def check_real(real: str) -> None:
+            """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
+            verdict = self._operations.judge(call, "spaces.open", msgspec.structs.replace(params, path=real))
+            if verdict.decision is not Decision.ALLOW:
+                raise Conflict(
+                    f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
+                    hint="open it by that name",
+                    details={"path": real, "rule": verdict.rule},
+                )
+
+        return self._do(opened(), "spaces.open")
+
+    def list_spaces(self, call: Call, params: Nothing) -> list[SpaceView]:
+        return [self._space_view(record) for record in self.spaces.table.rows.values()]
+
+    def show_space(self, call: Call, params: SpaceParams) -> SpaceView:
+        return self._space_view(self.spaces.record(params.space_id))
+
+    def close_space(self, call: Call, params: SpaceParams, tx: Transaction) -> SpaceView:
+        space = self.spaces.find(params.space_id)
+        view = self._space_view(space.record)
+        space.closing = True
+        tx.subject = params.space_id
+
+        def end(_: object) -> Later[SpaceView]:
+            closed: Later[SpaceView] = Later()
+            self.keeper.keep(self._closed(call, space, view, closed), f"close {space.space_id}")
+            return closed
+
+        tx.then = end
+        return view
+
+    async def _closed(self, call: Call, space: Space, view: SpaceView, closed: Later[SpaceView]) -> None:
+        try:
+            for waiter in self.runs.end_space(space.space_id, "its space was closed"):
+                await waiter
+            await self.spaces.shut(space)
+            tx = Transaction()
+            tx.put(self.spaces.table, space.space_id, None)
+            for record in self.book.of_space(space.space_id):
+                self.book.drop(tx, record.run_id)
+            durable = self._journal.settled(self._journal.commit_quietly(tx))
+            if durable is not None:
+                await durable
+            self.processes.forget_space(space.space_id)
+            self.spaces.live.pop(space.space_id, None)
+            await self.history.forget(space.space_id)
+        except Exception as error:
+            space.closing = False
+            if not closed.done():
+                closed.set_exception(self._internal(error))
+            raise
+        if not closed.done():
+            closed.set_result(view)
+
+    def _space_view(self, record: SpaceRecord) -> SpaceView:
+        return SpaceView(
+            space_id=record.space_id,
+            name=record.name,
+            path=record.path,
+            opened_by=record.opened_by,
+            opened_at=rfc3339(record.opened_at),
+            sandbox=self.spaces.kind,
+            problem=self.spaces.problem,
+            runs=len(self.book.of_space(record.space_id)),
+            processes=self.processes.running_in(record.space_id),
+        )
+
+    # -- what runs changed --
+
+    def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
+        return self._do(self.history.diff(params), "runs.diff")
+
+    def undo(self, call: Call, params: UndoParams, doing: Doing) -> "asyncio.Future[Any]":
+        return self._do(self.history.undo(params, doing), "runs.undo")
+
+    def commit(self, call: Call, params: RunIdParams, doing: Doing) -> "asyncio.Future[Any]":
+        return self._do(self.history.commit(params, doing), "runs.commit")
+
+    def _draw_commit(self, call: Call, params: RunIdParams) -> "asyncio.Future[Drawn]":
+        return self._do(self.history.draw_commit(params), "runs.commit")
+
+    # -- commands --
+
+    def start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> "asyncio.Future[ProcessView]":
+        return self._do(self._start_process(call, params, doing), "processes.start")
+
+    async def _start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> ProcessView:
+        space = self.spaces.find(params.space_id)
+        cwd = _checked(params)
+        self.processes.check_room(space.space_id)
+        try:
+            process = await self.processes.start(
+                await self.spaces.sandbox_of(space),
+                space.space_id,
+                call.principal,
+                params.command,
+                cwd=cwd,
+                env=params.env,
+                limit=None,
+                programs=self._operations.program_rules(call.principal),
+            )
+        except (SandboxFault, FileFault) as error:
+            raise Unavailable(str(error), hint="`bascule doctor` says what commands need on this machine") from None
+        doing.details |= {"process": process.process_id, "space": space.space_id}
+
+        def ended(outcome: Outcome | None) -> None:
+            tx = Transaction()
+            tx.subject = process.process_id
+            tx.details = {"space": space.space_id}
+            if outcome is not None:
+                tx.details |= {"exit": outcome.exit_code, "ended": outcome.ended_by}
+            self._journal.commit(tx, call.principal, "processes.end", "ok" if outcome is not None else "unknown")
+
+        self.processes.watch(process, ended)
+        return process.view()
+
+    def _draw_process(self, call: Call, params: ProcessStartParams) -> "asyncio.Future[Drawn]":
+        return self._do(self._drawn_process(call, params), "processes.start")
+
+    async def _drawn_process(self, call: Call, params: ProcessStartParams) -> Drawn:
+        """A command in the background is judged as the same command in a run would be."""
+        space = self.spaces.find(params.space_id)
+        cwd = _checked(params)
+        operation = ShellOperation(command=params.command, cwd=params.cwd, env=params.env)
+        verdict = self._operations.judge(call, "workspace.shell", operation)
+        if verdict.decision is Decision.ALLOW:
+            return Drawn(summary="", preview="")
+        pinned, preview = await self._drawn_command(space, operation, cwd, verdict)
+        return Drawn(
+            summary=f"in the background: {params.command}",
+            preview=f"in the background of {space.record.path}\n{preview}",
+            bound={"policy": self._policy_digest(), "files": pinned.files},
+            verdict=verdict,
+        )
+
+    async def _drawn_command(
+        self, space: Space, operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict
+    ) -> previews.Looked:
+        try:
+            root = await self.spaces.root_of(space)
+        except FileFault as error:
+            raise Conflict(str(error)) from None
+        return await self.threads.do(previews.look, operation, cwd, root, verdict, limits=self.limits)
+
+    def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
+        return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]
+
+    def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
+        return self.processes.logs(params)
+
+    def stop_process(self, call: Call, params: ProcessParams, doing: Doing) -> "Later[ProcessView]":
+        process = self.processes.find(params.process_id, params.space_id)
+        doing.details["process"] = process.process_id
+        return self.processes.stop(process).mapped(lambda _: process.view())
+
+    # -- files --
+
+    def list_files(self, call: Call, params: FilesListParams) -> "asyncio.Future[FilesList]":
+        space = self.spaces.find(params.space_id)
+        path = _directory(params.path)
+
+        async def listed() -> FilesList:
+            root = await self._open_root(space)
+            try:
+                entries, more = await self.threads.do(root.entries, path, params.limit)
+            except FileFault as error:
+                raise NotFound(str(error)) from None
+            return FilesList(path=path or "", entries=entries, more=more)
+
+        return self._do(listed(), "files.list")
+
+    def read_file(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent | FilesList]":
+        space = self.spaces.find(params.space_id)
+        operation = ReadFileOperation(path=params.path, encoding=params.encoding)
+        path = _path(params.path)
+        verdict = self._operations.judge(call, "workspace.readFile", operation)
+        if verdict.decision is not Decision.ALLOW:
+            hint = verdict.suggestion
+            if verdict.decision is Decision.ASK:
+                hint = "read it in a run (a readFile operation): a run can wait for the person"
+            raise PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": call.method})
+
+        async def read() -> ReadFileEvent:
+            root = await self._open_root(space)
+            acts = FileActs(root, lambda: rfc3339(self._clock.wall_ms()), self.limits.max_read_bytes)
+            acted = await self.threads.do(acts.carry_out, operation, path, "op-1")
+            if not isinstance(acted.event, ReadFileEvent):
+                raise Unavailable(acted.event.message if hasattr(acted.event, "message") else "the disk failed")
+            return acted.event
+
+        return self._do(read(), "files.read")
+
+    def write_file(self, call: Call, params: FileWriteParams, tx: Transaction) -> None:
+        operation = {
+            "type": "createFile",
+            "path": params.path,
+            "content": params.content,
+            "encoding": params.encoding,
+            "overwrite": params.overwrite,
+        }
+        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
+
+    def delete_file(self, call: Call, params: FilePathParams, tx: Transaction) -> None:
+        operation = {"type": "deleteFile", "path": params.path}
+        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
+
+    async def _open_root(self, space: Space) -> Root:
+        try:
+            return await self.spaces.root_of(space)
+        except FileFault as error:
+            raise NotFound(str(error), hint="open the space again: spaces.open") from None
+
+    # -- lives --
+
+    def on_unknown(self, tx: Transaction, row: BegunRow) -> None:
+        """Told of every operation that had begun when the last life ended."""
+        if row.run_id is not None:
+            self._begun.setdefault(row.run_id, []).append(row)
+
+    def recover(self) -> None:
+        """Once, at start, after `on_unknown` has heard everything."""
+        self.runs.recover(self._begun)
+        self._begun.clear()
+
+    def end(self) -> None:
+        """The daemon stops: runs end now, so that whoever waits for them hears of it."""
+        self.runs.stop()
+
+    async def close(self) -> None:
+        """Nothing that was started here is left when this returns."""
+        self.runs.stop()
+        for process in self.processes.of_space(None):
+            self.processes.stop(process)
+        await self.keeper.close(CLOSE_SECONDS)
+        await self.spaces.close()
+        self.threads.close()
+
+    def sweep(self, tx: Transaction) -> list[GcItem]:
+        """Now and then, in a transaction of the daemon's."""
+        self.runs.sweep(tx)
+        if self._clock.monotonic() - self._collected_at >= COLLECT_EVERY_MS / 1000:
+            self._collected_at = self._clock.monotonic()
+            self.keeper.keep(self._collect(), "collect checkpoints")
+        return []
+
+    async def _collect(self) -> None:
+        freed = await self.history.collect()
+        if freed:
+            self._log("checkpoints_collected", bytes=freed)
+
+    # -- small things --
+
+    def _do(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Future[Any]":
+        return self.keeper.keep(work, name)
+
+    def _internal(self, error: BaseException) -> Internal:
+        fault = new_fault_id()
+        self._log("fault", level="error", id=fault, error=error)
+        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
+
+
+def _checked(params: ProcessStartParams) -> WorkspacePath | None:
+    try:
+        return check_command(params.command, params.cwd, params.env)
+    except BadOperation as error:
+        raise InvalidRequest(str(error)) from None
+
+
+def _directory(text: str) -> WorkspacePath | None:
+    """None for the workspace itself."""
+    try:
+        return parse_directory(text) if text else None
+    except BadOperation as error:
+        raise InvalidRequest(f"path: {error.reason}") from None
+
+
+def _path(text: str) -> WorkspacePath:
+    try:
+        return parse_path(text)
+    except BadPath as error:
+        raise InvalidRequest(f"path: {error}") from None

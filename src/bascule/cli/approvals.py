@@ -1,0 +1,288 @@
+"""`bascule approvals`: what agents ask a person for, and the person's answers, from any terminal."""
+
+import argparse
+import sys
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bascule.cli.person import unlock
+from bascule.cli.talk import add_json, add_state_dir, connect
+from bascule.cli.tty import ask_on_tty
+from bascule.client.sync import SyncClient
+from bascule.doors.exits import USAGE
+from bascule.errors import BasculeError, Conflict, NotFound
+from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
+from bascule.protocols.approvals import MAX_RULE_MINUTES
+
+DEFAULT_MINUTES = 10
+_RULE = "─" * 72
+
+
+class Choice(NamedTuple):
+    """What the person says to one question."""
+
+    decision: str
+    scope: str = "once"
+    offer: int | None = None
+    minutes: int = DEFAULT_MINUTES
+    reason: str | None = None
+
+    def params(self, approval_id: str) -> dict[str, Any]:
+        params: dict[str, Any] = {"approvalId": approval_id, "decision": self.decision}
+        if self.decision == "approved":
+            params |= {"scope": self.scope, "minutes": self.minutes}
+        if self.offer is not None:
+            params["offer"] = self.offer
+        if self.reason:
+            params["reason"] = self.reason
+        return params
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    approvals = commands.add_parser(
+        "approvals",
+        help="see what agents ask for, and answer",
+        description="Where the policy says `ask`, an agent's call waits for you (15 minutes, then it is dropped). "
+        "Looking needs nothing; answering needs the passphrase, typed on your terminal. An approval is for one call, "
+        "within 10 minutes; or for the whole run; or for a rule that is printed in full, for at most 8 hours.",
+    )
+    add_state_dir(approvals)
+    add_json(approvals)
+    approvals.set_defaults(run=run_list, all=False)
+    verbs = approvals.add_subparsers(metavar="VERB")
+    listed = verbs.add_parser("list", help="what waits for you (the default)")
+    listed.add_argument("--all", action="store_true", help="also what was answered in the last 24 hours")
+    listed.set_defaults(run=run_list)
+    shown = verbs.add_parser("show", help="one question with everything it is about")
+    shown.set_defaults(run=run_show)
+    yes = verbs.add_parser("approve", help="say yes")
+    yes.set_defaults(run=run_approve)
+    how = yes.add_mutually_exclusive_group()
+    how.add_argument("--once", action="store_true", help="this one call")
+    how.add_argument("--run", dest="for_run", action="store_true", help="everything that the same run asks")
+    how.add_argument("--rule", type=int, metavar="N", help="the N-th rule that `show` offers")
+    yes.add_argument(
+        "--minutes",
+        type=_minutes,
+        default=DEFAULT_MINUTES,
+        metavar="M",
+        help=f"how long --rule holds (default 10, at most {MAX_RULE_MINUTES})",
+    )
+    no = verbs.add_parser("deny", help="say no")
+    no.set_defaults(run=run_deny)
+    no.add_argument("--reason", metavar="TEXT", help="told to whoever asked")
+    watched = verbs.add_parser("watch", help="wait for questions and answer them as they come")
+    watched.set_defaults(run=run_watch)
+    for verb in (shown, yes, no):
+        verb.add_argument("approval", metavar="ID", help="its id, or enough of its beginning")
+    for verb in (listed, shown, yes, no, watched):
+        add_state_dir(verb, argparse.SUPPRESS)
+        add_json(verb, argparse.SUPPRESS)
+
+
+def _minutes(text: str) -> int:
+    minutes = int(text)
+    if not 1 <= minutes <= MAX_RULE_MINUTES:
+        raise argparse.ArgumentTypeError(f"1 to {MAX_RULE_MINUTES}")
+    return minutes
+
+
+# -- looking --------------------------------------------------------------------------------------
+
+
+def run_list(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        views = client.call("approvals.list", {"all": args.all})
+    if args.json:
+        show_json(views)
+        return 0
+    if not views:
+        show("nothing waits for you")
+        return 0
+    headings = ("ID", "STATE", "WHO", "WHAT", "ASKED")
+    show_table(
+        headings,
+        [(view["approvalId"], view["state"], view["principal"], view["summary"], view["askedAt"]) for view in views],
+    )
+    if any(view["state"] == "pending" for view in views):
+        say("look: bascule approvals show ID    answer: bascule approvals approve ID | deny ID")
+    return 0
+
+
+def run_show(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
+    if args.json:
+        show_json(view)
+    else:
+        show(drawn(view))
+    return 0
+
+
+def find(client: SyncClient, text: str) -> str:
+    """The id that begins like this; one, or none."""
+    views = client.call("approvals.list", {"all": True, "limit": 1_000})
+    ids = [str(view["approvalId"]) for view in views]
+    if text in ids:
+        return text
+    found = [each for each in ids if each.removeprefix("apr_").startswith(text.removeprefix("apr_"))]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise Conflict(f"{len(found)} approvals begin with {text}", hint="give more of the id")
+    raise NotFound(f"no approval {text}", hint="`bascule approvals list --all` shows those that are still kept")
+
+
+def drawn(view: dict[str, Any]) -> str:
+    """Everything about one question. Lines of the preview begin with a bar, so that none can pass for ours."""
+    facts = [
+        ("who", view["principal"]),
+        ("what", view["method"]),
+        ("why", f"{view['reason']} (rule {view['rule']})"),
+        ("instead", view.get("suggestion")),
+        ("run", " ".join(filter(None, (view.get("runId"), view.get("operationId")))) or None),
+        ("digest", _digest(view["digest"])),
+        ("asked", f"{view['askedAt']}, {_until(view)}"),
+        ("waiting", _waiting(view)),
+        ("answered", view.get("decidedAt")),
+        ("because", view.get("decidedReason")),
+    ]
+    lines = [f"{view['approvalId']}  {view['state']}"]
+    lines += [f"  {name:<9} {one_line(str(value))}" for name, value in facts if value]
+    if view.get("preview"):
+        lines += [_RULE, *(f"│ {line}" for line in visible(view["preview"]).split("\n")), _RULE]
+    for offer in view.get("offers", ()):
+        lines.append(f"  rule {offer['number']}: {one_line(offer['text'])}")
+    return "\n".join(lines)
+
+
+def _digest(digest: str) -> str:
+    short = digest[:16]
+    return " ".join(short[at : at + 4] for at in range(0, len(short), 4))
+
+
+def _until(view: dict[str, Any]) -> str:
+    word = {"pending": "expires", "approved": "the call must come before"}.get(view["state"], "was good until")
+    return f"{word} {view['expiresAt']}"
+
+
+def _waiting(view: dict[str, Any]) -> str | None:
+    if view["state"] != "pending":
+        return None
+    if view.get("runId"):
+        return "the run, which goes on by itself"
+    count = view.get("waiting", 0)
+    return f"{count} caller{'s' if count != 1 else ''} now" if count else "nobody now; the next identical call uses it"
+
+
+# -- answering ------------------------------------------------------------------------------------
+
+
+def run_approve(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
+        if not args.json:
+            show(drawn(view))
+        choice = _given(args) or ask_how(view)
+        if choice is None:
+            say("bascule: nothing was answered")
+            return USAGE
+        unlock(client)
+        return _tell(args, client.call("approvals.decide", choice.params(view["approvalId"])))
+
+
+def run_deny(args: argparse.Namespace) -> int:
+    with connect(args) as client:
+        approval_id = find(client, args.approval)
+        unlock(client)
+        choice = Choice("denied", reason=args.reason)
+        return _tell(args, client.call("approvals.decide", choice.params(approval_id)))
+
+
+def _given(args: argparse.Namespace) -> Choice | None:
+    if args.once:
+        return Choice("approved")
+    if args.for_run:
+        return Choice("approved", "run")
+    if args.rule is not None:
+        return Choice("approved", "rule", args.rule, args.minutes)
+    return None
+
+
+def ask_how(view: dict[str, Any]) -> Choice | None:
+    """Once, for the run, or by a rule; what a rule would mean is printed before it can be chosen."""
+    offers = {str(offer["number"]): offer for offer in view.get("offers", ())}
+    words = ["y = once"]
+    if view.get("runId"):
+        words.append("r = all that this run asks")
+    words += [f"{number} = rule {number} for a while" for number in offers]
+    words += ["n = no", "Enter = not now"]
+    answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
+    if answer in ("y", "yes"):
+        return Choice("approved")
+    if answer in ("n", "no"):
+        return Choice("denied")
+    if answer == "r" and view.get("runId"):
+        return Choice("approved", "run")
+    if answer in offers:
+        show(f"for a while: {one_line(offers[answer]['text'])}")
+        typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
+        minutes = int(typed or DEFAULT_MINUTES) if (typed or "1").isdecimal() else 0
+        if 1 <= minutes <= MAX_RULE_MINUTES:
+            return Choice("approved", "rule", int(answer), minutes)
+        say(f"bascule: {typed!r} is not 1 to {MAX_RULE_MINUTES} minutes")
+    return None
+
+
+def _tell(args: argparse.Namespace, result: dict[str, Any]) -> int:
+    if args.json:
+        show_json(result)
+        return 0
+    show(f"{result['approvalId']} is {result['state']}")
+    if rule := result.get("rule"):
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'])}")
+    return 0
+
+
+# -- watching -------------------------------------------------------------------------------------
+
+
+def run_watch(args: argparse.Namespace) -> int:
+    """Two connections: questions come on one while the person, unlocked on the other, answers."""
+    with connect(args) as following, connect(args) as answering:
+        say("waiting for questions; Ctrl-C ends it")
+        for news in following.approvals():
+            view: dict[str, Any] = msgspec.to_builtins(news)
+            if args.json:
+                show_json(view)
+            elif view["state"] == "pending":
+                _answer(answering, view)
+            else:
+                show(f"{view['approvalId']} is {view['state']}")
+    return 0
+
+
+def _answer(client: SyncClient, view: dict[str, Any]) -> None:
+    # The bell of the terminal, for whoever looks elsewhere.
+    sys.stderr.write("\a")
+    show(drawn(view))
+    while True:
+        answer = ask_on_tty("y = yes, once; n = no; s = how; Enter = later: ").lower()
+        if answer in ("y", "n", "s", ""):
+            break
+    choice = {"y": Choice("approved"), "n": Choice("denied"), "": None}.get(answer)
+    if answer == "s":
+        choice = ask_how(view)
+    if choice is None:
+        return
+    try:
+        if client.call("person.status", {}).get("unlockedS") is None:
+            unlock(client)
+        result = client.call("approvals.decide", choice.params(view["approvalId"]))
+    except BasculeError as error:
+        # Answered elsewhere meanwhile, expired, or a mistyped passphrase: the next question is another one.
+        say(f"bascule: {error.message}")
+        return
+    if rule := result.get("rule"):
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'])}")

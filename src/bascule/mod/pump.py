@@ -1,0 +1,301 @@
+"""Where calls wait for the game's own thread, and how long each frame may spend on them.
+
+Games are not thread-safe: what an agent calls must run between two frames, on the thread that draws them. The I/O
+thread puts work in; `poll` on the game's thread takes it out, in turns between clients, until the budget is spent.
+"""
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Generator, Hashable
+from enum import Enum
+from typing import Any
+
+# A call that found no frame to run in for so long is answered as not executed.
+DEFAULT_STALL_SECONDS = 5.0
+# Waiting for one game's thread. A frame runs several; thousands would wait for minutes.
+MAX_WAITING = 1_024
+# How fast the expected time of a tool follows what it really takes.
+_LEARN = 0.2
+
+
+class Phase(Enum):
+    WAITING = 0
+    RUNNING = 1
+    OVER = 2
+
+
+class Work:
+    """One call on its way through the game's thread. `done` is called once, on whichever thread ends it."""
+
+    __slots__ = ("_done", "_run", "client", "deadline", "id", "label", "phase", "steps")
+
+    def __init__(
+        self,
+        client: Hashable,
+        id_: str,
+        label: str,
+        *,
+        run: Callable[[], Any],
+        done: Callable[[Any, BaseException | None], None],
+        deadline: float,
+    ) -> None:
+        self.client = client
+        self.id = id_
+        # Whose times are alike: the tool's name.
+        self.label = label
+        self.deadline = deadline
+        self.phase = Phase.WAITING
+        self.steps: Generator[Any, Any, Any] | None = None
+        self._run = run
+        self._done = done
+
+    def run(self) -> Any:
+        return self._run()
+
+    def done(self, result: Any, error: BaseException | None) -> None:
+        self._done(result, error)
+
+
+class Overdue(Exception):
+    """A call was given up; `executed` says whether it had begun."""
+
+    def __init__(self, message: str, *, executed: bool, unavailable: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        self.executed = executed
+        # The game does not poll at all, rather than this call being late.
+        self.unavailable = unavailable
+
+
+class PumpFull(Exception):
+    """More waits than the game will get to."""
+
+
+class Pump:
+    def __init__(
+        self,
+        *,
+        stall_seconds: float = DEFAULT_STALL_SECONDS,
+        max_waiting: int = MAX_WAITING,
+        now: Callable[[], float] = time.perf_counter,
+        on_stall: Callable[[str], None] | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._now = now
+        self._stall_seconds = stall_seconds
+        self._max_waiting = max_waiting
+        self._on_stall = on_stall
+        self._waiting: dict[Hashable, deque[Work]] = {}
+        # Whose turn comes next.
+        self._turns: deque[Hashable] = deque()
+        self._count = 0
+        # Tools that yield, between two of their steps.
+        self._stepping: deque[Work] = deque()
+        self._expected: dict[str, float] = {}
+        self._thread: int | None = None
+        self._polled = now()
+        self._running: tuple[Work, float] | None = None
+        self._reported: Work | None = None
+
+    # -- any thread --
+
+    def put(self, work: Work) -> None:
+        with self._lock:
+            if self._count >= self._max_waiting:
+                raise PumpFull
+            if self._count == 0 and not self._stepping:
+                # The time without a poll counts from when one was needed.
+                self._polled = max(self._polled, self._now())
+            line = self._waiting.get(work.client)
+            if line is None:
+                line = self._waiting[work.client] = deque()
+                self._turns.append(work.client)
+            line.append(work)
+            self._count += 1
+
+    def withdraw(self, client: Hashable, id_: str | None = None) -> list[Work]:
+        """Take out what the client waits for, or one call of it. What already runs is returned too, not stopped."""
+        with self._lock:
+            line = self._waiting.get(client, deque())
+            gone = [each for each in line if id_ is None or each.id == id_]
+            for each in gone:
+                line.remove(each)
+                each.phase = Phase.OVER
+            self._count -= len(gone)
+            going_on = [each for each in self._stepping if each.client == client and (id_ is None or each.id == id_)]
+            if self._running is not None and self._running[0].client == client and self._running[0] not in going_on:
+                running = self._running[0]
+                going_on += [running] if id_ is None or running.id == id_ else []
+        return gone + going_on
+
+    @property
+    def idle(self) -> bool:
+        return self._count == 0 and not self._stepping and self._running is None
+
+    # -- the game's thread --
+
+    def poll(self, budget_ms: float = 2.0) -> int:
+        """Run what waits, for about `budget_ms`; how many steps were made.
+
+        A call is begun only if it is expected to end within the budget, by what it took before. The first of a poll
+        is begun anyway: a tool that takes longer than any budget must run some time.
+        """
+        began = self._now()
+        self._thread = threading.get_ident()
+        self._polled = began
+        if (self._count == 0 and not self._stepping) or self._running is not None:
+            # Nothing to do; or called by a tool, which must end before the next begins.
+            return 0
+        return self._work_off(began, budget_ms / 1000)
+
+    def _work_off(self, began: float, budget: float) -> int:
+        made = 0
+        for _ in range(len(self._stepping)):
+            work = self._stepping[0]
+            if made and self._now() - began + self._expect(work) > budget:
+                break
+            self._stepping.popleft()
+            self._step(work)
+            made += 1
+        while (work_ := self._next(budget - (self._now() - began), first=made == 0)) is not None:
+            self._begin(work_)
+            made += 1
+        self._polled = self._now()
+        return made
+
+    def _expect(self, work: Work) -> float:
+        return self._expected.get(work.label, 0.0)
+
+    def _next(self, left: float, *, first: bool) -> Work | None:
+        with self._lock:
+            while self._turns:
+                client = self._turns[0]
+                line = self._waiting[client]
+                if not line:
+                    del self._waiting[client]
+                    self._turns.popleft()
+                    continue
+                if not first and (left <= 0 or self._expect(line[0]) > left):
+                    return None
+                self._turns.rotate(-1)
+                work = line.popleft()
+                self._count -= 1
+                work.phase = Phase.RUNNING
+                self._running = (work, self._now())
+                return work
+            return None
+
+    def _begin(self, work: Work) -> None:
+        began = self._now()
+        try:
+            result = work.run()
+        except Exception as error:  # noqa: BLE001 - a tool's fault is its caller's answer, never the game's end
+            self._over(work, began, None, error)
+            return
+        if isinstance(result, Generator):
+            work.steps = result
+            self._step(work)
+        else:
+            self._over(work, began, result, None)
+
+    def _step(self, work: Work) -> None:
+        began = self._now()
+        with self._lock:
+            self._running = (work, began)
+        assert work.steps is not None
+        if work.phase is Phase.OVER:
+            # Cancelled or overdue meanwhile: the generator's own `finally` runs on the game's thread.
+            self._close(work, began)
+            return
+        try:
+            next(work.steps)
+        except StopIteration as end:
+            self._over(work, began, end.value, None)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._over(work, began, None, error)
+        else:
+            self._learn(work, began)
+            with self._lock:
+                self._running = None
+            self._stepping.append(work)
+
+    def _close(self, work: Work, began: float) -> None:
+        try:
+            if work.steps is not None:
+                work.steps.close()
+        except Exception as error:  # noqa: BLE001 - its clean-up failed; its caller was answered long ago
+            if self._on_stall is not None:
+                self._on_stall(f"{work.label} failed while it was being ended: {error!r}")
+        finally:
+            self._learn(work, began)
+            with self._lock:
+                self._running = None
+
+    def _over(self, work: Work, began: float, result: Any, error: BaseException | None) -> None:
+        self._learn(work, began)
+        with self._lock:
+            self._running = None
+            late = work.phase is Phase.OVER
+            work.phase = Phase.OVER
+        if not late:
+            work.done(result, error)
+
+    def _learn(self, work: Work, began: float) -> None:
+        took = self._now() - began
+        known = self._expected.get(work.label)
+        # Up at once, down slowly: one long call is a warning.
+        self._expected[work.label] = took if known is None or took > known else known + _LEARN * (took - known)
+
+    # -- the I/O thread --
+
+    def check(self) -> None:
+        """Give up what is overdue; say when the game's thread is stuck."""
+        now = self._now()
+        for work, error in self._overdue(now):
+            work.done(None, error)
+        running = self._running
+        if running is not None and now - running[1] > self._stall_seconds and self._reported is not running[0]:
+            self._reported = running[0]
+            if self._on_stall is not None:
+                self._on_stall(
+                    f"{running[0].label} has been running for {now - running[1]:.1f} s on the game's thread; "
+                    f"it is at {self.where()}"
+                )
+
+    def _overdue(self, now: float) -> list[tuple[Work, Overdue]]:
+        found: list[tuple[Work, Overdue]] = []
+        with self._lock:
+            silent = now - self._polled
+            stuck = self._count > 0 and silent > self._stall_seconds
+            for line in self._waiting.values():
+                for work in [each for each in line if stuck or now > each.deadline]:
+                    line.remove(work)
+                    self._count -= 1
+                    work.phase = Phase.OVER
+                    found.append((work, self._waited_in_vain(silent, stuck=stuck)))
+            begun = [*self._stepping, *([self._running[0]] if self._running is not None else [])]
+            for work in begun:
+                if now > work.deadline and work.phase is Phase.RUNNING:
+                    work.phase = Phase.OVER
+                    found.append((work, Overdue("did not end in time; it had begun", executed=True)))
+        return found
+
+    def _waited_in_vain(self, silent: float, *, stuck: bool) -> Overdue:
+        if not stuck:
+            return Overdue("did not get its turn in time, and was not begun", executed=False)
+        return Overdue(
+            f"the game has not called mod.poll() for {silent:.1f} s, so nothing was executed; it is at {self.where()}",
+            executed=False,
+            unavailable=True,
+        )
+
+    def where(self) -> str:
+        """The line the game's thread is at."""
+        frame = sys._current_frames().get(self._thread or 0)  # noqa: SLF001 - the standard library's own name for it
+        if frame is None:
+            return "an unknown place (it has never called mod.poll())"
+        last = traceback.extract_stack(frame, limit=1)[-1]
+        return f"{last.filename}:{last.lineno} in {last.name}"

@@ -1,0 +1,344 @@
+"""The mod's I/O: one thread, one selector, a session per bridge. Nothing here waits for a peer or for the game."""
+
+import contextlib
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from bascule.mod.endpoint import Endpoint
+from bascule.mod.streams import READ_BYTES, ByteStream, SocketStream, StdioStream, accept, listen
+from bascule.protocols import game
+from bascule.protocols.game_errors import ErrorCode
+from bascule.protocols.game_mod_session import Asked, Greeted, ModSession
+from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted, SessionLimits
+from bascule.protocols.game_states import State
+from bascule.wire import gabp
+from bascule.wire.gabp import Mode
+
+log = logging.getLogger("bascule.mod")
+
+HELLO_SECONDS = 10.0
+# Connections that have not said hello: their own limit, so that strangers cannot keep bridges out.
+MAX_STRANGERS = 16
+# Events for a bridge that reads too slowly are dropped from here on; the numbers show the gap.
+MAX_EVENT_BUFFER_BYTES = 4 * 1024 * 1024
+# Answers are never dropped: a bridge that does not take them at all is cut off.
+MAX_BUFFER_BYTES = 32 * 1024 * 1024
+TICK_SECONDS = 0.25
+# One turn of the loop reads so much of a connection before the next one gets its turn.
+READS_PER_TURN = 4
+
+
+class Handlers(Protocol):
+    """What the server asks the mod; all on the I/O thread."""
+
+    def greeted(self, connection: "Connection", params: game.HelloParams) -> None: ...
+
+    def asked(self, connection: "Connection", request: Asked) -> None: ...
+
+    def gone(self, connection: "Connection") -> None: ...
+
+    def tick(self) -> None: ...
+
+
+class Connection:
+    def __init__(self, stream: ByteStream, mode: Mode, limits: SessionLimits, now: float) -> None:
+        self.stream = stream
+        self.session = ModSession(mode, limits)
+        self.opened = now
+        self.frame_began: float | None = None
+        self.dropped_events = 0
+        self.out = bytearray()
+        self.watched = False
+        # Numbers of what only this connection is sent.
+        self.private_seq: dict[str, int] = {}
+
+    @property
+    def greeted(self) -> bool:
+        return self.session.state is State.OPEN
+
+
+class Server:
+    def __init__(
+        self,
+        handlers: Handlers,
+        *,
+        mode: Mode = Mode.COMPAT,
+        limits: SessionLimits | None = None,
+        max_connections: int = game.MAX_CONNECTIONS,
+        max_event_buffer: int = MAX_EVENT_BUFFER_BYTES,
+        max_buffer: int = MAX_BUFFER_BYTES,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._handlers = handlers
+        self._mode = mode
+        self._limits = limits or SessionLimits()
+        self._max_connections = max_connections
+        self._max_event_buffer = max_event_buffer
+        self._max_buffer = max_buffer
+        self._now = now
+        # Made by `begin`: a mod that is never started holds no descriptor.
+        self._selector: selectors.BaseSelector
+        self._wake_read: socket.socket
+        self._wake_write: socket.socket | None = None
+        # The thread that runs the loop, whichever it is.
+        self._own_thread: int | None = None
+        self._posted: deque[Callable[[], None]] = deque()
+        self._awake = False
+        self._listener: socket.socket | None = None
+        self._socket_path: str | None = None
+        self._ticked = now()
+        self._thread: threading.Thread | None = None
+        self._ending = False
+        self.connections: list[Connection] = []
+
+    # -- life --
+
+    def begin(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = socket.socketpair()
+        self._wake_read.setblocking(False)
+        self._wake_write.setblocking(False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ, "wake")
+
+    def open(self, endpoint: Endpoint) -> None:
+        """Listen there; on stdio the one connection is open at once."""
+        if endpoint.transport == "stdio":
+            self._add(StdioStream())
+            return
+        self._listener = listen(endpoint)
+        if endpoint.transport == "pipe":
+            self._socket_path = endpoint.address
+        self._selector.register(self._listener, selectors.EVENT_READ, "listen")
+
+    @property
+    def port(self) -> int | None:
+        if self._listener is None or self._listener.family != socket.AF_INET:
+            return None
+        return int(self._listener.getsockname()[1])
+
+    @property
+    def listening(self) -> bool:
+        return self._listener is not None or bool(self.connections)
+
+    def start(self) -> None:
+        self._thread = threading.Thread(target=self._run, name="bascule-mod", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What was answered is sent first, as far as the bridge takes it within a moment."""
+        self._ending = True
+        self.wake()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(2.0)
+        else:
+            self._close_all()
+
+    def _run(self) -> None:
+        while not self._ending:
+            try:
+                self.run_once(TICK_SECONDS)
+            except Exception:
+                # A fault of ours must not leave the game without its bridge for good.
+                log.exception("the mod's I/O failed; it goes on")
+        self.run_once(0)
+        self._close_all()
+
+    def post(self, act: Callable[[], None]) -> None:
+        """Have it done on the I/O thread, soon; from any thread."""
+        self._posted.append(act)
+        if threading.get_ident() != self._own_thread:
+            self.wake()
+
+    def wake(self) -> None:
+        if not self._awake and self._wake_write is not None:
+            self._awake = True
+            with contextlib.suppress(BlockingIOError, OSError):
+                self._wake_write.send(b"\0")
+
+    # -- one turn --
+
+    def run_once(self, timeout: float) -> None:
+        self._own_thread = threading.get_ident()
+        for key, events in self._selector.select(0 if self._posted else timeout):
+            match key.data:
+                case "wake":
+                    with contextlib.suppress(BlockingIOError):
+                        self._wake_read.recv(4096)
+                    self._awake = False
+                case "listen":
+                    self._accept()
+                case Connection() as connection:
+                    if events & selectors.EVENT_WRITE:
+                        self._flush(connection)
+                    if events & selectors.EVENT_READ:
+                        self._read(connection)
+        self._awake = False
+        self.run_posted()
+        now = self._now()
+        if now - self._ticked >= TICK_SECONDS:
+            self._ticked = now
+            self._check_times(now)
+            self._handlers.tick()
+
+    def run_posted(self) -> None:
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        while (sock := accept(self._listener)) is not None:
+            if sum(each.greeted for each in self.connections) >= self._max_connections:
+                _turn_away(sock, f"{self._max_connections} bridges are connected already; close one of them")
+                continue
+            strangers = [each for each in self.connections if not each.greeted]
+            if len(strangers) >= MAX_STRANGERS:
+                # The oldest has had the most time to say hello.
+                self._close(strangers[0])
+            self._add(SocketStream(sock))
+
+    def _add(self, stream: ByteStream) -> None:
+        connection = Connection(stream, self._mode, self._limits, self._now())
+        self.connections.append(connection)
+        self._selector.register(stream.read_fd, selectors.EVENT_READ, connection)
+
+    def _read(self, connection: Connection) -> None:
+        for _ in range(READS_PER_TURN):
+            if connection not in self.connections:
+                return
+            data = connection.stream.read()
+            if data is None:
+                break
+            happened = connection.session.receive(data) if data else connection.session.end_of_stream()
+            for happening in happened:
+                self._handle(connection, happening)
+            if not data:
+                # Half-closed: no more questions, and nobody to ask whether answers are still read.
+                self._end(connection)
+                return
+            if len(data) < READ_BYTES:
+                # All there was; asking again would only tell so.
+                break
+        mid_frame = connection.session.mid_frame
+        connection.frame_began = (connection.frame_began or self._now()) if mid_frame else None
+        self.flush(connection)
+
+    def _handle(self, connection: Connection, happening: object) -> None:
+        match happening:
+            case Greeted():
+                self._handlers.greeted(connection, happening.params)
+            case Asked():
+                self._handlers.asked(connection, happening)
+            case Noted():
+                log.info("a bridge differs from the protocol: %s", happening.text)
+            case Broken():
+                log.warning("a bridge broke the protocol and was disconnected: %s", happening.message)
+
+    def _check_times(self, now: float) -> None:
+        for connection in list(self.connections):
+            if connection.frame_began is not None and now - connection.frame_began > FRAME_SECONDS:
+                for happening in connection.session.frame_overdue():
+                    self._handle(connection, happening)
+                self.flush(connection)
+            elif (
+                connection.session.state in (State.NEW, State.GREETING)
+                and isinstance(connection.stream, SocketStream)
+                and now - connection.opened > HELLO_SECONDS
+            ):
+                self._close(connection)
+
+    # -- sending --
+
+    def flush(self, connection: Connection) -> None:
+        """Send what the session has to say; close when it is over."""
+        if connection not in self.connections:
+            return
+        connection.out += connection.session.take()
+        self._flush(connection)
+        if connection.session.state is State.CLOSED:
+            self._end(connection)
+        elif len(connection.out) > self._max_buffer:
+            log.warning("a bridge reads nothing: disconnected with %d bytes unsent", len(connection.out))
+            self._close(connection)
+
+    def emit(self, connection: Connection, channel: str, seq: int, payload: bytes) -> None:
+        """Dropped when the bridge is too far behind: the next number shows the gap."""
+        if len(connection.out) > self._max_event_buffer:
+            connection.dropped_events += 1
+            return
+        connection.session.emit(channel, seq, payload)
+        connection.out += connection.session.take()
+
+    def _flush(self, connection: Connection) -> None:
+        out = connection.out
+        try:
+            while out:
+                with memoryview(out) as view:
+                    sent = connection.stream.write(view)
+                if sent == 0:
+                    break
+                del out[:sent]
+        except OSError:
+            self._close(connection)
+            return
+        if bool(out) != connection.watched:
+            self._watch_writes(connection, bool(out))
+
+    def _watch_writes(self, connection: Connection, wanted: bool) -> None:
+        connection.watched = wanted
+        stream = connection.stream
+        if stream.read_fd == stream.write_fd:
+            self._selector.modify(
+                stream.read_fd, selectors.EVENT_READ | (selectors.EVENT_WRITE if wanted else 0), connection
+            )
+        elif wanted:
+            self._selector.register(stream.write_fd, selectors.EVENT_WRITE, connection)
+        else:
+            self._selector.unregister(stream.write_fd)
+
+    # -- ending --
+
+    def _end(self, connection: Connection) -> None:
+        """Send what fits, then close."""
+        self._flush(connection)
+        self._close(connection)
+
+    def _close(self, connection: Connection) -> None:
+        if connection not in self.connections:
+            return
+        self.connections.remove(connection)
+        connection.session.end()
+        for descriptor in {connection.stream.read_fd, connection.stream.write_fd}:
+            with contextlib.suppress(KeyError, ValueError):
+                self._selector.unregister(descriptor)
+        connection.stream.close()
+        self._handlers.gone(connection)
+
+    def _close_all(self) -> None:
+        if self._wake_write is None:
+            return
+        for connection in list(self.connections):
+            self._end(connection)
+        if self._listener is not None:
+            self._listener.close()
+            self._listener = None
+        if self._socket_path is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self._socket_path)
+        self._selector.close()
+        self._wake_read.close()
+        self._wake_write.close()
+        self._wake_write = None
+
+
+def _turn_away(sock: socket.socket, message: str) -> None:
+    with contextlib.suppress(OSError):
+        sock.setblocking(False)
+        sock.send(gabp.error_response(gabp.NIL_ID, ErrorCode.ACCESS_DENIED, message))
+    sock.close()

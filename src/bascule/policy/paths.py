@@ -1,0 +1,37 @@
+"""Globs over paths of a workspace, which match at any depth: `.env`, `.git/**`.
+
+`*` and `?` stay within one name, `**` crosses names, and `x/**` is x and everything beneath it. A glob that begins
+with `/` is about an absolute path (`spaces.open`) and matches from its start only.
+"""
+
+import re
+from functools import lru_cache
+from posixpath import normpath
+
+# Left out by some file systems when they compare names, and so by whoever wants `.g\u200cit` to be `.git`.
+_IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+
+
+def normal(path: str, directory: str = "") -> str:
+    """Without empty, `.` and `..` steps as far as text tells; links are the file system's business."""
+    joined = f"{directory}/{path}" if directory and not path.startswith("/") else path
+    return normpath(joined) if joined else ""
+
+
+def path_matches(glob: str, path: str, *, exact: bool) -> bool:
+    """`exact` is for rules that allow; one that restricts means names that differ in case alone as well."""
+    if exact:
+        return _compiled(glob, exact).fullmatch(path) is not None
+    if not path.isascii():
+        path = _IGNORED.sub("", path)
+    return _compiled(glob, exact).fullmatch(path) is not None
+
+
+@lru_cache(1_024)
+def _compiled(glob: str, exact: bool) -> re.Pattern[str]:
+    anchored = glob.startswith("/")
+    pieces = re.split(r"(\*\*|\*|\?)", glob.removesuffix("/**").rstrip("/"))
+    steps = [{"**": ".*", "*": "[^/]*", "?": "[^/]"}.get(piece) or re.escape(piece) for piece in pieces]
+    beneath = "(?:/.*)?" if glob.endswith(("/**", "/")) else ""
+    before = "" if anchored else "(?:.*/)?"
+    return re.compile(f"{before}{''.join(steps)}{beneath}", re.DOTALL | (re.NOFLAG if exact else re.IGNORECASE))

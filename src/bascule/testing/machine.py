@@ -1,0 +1,355 @@
+"""A machine in memory for the workspace: directories are dicts, commands are what a test says they are.
+
+    machine = Machine()
+    machine.directory("/work/project", {"a.txt": b"one"})
+    machine.command("make test", stdout="12 passed")
+    house = House(machine=machine)
+
+Paths were judged before they come here, and a dict has no links: what a file system adds to that (races, links,
+modes) is the adapters' business, and is tested with real ones.
+"""
+
+import asyncio
+import difflib
+import hashlib
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Literal
+
+from bascule.bridges.workspace.ports import (
+    Captured,
+    CheckpointFault,
+    Command,
+    FileFault,
+    LogPage,
+    OnOutput,
+    Outcome,
+    Root,
+    SandboxFault,
+    SandboxKind,
+    StorageFault,
+)
+from bascule.protocols.workspace import FileChange, FileEntry
+from bascule.protocols.workspace_paths import WorkspacePath
+
+Files = dict[str, bytes]
+# What a command does to the files, beside what it says.
+Does = Callable[[Files], None]
+
+
+class MemoryRoot:
+    """A directory, as a dict from path to content."""
+
+    def __init__(self, machine: "Machine", path: str) -> None:
+        self._machine = machine
+        self._directory = path
+        self.path = path
+        self.identity = (1, id(self.files))
+
+    @property
+    def files(self) -> Files:
+        found = self._machine.directories.get(self._directory)
+        if found is None:
+            raise FileFault(f"{self._directory} does not exist; make the directory first")
+        return found
+
+    def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
+        data = self.files.get(path)
+        if data is None:
+            raise FileFault(f"No such file: `{path}`")
+        if len(data) > max_bytes:
+            raise FileFault(f"`{path}` has {len(data)} bytes; at most {max_bytes} are allowed here")
+        return data
+
+    def create(self, path: WorkspacePath, data: bytes, *, overwrite: bool) -> None:
+        if path in self.files and not overwrite:
+            raise FileFault("File already exists")
+        self._write(path, data)
+
+    def replace(self, path: WorkspacePath, data: bytes, *, expected: bytes) -> None:
+        if self.files.get(path) != expected:
+            raise FileFault(f"`{path}` was changed by something else meanwhile; read it again and repeat the edit")
+        self._write(path, data)
+
+    def _write(self, path: str, data: bytes) -> None:
+        if self._machine.disk_full:
+            raise StorageFault(f"No space left on the disk: `{path}` was not changed; delete something first")
+        self.files[path] = data
+
+    def delete(self, path: WorkspacePath) -> None:
+        if self.files.pop(path, None) is None:
+            raise FileFault(f"No such file: `{path}`")
+
+    def entries(self, path: WorkspacePath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        start = f"{path}/" if path else ""
+        below = {name[len(start) :]: data for name, data in self.files.items() if name.startswith(start)}
+        if path and not below:
+            raise FileFault(f"No such file: `{path}`")
+        directories = {name.partition("/")[0] for name in below if "/" in name}
+        found = [FileEntry(name=name, type="directory") for name in directories]
+        found += [FileEntry(name=name, type="file", size=len(data)) for name, data in below.items() if "/" not in name]
+        found.sort(key=lambda entry: entry.name)
+        return found[:limit], len(found) > limit
+
+    def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
+        data = self.files.get(path)
+        return hashlib.sha256(data).hexdigest() if data is not None and len(data) <= max_bytes else None
+
+    def fileno(self) -> int:
+        """Nothing that a kernel knows."""
+        return -1
+
+    def close(self) -> None: ...
+
+
+class FakeCommand:
+    """A command that runs until it is told to end."""
+
+    def __init__(self, command: Command, on_output: OnOutput, ended: Callable[["FakeCommand"], None]) -> None:
+        self.process_id = command.process_id
+        self.command = command
+        self._on_output = on_output
+        self._ended = ended
+        self.output: dict[str, bytes] = {"stdout": b"", "stderr": b""}
+        self._outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._timer: asyncio.TimerHandle | None = None
+        if command.timeout is not None:
+            seconds = command.timeout.total_seconds()
+            self._timer = asyncio.get_running_loop().call_later(seconds, self.end, 124, "timeout")
+
+    def say(self, text: str, stream: Literal["stdout", "stderr"] = "stdout") -> None:
+        self.output[stream] += text.encode()
+        self._on_output(stream, text.encode())
+
+    def end(self, exit_code: int = 0, by: Literal["exit", "timeout", "cancelled", "memory", "lost"] = "exit") -> None:
+        if self._outcome.done():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        captured = [Captured(text=data.decode(), size=len(data)) for data in self.output.values()]
+        self._outcome.set_result(
+            Outcome(
+                exit_code=exit_code,
+                ended_by=by,
+                duration=timedelta(milliseconds=5),
+                stdout=captured[0],
+                stderr=captured[1],
+            )
+        )
+        self._ended(self)
+
+    @property
+    def running(self) -> bool:
+        return not self._outcome.done()
+
+    async def wait(self) -> Outcome:
+        return await asyncio.shield(self._outcome)
+
+    def stop(self, why: Literal["cancelled"] = "cancelled") -> None:
+        self.end(137, why)
+
+
+class Known:
+    """What a test said about a command."""
+
+    def __init__(self, stdout: str, stderr: str, exit_code: int, does: Does | None, *, ends: bool) -> None:
+        self.stdout = stdout
+        self.stderr = stderr
+        self.exit_code = exit_code
+        self.does = does
+        self.ends = ends
+
+
+class FakeSandbox:
+    def __init__(self, machine: "Machine", root: Root, kind: str) -> None:
+        self._machine = machine
+        self._root = root
+        self.kind = kind
+
+    async def start(self, command: Command, on_output: OnOutput) -> FakeCommand:
+        machine = self._machine
+        if machine.problem is not None:
+            raise SandboxFault(machine.problem)
+        running = FakeCommand(command, on_output, machine.ended.append)
+        machine.ran.append(running)
+        known = machine.commands.get(command.command)
+        if known is None:
+            running.say(f"sh: 1: {command.command.split()[0]}: not found\n", "stderr")
+            running.end(127)
+            return running
+        if known.does is not None:
+            assert isinstance(self._root, MemoryRoot)
+            known.does(self._root.files)
+        for text, stream in ((known.stdout, "stdout"), (known.stderr, "stderr")):
+            if text:
+                running.say(text, stream)  # type: ignore[arg-type] # the two names
+        if known.ends:
+            running.end(known.exit_code)
+        return running
+
+    async def close(self) -> None:
+        for running in self._machine.ran:
+            running.stop()
+
+
+class FakeCheckpoints:
+    def __init__(self, machine: "Machine", root: Root, space_id: str) -> None:
+        assert isinstance(root, MemoryRoot)
+        self._machine = machine
+        self._root = root
+        self._space_id = space_id
+
+    def take(self) -> str:
+        if self._machine.no_checkpoints is not None:
+            raise CheckpointFault(self._machine.no_checkpoints)
+        files = dict(self._root.files)
+        name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
+        self._machine.trees[name] = files
+        self._machine.trees_of.setdefault(self._space_id, set()).add(name)
+        return name
+
+    def changes(self, before: str, after: str) -> list[FileChange]:
+        old, new = self._machine.trees[before], self._machine.trees[after]
+        found = []
+        for path in sorted({*old, *new}):
+            if old.get(path) != new.get(path):
+                kind: Literal["added", "deleted", "modified"] = "modified"
+                if path not in old:
+                    kind = "added"
+                elif path not in new:
+                    kind = "deleted"
+                found.append(FileChange(path=path, change=kind))
+        return found
+
+    def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
+        old, new = self._machine.trees[before], self._machine.trees[after]
+        text = ""
+        for change in self.changes(before, after):
+            was, now = (tree.get(change.path, b"").decode("utf-8", "replace") for tree in (old, new))
+            lines = (was.splitlines(keepends=True), now.splitlines(keepends=True))
+            text += "".join(difflib.unified_diff(*lines, f"a/{change.path}", f"b/{change.path}"))
+        return text[:max_chars], len(text) > max_chars
+
+    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
+        return self._bring(after, before, dry_run=dry_run)
+
+    def apply(self, before: str, after: str) -> list[FileChange]:
+        return self._bring(before, after, dry_run=False)
+
+    def _bring(self, old: str, new: str, *, dry_run: bool) -> list[FileChange]:
+        changes = self.changes(old, new)
+        files, was, wanted = self._root.files, self._machine.trees[old], self._machine.trees[new]
+        for change in changes:
+            if files.get(change.path) != was.get(change.path):
+                raise CheckpointFault(f"{change.path} was changed later")
+        for change in changes if not dry_run else ():
+            if change.path in wanted:
+                files[change.path] = wanted[change.path]
+            else:
+                del files[change.path]
+        return changes
+
+    def copy_out(self, tree: str, into: str) -> None:
+        self._machine.directories[into] = dict(self._machine.trees[tree])
+
+
+class Machine:
+    """`Files`, `Sandboxes`, `CheckpointStore` and `Scratch` in one, because they share the directories."""
+
+    def __init__(self) -> None:
+        self.directories: dict[str, Files] = {}
+        self.commands: dict[str, Known] = {}
+        # Commands that were started, and those that ended, in order.
+        self.ran: list[FakeCommand] = []
+        self.ended: list[FakeCommand] = []
+        self.trees: dict[str, Files] = {}
+        self.trees_of: dict[str, set[str]] = {}
+        self.disk_full = False
+        # Why commands cannot run, and why no checkpoint can be taken.
+        self.problem: str | None = None
+        self.no_checkpoints: str | None = None
+        self.sandbox: SandboxKind = "bubblewrap"
+
+    def directory(self, path: str, files: Mapping[str, bytes] | None = None) -> Files:
+        made = self.directories[path] = dict(files or {})
+        return made
+
+    def command(
+        self,
+        command: str,
+        *,
+        stdout: str = "",
+        stderr: str = "",
+        exit_code: int = 0,
+        does: Does | None = None,
+        ends: bool = True,
+    ) -> None:
+        """From now on this command says and does this; with `ends=False` it runs until the test ends it."""
+        self.commands[command] = Known(stdout, stderr, exit_code, does, ends=ends)
+
+    # -- files --
+
+    def open_root(self, path: str) -> MemoryRoot:
+        if path not in self.directories:
+            raise FileFault(f"{path} does not exist; make the directory first")
+        return MemoryRoot(self, path)
+
+    open_copy = open_root
+
+
+class FakeSandboxes:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def problem(self) -> str | None:
+        return self._machine.problem
+
+    def open(
+        self,
+        space_id: str,  # noqa: ARG002 - the port's
+        root: Root,
+        *,
+        network: bool,  # noqa: ARG002 - the port's
+        kind: SandboxKind = "bubblewrap",
+    ) -> FakeSandbox:
+        return FakeSandbox(self._machine, root, kind)
+
+    def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
+        for running in self._machine.ran:
+            if running.process_id == process_id:
+                data = running.output[stream]
+                start = min(offset, len(data))
+                return LogPage(data=data[start : start + limit], offset=start, size=len(data))
+        raise KeyError(process_id)
+
+    def forget(self, process_id: str) -> None:
+        self._machine.ran[:] = [each for each in self._machine.ran if each.process_id != process_id]
+
+
+class FakeCheckpointStore:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def open(self, space_id: str, root: Root) -> FakeCheckpoints:
+        return FakeCheckpoints(self._machine, root, space_id)
+
+    def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
+        gone = 0
+        for space_id, kept in keep.items():
+            for name in self._machine.trees_of.get(space_id, set()) - kept:
+                self._machine.trees_of[space_id].discard(name)
+                del self._machine.trees[name]
+                gone += 1
+        return gone
+
+
+class FakeScratch:
+    def __init__(self, machine: Machine) -> None:
+        self._machine = machine
+
+    def make(self, name: str) -> str:
+        return f"/scratch/{name}"
+
+    def remove(self, directory: str) -> None:
+        for path in [path for path in self._machine.directories if path.startswith(f"{directory}/")]:
+            del self._machine.directories[path]

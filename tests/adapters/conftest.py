@@ -1,0 +1,49 @@
+"""A workspace beside a directory that nothing may touch, and both ways to open files beneath a root."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from kept_outside import SECRET
+
+from bascule.adapters.files.beneath import KernelOpener, Opener, WalkingOpener
+from bascule.adapters.files.root import WorkspaceRoot
+from bascule.adapters.files.roots import WorkspaceFiles
+from bascule.adapters.files.syscalls import has_openat2
+from faults.lacking import missing_here
+
+
+@dataclass
+class Place:
+    """`inside` is the workspace; `outside` holds a secret, and is compared with what it was."""
+
+    inside: Path
+    outside: Path
+    root: WorkspaceRoot
+
+    def untouched(self) -> bool:
+        names = sorted(path.name for path in self.outside.iterdir())
+        return names == ["directory", "secret"] and (self.outside / "secret").read_bytes() == SECRET
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def opener(request) -> Opener:
+    if request.param == "walk":
+        return WalkingOpener()
+    if not has_openat2():
+        missing_here("this kernel has no openat2")
+    return KernelOpener()
+
+
+@pytest.fixture
+def place(tmp_path, opener):
+    inside, outside = tmp_path / "workspace", tmp_path / "outside"
+    inside.mkdir()
+    (outside / "directory").mkdir(parents=True)
+    (outside / "secret").write_bytes(SECRET)
+    root = WorkspaceFiles((), opener=opener).open_root(os.fspath(inside))
+    before = len(os.listdir("/dev/fd"))
+    yield Place(inside, outside, root)
+    assert len(os.listdir("/dev/fd")) == before, "a descriptor was left open"
+    root.close()

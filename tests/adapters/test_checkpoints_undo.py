@@ -1,0 +1,330 @@
+"""Undo: what was is there again, byte for byte; what came later is never lost."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import pytest
+import trees
+from hypothesis import given, settings
+
+from bascule.adapters.checkpoints.restore import Restore
+from bascule.adapters.checkpoints.spaces import GitCheckpoints
+from bascule.adapters.files.roots import WorkspaceFiles
+from bascule.bridges.workspace.ports import CheckpointFault
+from faults.lacking import missing_here
+
+EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
+ALL = 1_000_000
+
+
+class Space:
+    """A workspace and its checkpoints, in a directory of its own."""
+
+    def __init__(self, directory: str | Path) -> None:
+        self.inside = Path(directory) / "workspace"
+        self.state = Path(directory) / "state"
+        self.inside.mkdir()
+        self.root = WorkspaceFiles(()).open_root(os.fspath(self.inside))
+        self.checkpoints = GitCheckpoints(os.fspath(self.state)).open("spc_1", self.root)
+
+    def be(self, tree: trees.Tree) -> str:
+        trees.write(self.inside, tree)
+        return self.checkpoints.take()
+
+    def is_now(self) -> trees.Tree:
+        return trees.read(self.inside)
+
+
+@pytest.fixture
+def space(tmp_path):
+    space = Space(tmp_path)
+    yield space
+    space.root.close()
+
+
+def file(content: bytes, mode: int = 0o644) -> tuple:
+    return ("file", mode, content)
+
+
+# -- properties -----------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(1_200)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(before=trees.random_trees, after=trees.random_trees)
+def test_undoing_restores_every_byte_mode_and_link(before, after):
+    with tempfile.TemporaryDirectory() as directory:
+        space = Space(directory)
+        first = space.be(before)
+        second = space.be(after)
+        shown = space.checkpoints.undo(first, second, dry_run=True)
+        assert space.is_now() == after, "a dry run changed something"
+        done = space.checkpoints.undo(first, second, dry_run=False)
+        assert done == shown
+        assert space.is_now() == before
+        assert space.checkpoints.take() == first
+        # And forth again: a run on a copy is brought back the same way.
+        space.checkpoints.apply(first, second)
+        assert space.is_now() == after
+        space.root.close()
+
+
+@pytest.mark.timeout(1_200)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(before=trees.random_trees, after=trees.random_trees, later=trees.random_trees)
+def test_what_came_later_is_never_lost(before, after, later):
+    """Refused and nothing touched, or every path is as it was before, or as somebody left it later."""
+    with tempfile.TemporaryDirectory() as directory:
+        space = Space(directory)
+        first, second = space.be(before), space.be(after)
+        space.be(later)
+        try:
+            space.checkpoints.undo(first, second, dry_run=False)
+        except CheckpointFault as fault:
+            assert "changed since: " in str(fault)  # noqa: PT017 - the other outcome is as good
+            assert space.is_now() == later
+            return
+        finally:
+            space.root.close()
+        now = space.is_now()
+        for path, was in later.items():
+            if was != after.get(path) and was != before.get(path) and was[0] != "dir":
+                assert now.get(path) == was, path
+
+
+@pytest.mark.timeout(1_200)
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(before=trees.random_trees, after=trees.random_trees)
+def test_what_the_diff_says_is_what_git_would_do(before, after):
+    """`git apply` takes our diff from one workspace to the other, for what git can hold."""
+    if shutil.which("git") is None:
+        missing_here("git is not installed")
+    before, after = (_for_git(tree) for tree in (before, after))
+    with tempfile.TemporaryDirectory() as directory:
+        space = Space(directory)
+        first, second = space.be(before), space.be(after)
+        diff, cut = space.checkpoints.diff(first, second, ALL)
+        assert not cut
+        trees.write(space.inside, before)
+        lines = "".join(line for line in diff.splitlines(keepends=True) if not line.startswith("# directory "))
+        if lines:
+            done = subprocess.run(
+                ["git", "apply", "--whitespace=nowarn", "-"],
+                cwd=space.inside,
+                input=os.fsencode(lines),
+                capture_output=True,
+                check=False,
+                env={**os.environ, "GIT_CEILING_DIRECTORIES": directory, "GIT_CONFIG_NOSYSTEM": "1", "HOME": directory},
+            )
+            assert done.returncode == 0, (done.stderr, diff)
+        space.root.close()
+        assert _leaves(trees.read(space.inside)) == _leaves(after)
+
+
+def _for_git(tree: trees.Tree) -> trees.Tree:
+    """Without what a patch cannot carry: binary files, empty directories, most modes, names that are no text."""
+    kept: trees.Tree = {}
+    for path, value in tree.items():
+        if b"\xff" in path:
+            continue
+        match value:
+            case ("file", mode, content):
+                text = content.decode("ascii", "ignore").replace("\0", "").encode()
+                kept[path] = ("file", 0o755 if mode & 0o100 else 0o644, text)
+            case ("link", target):
+                # One that leads nowhere: git looks through links for what a patch puts in their place.
+                kept[path] = ("link", b"nowhere%d" % (len(target) % 3))
+            case _:
+                kept[path] = ("dir", 0o755)
+    full = {path for path, value in kept.items() if value[0] != "dir"}
+    return {path: value for path, value in kept.items() if any((leaf + b"/").startswith(path + b"/") for leaf in full)}
+
+
+def _leaves(tree: trees.Tree) -> trees.Tree:
+    return {path: value for path, value in tree.items() if value[0] != "dir"}
+
+
+# -- stories --------------------------------------------------------------------------------------
+
+
+def test_a_later_change_is_named_and_nothing_is_touched(space):
+    before = space.be({b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")})
+    after = space.be({b"a": file(b"2"), b"b": file(b"2")})
+    (space.inside / "b").write_bytes(b"3")
+    (space.inside / "c").write_bytes(b"back, but another")
+    now = space.is_now()
+    with pytest.raises(CheckpointFault) as raised:
+        space.checkpoints.undo(before, after, dry_run=False)
+    assert str(raised.value) == (
+        "changed since: `b`, `c`. Nothing was changed, because that would lose the later changes; "
+        "undo those first, or change the files by hand"
+    )
+    assert space.is_now() == now
+
+
+def test_later_changes_elsewhere_are_no_hindrance(space):
+    before = space.be({b"a": file(b"1"), b"d": ("dir", 0o755), b"d/x": file(b"x")})
+    after = space.be({b"a": file(b"2"), b"new": ("dir", 0o755), b"new/y": file(b"y")})
+    (space.inside / "other").write_bytes(b"later")
+    (space.inside / "new/z").write_bytes(b"later, in a directory that the run made")
+    space.checkpoints.undo(before, after, dry_run=False)
+    assert space.is_now() == {
+        b"a": file(b"1"),
+        b"d": ("dir", 0o755),
+        b"d/x": file(b"x"),
+        b"new": ("dir", 0o755),
+        b"new/z": file(b"later, in a directory that the run made"),
+        b"other": file(b"later"),
+    }
+
+
+def test_what_is_already_as_before_is_left_alone(space):
+    before = space.be({b"a": file(b"1"), b"b": file(b"1")})
+    after = space.be({b"a": file(b"2"), b"b": file(b"2")})
+    (space.inside / "a").write_bytes(b"1")
+    changes = space.checkpoints.undo(before, after, dry_run=False)
+    assert [change.path for change in changes] == ["b"]
+    assert space.checkpoints.undo(before, after, dry_run=False) == []
+
+
+def test_a_directory_that_must_become_a_file_again_loses_nothing_unseen(space):
+    before = space.be({b"x": file(b"a file")})
+    after = space.be({b"x": ("dir", 0o755), b"x/y": file(b"y")})
+    (space.inside / "x/.git").mkdir()
+    with pytest.raises(CheckpointFault, match=r"`x/\.git` is in the way, and no checkpoint has it"):
+        space.checkpoints.undo(before, after, dry_run=False)
+    (space.inside / "x/.git").rmdir()
+    (space.inside / "x/later").write_bytes(b"later")
+    with pytest.raises(CheckpointFault, match="changed since: `x/later`"):
+        space.checkpoints.undo(before, after, dry_run=False)
+    (space.inside / "x/later").unlink()
+    space.checkpoints.undo(before, after, dry_run=False)
+    assert space.is_now() == {b"x": file(b"a file")}
+
+
+def test_a_link_put_in_a_directorys_place_is_a_conflict_not_a_way_out(space, tmp_path):
+    (tmp_path / "outside").mkdir()
+    before = space.be({b"d": ("dir", 0o755), b"d/x": file(b"old"), b"d/y": file(b"y")})
+    after = space.be({b"d": ("dir", 0o755), b"d/x": file(b"new")})
+    shutil.rmtree(space.inside / "d")
+    (space.inside / "d").symlink_to(tmp_path / "outside")
+    with pytest.raises(CheckpointFault, match="changed since: "):
+        space.checkpoints.undo(before, after, dry_run=False)
+    assert os.listdir(tmp_path / "outside") == []
+
+
+def test_a_workspace_that_changes_while_it_is_staged_is_looked_at_again(space, monkeypatch):
+    before, after = space.be({b"a": file(b"1")}), space.be({b"a": file(b"2")})
+    stage = Restore.stage
+    looked = []
+
+    def changed(self):
+        stage(self)
+        looked.append(self)
+        (space.inside / "other").write_bytes(b"%d" % len(looked))
+
+    monkeypatch.setattr(Restore, "stage", changed)
+    with pytest.raises(CheckpointFault, match="the workspace keeps changing"):
+        space.checkpoints.undo(before, after, dry_run=False)
+    assert len(looked) == 3
+    assert (space.inside / "a").read_bytes() == b"2"
+    monkeypatch.undo()
+    space.checkpoints.undo(before, after, dry_run=False)
+    assert sorted(os.listdir(space.inside)) == ["a", "other"]
+
+
+def test_a_full_disk_is_found_out_before_anything_changes(space, monkeypatch):
+    before = space.be({b"a": file(b"1" * 100), b"b": file(b"1" * 100)})
+    after = space.be({b"a": file(b"2")})
+    now = space.is_now()
+    write = os.write
+    calls = []
+
+    def full(descriptor, data):
+        calls.append(data)
+        if len(calls) > 1:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(CheckpointFault, match="nothing was changed: No space left on device"):
+            space.checkpoints.undo(before, after, dry_run=False)
+    assert space.is_now() == now
+
+
+def test_an_undo_that_was_stopped_halfway_goes_on_where_it_stopped(space, monkeypatch):
+    before = space.be({b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")})
+    after = space.be({b"a": file(b"2"), b"b": file(b"2"), b"c": file(b"2")})
+    rename = os.rename
+    calls = []
+
+    def failing(source, target, **places):
+        calls.append(target)
+        if target == "b":
+            raise OSError(5, "Input/output error")
+        rename(source, target, **places)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "rename", failing)
+        with pytest.raises(CheckpointFault, match=r"stopped at `b` after 1 changes: Input/output error.*goes on where"):
+            space.checkpoints.undo(before, after, dry_run=False)
+    assert (space.inside / "a").read_bytes() == b"1"
+    space.checkpoints.undo(before, after, dry_run=False)
+    assert space.is_now() == {b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can tell owners apart")
+def test_restored_files_belong_to_whom_they_replace(tmp_path):
+    (tmp_path / "workspace").mkdir()
+    os.chown(tmp_path / "workspace", 1234, 1235)
+    (tmp_path / "workspace/gone").write_bytes(b"x")
+    root = WorkspaceFiles(()).open_root(os.fspath(tmp_path / "workspace"))
+    checkpoints = GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", root)
+    before = checkpoints.take()
+    (tmp_path / "workspace/gone").unlink()
+    checkpoints.undo(before, checkpoints.take(), dry_run=False)
+    found = (tmp_path / "workspace/gone").stat()
+    assert (found.st_uid, found.st_gid) == (1234, 1235)
+    root.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user first")
+def test_directories_that_forbid_writing_are_undone_by_their_owner_too(tmp_path):
+    """Root may write anywhere, so this is done by somebody else, in a process of their own."""
+    import sys
+
+    script = tmp_path / "script.py"
+    script.write_text(
+        """
+import os, sys
+from test_checkpoints_undo import Space, file
+# Afterwards: the interpreter may lie in a home directory.
+os.setgid(65534)
+os.setuid(65534)
+space = Space(sys.argv[1])
+one = {b"d": ("dir", 0o755), b"d/x": file(b"1"), b"e": ("dir", 0o555), b"e/y": file(b"1", 0o400)}
+two = {b"d": ("dir", 0o555), b"d/x": file(b"2"), b"n": ("dir", 0o555), b"n/m": ("dir", 0o500), b"n/m/z": file(b"2")}
+before = space.be(one)
+os.chmod(space.inside / "e", 0o755)
+after = space.be(two)
+space.checkpoints.undo(before, after, dry_run=False)
+assert space.is_now() == one, space.is_now()
+space.checkpoints.apply(before, after)
+assert space.is_now() == two, space.is_now()
+"""
+    )
+    place = Path(tempfile.mkdtemp(dir="/var/tmp"))
+    try:
+        os.chown(place, 65534, 65534)
+        subprocess.run(
+            [sys.executable, script, place],
+            check=True,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"},
+            timeout=60,
+        )
+    finally:
+        shutil.rmtree(place)

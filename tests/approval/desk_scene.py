@@ -1,0 +1,184 @@
+"""A desk with a clock that moves when a test says so, on a store that can hold or fail its writes."""
+
+import heapq
+from itertools import count
+
+from bascule.approval.asking import put_before_the_person
+from bascule.approval.desk import Desk
+from bascule.approval.effects import Effects
+from bascule.approval.questions import params_and_digest
+from bascule.approval.records import Question
+from bascule.audit.begun import BegunBook
+from bascule.audit.journal import Journal, Transaction
+from bascule.audit.ledger import read_record
+from bascule.call import PERSON, Call, agent_principal
+from bascule.operations import Operations
+from bascule.policy.engine import load
+from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row, Shape
+from bascule.testing.clock import FakeClock
+from bascule.testing.stores import HeldStore
+
+JERRY = agent_principal("Jerry")
+TOM = agent_principal("Tom")
+
+
+class Cut(Params, frozen=True, kw_only=True):
+    path: str = "x"
+    force: bool = False
+
+
+class Deep(Params, frozen=True, kw_only=True):
+    env: dict[str, str] = {}
+
+
+def row(name, **columns):
+    settings = {
+        "summary": "For these tests.",
+        "params": Cut,
+        "result": str,
+        "effect": Effect.WRITE,
+        "who": ANYONE,
+        "shape": Shape.OPERATION,
+        "record": Record.AHEAD,
+        "consent": Consent.PAUSE,
+    }
+    return Row(name=name, **(settings | columns))
+
+
+ROWS = (row("tree.cut"), row("tree.burn"), row("tree.look", effect=Effect.READ))
+POLICY = """
+version = 1
+[[rule]]
+name = "reads"
+decision = "allow"
+reason = "looking is free"
+effects = ["read"]
+[[rule]]
+name = "cutting-asks"
+decision = "ask"
+reason = "cutting is forever"
+suggestion = "Prune it instead"
+methods = ["tree.cut"]
+[[rule]]
+name = "no-fire"
+decision = "deny"
+reason = "no fire in the forest"
+methods = ["tree.burn"]
+"""
+
+
+class Timers:
+    """A heap of deadlines, as the broker's."""
+
+    def __init__(self, clock):
+        self._clock = clock
+        self._heap = []
+        self._order = count()
+
+    def after_ms(self, ms, what):
+        entry = [what]
+        heapq.heappush(self._heap, (self._clock.monotonic() + ms / 1000, next(self._order), entry))
+        return entry
+
+    def call_off(self, entry):
+        entry[0] = None
+
+    def advance(self, seconds):
+        until = self._clock.monotonic() + seconds
+        while self._heap and self._heap[0][0] <= until:
+            when, _, entry = heapq.heappop(self._heap)
+            if entry[0] is not None:
+                self._clock.move_to(max(when, self._clock.monotonic()))
+                entry[0](when)
+        self._clock.move_to(until)
+
+    def open(self):
+        return sum(1 for _, _, entry in self._heap if entry[0] is not None)
+
+
+class Forest:
+    """One life of a desk at a time; `restart` begins the next on the same store."""
+
+    def __init__(self, *, limits=None, hold=False, has_person=True):
+        self.clock = FakeClock()
+        self.store = HeldStore(hold=hold)
+        self.limits = limits
+        self.has_person = has_person
+        self.log = []
+        self.policy = load(POLICY, [each.name for each in ROWS], {each.name: each.effect for each in ROWS})
+        self.live()
+
+    def live(self):
+        self.timers = Timers(self.clock)
+        self.journal = Journal(self.store, self.clock, on_anchor=lambda _: None)
+        self.desk = Desk(
+            store=self.store,
+            journal=self.journal,
+            clock=self.clock,
+            timers=self.timers,
+            has_person=lambda: self.has_person,
+            log=lambda event, **fields: self.log.append((event, fields)),
+            key=b"testing",
+            limits=self.limits,
+        )
+        self.effects = Effects(journal=self.journal, clock=self.clock, desk=self.desk, begun=BegunBook(self.store))
+        self.operations = Operations(
+            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=ROWS
+        )
+        self.journal.start()
+
+    def restart(self, *, down=0.0):
+        self.clock.advance(down)
+        self.live()
+        self.unknown = self.operations.recover()
+        tx = Transaction()
+        self.died = self.desk.begin_life(tx)
+        self.journal.commit(tx, PERSON, "daemon.start")
+
+    def question(self, principal=JERRY, method="tree.cut", params=None, **more):
+        text, digest = params_and_digest(params or Cut())
+        fields = {
+            "rule": "cutting-asks",
+            "reason": "cutting is forever",
+            "summary": "cut",
+            "preview": "cut x",
+        }
+        return Question(principal=principal, method=method, digest=digest, params_json=text, **(fields | more))
+
+    def ask(self, *args, **more):
+        return put_before_the_person(self.journal, self.desk, self.question(*args, **more)).approval
+
+    def decide(self, approval, approve=True, **more):
+        tx = Transaction()
+        with tx:
+            decided, rule = self.desk.decide(tx, approval.approval_id, approve=approve, **more)
+        self.journal.commit(tx, PERSON, "approvals.decide")
+        return rule if rule is not None else decided
+
+    def approve(self, approval, **more):
+        return self.decide(approval, **more)
+
+    def spend(self, approval):
+        tx = Transaction()
+        with tx:
+            self.desk.spend(tx, approval.approval_id)
+        self.journal.commit(tx, JERRY, "tree.cut", "begun")
+
+    def grant(self, principal=JERRY, method="tree.cut", params=None, run_id=None):
+        return self.desk.grant_for(principal, method, params_and_digest(params or Cut())[1], run_id)
+
+    def state(self, approval):
+        return self.desk.find(approval.approval_id).state.value
+
+    def advance(self, seconds):
+        self.timers.advance(seconds)
+
+    def call(self, principal=JERRY):
+        return Call(principal, "runs.start", None, door="testing")
+
+    def ledger(self):
+        rows = self.store.read_ledger(lambda ledger: ledger.span(0, 1_000)).result()
+        return [read_record(each) for each in rows]
+
+    def outcomes(self):
+        return [(record.method, record.outcome) for record in self.ledger()]

@@ -1,0 +1,129 @@
+"""Methods of a bridge that fells trees: one whose effect is in the store, one whose effect is outside of it."""
+
+import asyncio
+
+import msgspec
+
+from bascule.approval.holding import Drawn
+from bascule.audit.journal import Table
+from bascule.client import verbs
+from bascule.later import Later
+from bascule.policy.decision import Decision, Verdict
+from bascule.policy.text import load_policy
+from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
+from bascule.protocols.workspace_methods import OPERATIONS
+from bascule.testing.house import House
+
+PASSPHRASE = {"passphrase": "correct horse battery staple"}
+
+
+class TreeParams(Params, frozen=True, kw_only=True):
+    path: str
+    force: bool = False
+
+
+def row(name, **columns):
+    settings = {"effect": Effect.WRITE, "who": ANYONE, "consent": Consent.HOLD, "record": Record.AHEAD}
+    return Row(name=name, summary="For these tests.", params=TreeParams, result=str, **(settings | columns))
+
+
+ROWS = (
+    row("tree.cut"),
+    row("tree.mark", record=Record.JOINED),
+    row("tree.drawn"),
+    row("tree.never", record=Record.JOINED, consent=Consent.NEVER),
+    row("tree.burn"),
+    row("tree.water", effect=Effect.MESSAGE),
+)
+POLICY = """
+version = 1
+extends = "standard"
+[[rule]]
+name = "trees-ask"
+decision = "ask"
+reason = "a tree is felled once"
+suggestion = "Prune it instead"
+methods = ["tree.cut", "tree.mark", "tree.drawn", "tree.never"]
+[[rule]]
+name = "no-fire"
+decision = "deny"
+reason = "no fire in the forest"
+methods = ["tree.burn"]
+"""
+
+
+EFFECTS = {each.name: each.effect for each in (*verbs.ROWS.values(), *OPERATIONS, *ROWS)}
+
+
+def policy(text):
+    return load_policy(text, EFFECTS, EFFECTS)
+
+
+class Mark(msgspec.Struct, frozen=True):
+    path: str
+
+
+class Grove:
+    """A house with trees in it."""
+
+    def __init__(self, **settings):
+        self.cut = []
+        self.answer = "felled"
+        self.drawn = Drawn(summary="cut", preview="a drawing", bound={"rings": 1})
+        self.marks = Table("tickets", Mark)
+        handlers = {
+            "tree.cut": self._cut,
+            "tree.drawn": self._cut,
+            "tree.mark": self._mark,
+            "tree.never": self._mark,
+            "tree.burn": self._cut,
+            "tree.water": self._cut,
+        }
+        draw = {"tree.drawn": lambda call, params: self.drawn}
+        self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, draw=draw, **settings)
+
+    def _cut(self, call, params, doing):
+        self.cut.append(params.path)
+        doing.details["rings"] = 7
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer() if callable(self.answer) else self.answer
+
+    def _mark(self, call, params, tx):
+        tx.put(self.marks, params.path, Mark(params.path))
+        tx.subject = params.path
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return "marked"
+
+    def set_person(self):
+        self.house.call("local", "person.set", PASSPHRASE)
+        return self
+
+    def begin(self, method="tree.cut", path="oak", principal="agent:Jerry", **params):
+        return self.house.begin(principal, method, {"path": path, **params})
+
+    def pending(self):
+        return self.house.call("person", "approvals.list")
+
+    def decide(self, decision="approved", approval_id=None, **more):
+        approval_id = approval_id or self.pending()[0]["approvalId"]
+        return self.house.call("person", "approvals.decide", {"approvalId": approval_id, "decision": decision, **more})
+
+    def records(self, method=None):
+        return [
+            (record["method"], record["outcome"])
+            for record in self.house.ledger()
+            if method is None or record["method"] == method
+        ]
+
+
+def later(value):
+    """An answer that comes in its own time."""
+    answer = Later()
+    asyncio.get_running_loop().call_soon(answer.set_result, value)
+    return answer
+
+
+def stricter(decision=Decision.ASK):
+    return Verdict(decision, "the-bridge", "the bridge knows better")

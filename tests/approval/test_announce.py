@@ -1,0 +1,176 @@
+"""A person is told; the daemon is never held up, and no word of an agent reaches a program."""
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import time
+
+import pytest
+from desk_scene import Forest
+
+from bascule.adapters.announce import MAX_TEXT_CHARS, Announcer, _safe
+
+PATIENCE = 10.0
+
+
+@pytest.fixture
+def place(tmp_path):
+    """Programs that write down how they were called, and sockets that look like a desktop's and tmux's."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / f"tmux-{os.getuid()}").mkdir()
+    sockets = [socket.socket(socket.AF_UNIX) for _ in range(2)]
+    here = os.getcwd()
+    os.chdir(tmp_path)
+    try:
+        # By a short name: pytest's directories are too long for a socket's path.
+        sockets[0].bind("bus")
+        sockets[1].bind(f"tmux-{os.getuid()}/default")
+    finally:
+        os.chdir(here)
+    yield tmp_path
+    for each in sockets:
+        each.close()
+
+
+def program(place, name, body):
+    path = place / "bin" / name
+    path.write_text(f"#!/bin/sh\n{body}\n")
+    path.chmod(0o755)
+
+
+def announcer(place, **more):
+    environment = {
+        "PATH": f"{place}/bin:/usr/bin:/bin",
+        "TMUX_TMPDIR": os.fspath(place),
+        "DBUS_SESSION_BUS_ADDRESS": f"unix:path={place}/bus",
+    }
+    log = []
+    made = Announcer(log=lambda event, **fields: log.append((event, fields)), environment=environment, **more)
+    return made, log
+
+
+async def told(made):
+    async with asyncio.timeout(PATIENCE):
+        await made._telling
+
+
+def lines(path):
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def test_a_question_reaches_the_desktop_and_every_tmux_client(place):
+    program(place, "notify-send", f'printf "%s\\n" "$@" >> {place}/notified')
+    program(
+        place,
+        "tmux",
+        f'case "$*" in *list-clients*) echo /dev/pts/1; echo /dev/pts/2;; *) printf "%s|" "$@" >> {place}/shown; '
+        f"echo >> {place}/shown;; esac",
+    )
+    made, _ = announcer(place)
+    approval = Forest().ask()
+
+    async def story():
+        made(approval)
+        await told(made)
+        made.stop()
+
+    asyncio.run(story())
+    sentence = f"agent:Jerry asks for tree.cut: bascule approvals show {approval.approval_id}"
+    assert lines(place / "notified")[-2:] == ["Bascule asks", sentence]
+    shown = lines(place / "shown")
+    assert [line.split("|")[4] for line in shown] == ["/dev/pts/1", "/dev/pts/2"]
+    assert all(line.endswith(f"|{sentence}|") for line in shown)
+
+
+def test_no_word_of_an_agent_is_in_it():
+    text = _safe("agent:$(touch /tmp/x) #(touch /tmp/x) %H `id` \x1b]0;x\x07 asks for it" + "x" * 1_000)
+    assert not set(text) & set("$()#%`\x1b\x07'\"\\\n{}<>&;|")
+    assert len(text) == MAX_TEXT_CHARS
+
+
+def test_many_questions_are_told_in_few_words(place):
+    program(place, "notify-send", f'printf "%s\\n" "$5" >> {place}/notified')
+    made, _ = announcer(place, pause_seconds=0.05)
+    forest = Forest()
+
+    async def story():
+        for number in range(20):
+            made(forest.ask(f"agent:a{number}"))
+        await told(made)
+        async with asyncio.timeout(PATIENCE):
+            while len(lines(place / "notified")) < 2:  # noqa: ASYNC110 - another program writes it
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.2)
+        made.stop()
+
+    asyncio.run(story())
+    assert len(lines(place / "notified")) == 2
+    assert lines(place / "notified")[1] == "19 more questions wait: bascule approvals"
+
+
+def test_answers_are_not_announced(place):
+    program(place, "notify-send", f"echo >> {place}/notified")
+    made, _ = announcer(place)
+    forest = Forest()
+    approval = forest.ask()
+    forest.decide(approval, approve=False)
+
+    async def story():
+        made(forest.desk.find(approval.approval_id))
+        assert made._telling is None
+
+    asyncio.run(story())
+
+
+def test_a_program_that_hangs_holds_up_nobody_and_is_ended(place):
+    program(place, "notify-send", f"echo $$ > {place}/pid; exec sleep 60")
+    made, log = announcer(place, program_seconds=0.3)
+
+    async def story():
+        start = time.monotonic()
+        made(Forest().ask())
+        assert time.monotonic() - start < 0.2, "the loop is not held up"
+        await told(made)
+        made.stop()
+
+    asyncio.run(story())
+    assert any(event == "announce" for event, _ in log)
+    pid = int((place / "pid").read_text())
+    assert not os.path.exists(f"/proc/{pid}") or not os.path.isdir("/proc")
+
+
+def test_without_the_programs_or_their_sockets_nothing_is_started(place, tmp_path):
+    made, log = announcer(place)
+    made._environment = {"PATH": os.fspath(tmp_path / "none"), "TMUX_TMPDIR": os.fspath(tmp_path / "none")}
+
+    async def story():
+        made(Forest().ask())
+        await told(made)
+        made.stop()
+
+    asyncio.run(story())
+    assert log == []
+
+
+@pytest.mark.skipif(shutil.which("tmux") is None and os.environ.get("CI") != "true", reason="needs tmux")
+def test_a_real_tmux_is_asked_who_watches_and_expands_nothing(tmp_path):
+    name = f"/tmp/bsc-{os.getpid()}-tmux"
+    os.mkdir(name, 0o700)
+    folder = os.path.join(name, f"tmux-{os.getuid()}")
+    os.mkdir(folder, 0o700)
+    path = os.path.join(folder, "default")
+    environment = {"PATH": os.environ["PATH"], "TMUX_TMPDIR": name, "HOME": os.fspath(tmp_path)}
+    tmux = ["tmux", "-S", path, "-f", "/dev/null"]
+    subprocess.run([*tmux, "new-session", "-d", "sleep 30"], check=True, env=environment, timeout=PATIENCE)
+    try:
+        log = []
+        made = Announcer(log=lambda event, **fields: log.append((event, fields)), environment=environment)
+        assert made._tmux_socket() == path
+        made._in_tmux("nobody watches")
+        made._run(["tmux", "-S", path, "display-message", "-p", _safe(f"#(touch {tmp_path}/pwned) done")], {})
+        assert not (tmp_path / "pwned").exists()
+    finally:
+        subprocess.run([*tmux, "kill-server"], check=False, env=environment, timeout=PATIENCE)
+        shutil.rmtree(name)

@@ -1,0 +1,53 @@
+"""Every cell of the table of states, the forbidden ones too."""
+
+import pytest
+
+from bascule.approval.records import Approval, Question
+from bascule.approval.states import FINAL, NEXT, IllegalMove, State, check_move
+
+ALLOWED = {
+    ("pending", "approved"),
+    ("pending", "denied"),
+    ("pending", "expired"),
+    ("pending", "withdrawn"),
+    ("approved", "spent"),
+    ("approved", "expired"),
+    ("spent", "done"),
+    ("spent", "unknown"),
+}
+
+
+@pytest.mark.parametrize("old", State)
+@pytest.mark.parametrize("new", State)
+def test_a_step_happens_only_where_the_table_has_it(old, new):
+    approval = Approval(
+        approval_id="apr_1",
+        state=old,
+        question=Question(
+            principal="local", method="m", digest="d", params_json="{}", rule="r", reason="w", summary="s", preview="p"
+        ),
+        asked_at=0,
+        expires_at=1,
+    )
+    if (old.value, new.value) in ALLOWED:
+        assert approval.moved(new).state is new
+    else:
+        with pytest.raises(IllegalMove, match=f"{old.value} never becomes {new.value}"):
+            approval.moved(new)
+    assert approval.state is old
+
+
+def test_every_state_has_its_row():
+    assert set(NEXT) == set(State)
+    assert {state.value for state in FINAL} == {"denied", "expired", "withdrawn", "done", "unknown"}
+
+
+def test_nothing_leads_back_to_a_grant():
+    """The one property everything rests on: from `spent` no way leads to `approved`."""
+    reached, found = {State.SPENT}, {State.SPENT}
+    while found:
+        found = {new for old in found for new in NEXT[old]} - reached
+        reached |= found
+    assert State.APPROVED not in reached
+    with pytest.raises(IllegalMove):
+        check_move(State.SPENT, State.APPROVED)

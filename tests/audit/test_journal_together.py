@@ -1,0 +1,66 @@
+"""What is committed together is one write, and what was committed alone is not held up by it."""
+
+import pytest
+
+from bascule.audit.journal import Journal, Transaction
+from bascule.call import DAEMON
+from bascule.testing.clock import FakeClock
+from bascule.testing.stores import HeldStore
+
+
+@pytest.fixture
+def store():
+    return HeldStore(hold=False)
+
+
+@pytest.fixture
+def journal(store):
+    journal = Journal(store, FakeClock(), on_anchor=lambda _anchor: None)
+    journal.start()
+    return journal
+
+
+def test_commits_made_together_are_one_batch_in_their_order(journal, store):
+    with journal.together():
+        first = journal.commit(Transaction(), DAEMON, "one")
+        second = journal.commit(Transaction(), DAEMON, "two")
+        assert store.batches == []
+    assert [len(batch.ledger) for batch in store.batches] == [2]
+    assert first < second
+    assert journal.idle
+
+
+def test_the_control_commits_made_apart_are_two_batches(journal, store):
+    journal.commit(Transaction(), DAEMON, "one")
+    journal.commit(Transaction(), DAEMON, "two")
+    assert [len(batch.ledger) for batch in store.batches] == [1, 1]
+
+
+def test_what_is_in_flight_is_not_waited_for_twice(journal, store):
+    store.hold = True
+    journal.commit(Transaction(), DAEMON, "before")
+    with journal.together():
+        journal.commit(Transaction(), DAEMON, "one")
+        journal.commit(Transaction(), DAEMON, "two")
+    assert len(store.batches) == 1
+    store.finish_all()
+    assert [len(batch.ledger) for batch in store.batches] == [1, 2]
+
+
+def test_a_fault_inside_still_writes_what_was_committed(journal, store):
+    def fail():
+        with journal.together():
+            journal.commit(Transaction(), DAEMON, "one")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert [len(batch.ledger) for batch in store.batches] == [1]
+
+
+def test_nested_it_is_one_batch_still(journal, store):
+    with journal.together():
+        with journal.together():
+            journal.commit(Transaction(), DAEMON, "one")
+        journal.commit(Transaction(), DAEMON, "two")
+    assert [len(batch.ledger) for batch in store.batches] == [2]

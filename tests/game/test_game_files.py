@@ -1,0 +1,162 @@
+"""`bridge.json`, sockets and tokens: what a launch leaves on disk for the mod to find, and for nobody else."""
+
+import asyncio
+import json
+import os
+import re
+import stat
+import threading
+
+import msgspec
+import pytest
+from playground import PATIENCE, Playground, on_loop, playground
+
+from bascule.adapters.games.bridge_file import BridgeJson, default_path
+from bascule.bridges.game import life
+from bascule.bridges.game.ports import Address
+from bascule.bridges.game.settings import parse
+from bascule.clock import SystemClock
+from bascule.mod import Endpoint, Mod
+from bascule.mod import endpoint as endpoints
+
+
+@pytest.mark.req("GABP-5.2-1", "GABP-5.3-3", "GABP-5.4-1", "GABP-5.4-3")
+@on_loop
+async def test_the_bridge_file_has_the_form_of_the_specification_for_the_user_alone(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write()
+        status = await ground.games.start("arena")
+        mode = stat.S_IMODE(ground.bridge_json.stat().st_mode)
+        assert mode == 0o600
+        found = json.loads(ground.bridge_json.read_text())
+        assert re.fullmatch("[0-9a-f]{64}", found["token"])
+        assert found["transport"]["type"] == "tcp"
+        assert found["transport"]["address"].isdecimal()
+        assert found["metadata"]["pid"] == status.pid
+        assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", found["metadata"]["startTime"])
+        assert found["metadata"]["launchId"] == ground.games.find("arena").life.launch_id
+
+
+@pytest.mark.req("DEC-GABP-3")
+@on_loop
+async def test_the_bridge_file_holds_the_newest_live_launch_and_goes_with_the_last(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write("one", "two")
+
+        def named() -> str:
+            return json.loads(ground.bridge_json.read_text())["metadata"]["gameId"]
+
+        await ground.games.start("one")
+        await ground.games.start("two")
+        assert named() == "two"
+        await ground.games.stop("two")
+        assert named() == "one"
+        await ground.games.stop("one")
+        assert sorted(os.listdir(ground.bridge_json.parent)) == ["bridge.json.lock"]
+
+
+@pytest.mark.req("GABP-3.3-2", "DEC-GABP-3")
+@on_loop
+async def test_a_game_that_reads_only_the_file_has_it_to_itself_until_it_is_welcomed(tmp_path):
+    source = (
+        "import os\nfor name in list(os.environ):\n    if name.startswith('GABP'):\n        del os.environ[name]\n"
+        "from bascule.mod import Mod\n"
+        f"Mod('arena', bridge_file={str(tmp_path / 'config/gabp/bridge.json')!r}).serve()\n"
+    )
+    async with playground(tmp_path) as ground:
+        ground.write("one", "two", "three", source=source, discovery="file")
+        states = await asyncio.gather(*(ground.games.start(name) for name in ("one", "two", "three")))
+        assert [each.state for each in states] == ["live"] * 3
+
+
+@pytest.mark.req("GABP-5.1-1")
+def test_the_bridge_file_is_where_the_platform_keeps_such_files(monkeypatch):
+    assert default_path("/home/ada") == "/home/ada/.config/gabp/bridge.json"
+    monkeypatch.setenv("HOME", "/home/ada")
+    # Where the mod looks is where the bridge writes.
+    assert endpoints.bridge_file() == default_path("/home/ada")
+    monkeypatch.setattr("sys.platform", "darwin")
+    assert default_path("/Users/ada") == "/Users/ada/Library/Application Support/gabp/bridge.json"
+
+
+@pytest.mark.req("GABP-5.3-1", "GABP-5.3-2")
+@on_loop
+async def test_the_bridge_file_names_each_transport_and_stdio_needs_none(tmp_path):
+    async with playground(tmp_path) as ground:
+        for transport in ("tcp", "pipe", "stdio"):
+            ground.write(transport=transport)
+            await ground.games.start("arena")
+            if transport == "stdio":
+                assert not ground.bridge_json.exists()
+            else:
+                found = json.loads(ground.bridge_json.read_text())["transport"]
+                assert found["type"] == transport
+                assert found["address"].isdecimal() if transport == "tcp" else found["address"].endswith(".sock")
+            await ground.games.stop("arena")
+
+
+@pytest.mark.req("GABP-5.4-2")
+@on_loop
+async def test_a_reader_of_the_bridge_file_never_sees_half_of_it(tmp_path):
+    path = tmp_path / "gabp" / "bridge.json"
+    file = BridgeJson(str(path), SystemClock(), lambda *_, **__: None)
+    address = Address(transport="tcp", where="38917")
+    await file.publish("first", "arena", "t" * 64, address, alone=False, seconds=1)
+    going = True
+    seen: list[str] = []
+
+    def read() -> None:
+        while going:
+            seen.append(json.loads(path.read_bytes())["metadata"]["launchId"])
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(300):
+        await file.publish(f"launch-{number}", "arena", "t" * 64, address, alone=False, seconds=1)
+    going = False
+    reader.join(PATIENCE)
+    # Whole every time, or json would have said so; and it did change meanwhile.
+    assert len(set(seen)) > 5
+
+
+@on_loop
+async def test_a_socket_whose_path_is_too_long_is_told_before_the_game_starts(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write(transport="pipe")
+        ground.games._machine = msgspec.structs.replace(ground.games._machine, socket_dir="/tmp/" + "x" * 100)
+        status = await ground.games.start("arena")
+        assert status.problem.endswith("is too long for a socket; choose a shorter socket_dir")
+
+
+@on_loop
+async def test_another_bridges_file_is_not_removed(tmp_path):
+    path = tmp_path / "gabp" / "bridge.json"
+    file = BridgeJson(str(path), SystemClock(), lambda *_, **__: None)
+    await file.publish("mine", "arena", "t" * 64, Address(transport="tcp", where="1"), alone=False, seconds=1)
+    path.write_text(json.dumps({"token": "x", "metadata": {"launchId": "theirs"}}))
+    file.withdraw("mine")
+    assert path.exists()
+
+
+@pytest.mark.req("GABP-8.2-1")
+def test_a_socket_has_the_name_of_the_specification(tmp_path):
+    machine = msgspec.structs.replace(Playground(tmp_path).machine(), socket_dir=life.Machine.__struct_defaults__[-1])
+    (settings,) = parse(b"[games.x]\ncommand='x'\ntransport='pipe'\n").values()
+    launch = life.Life("x", settings, machine, None)
+    assert launch._new_address().where == f"/tmp/gabp-{launch.launch_id}.sock"
+
+
+@pytest.mark.req("GABP-1.1-2")
+@on_loop
+async def test_a_token_is_checked_over_stdio_too(tmp_path):
+    source = "import os\nos.environ['GABP_TOKEN'] = 'x' * 64\nfrom bascule.mod import Mod\nMod('arena').serve()\n"
+    async with playground(tmp_path) as ground:
+        ground.write(source=source, transport="stdio")
+        status = await ground.games.start("arena")
+        assert "the token is not this launch's" in status.problem
+
+
+@pytest.mark.req("GABP-1.2-1")
+def test_a_mod_listens_on_loopback_only():
+    with Mod("x", endpoint=Endpoint(transport="tcp", address="0", token="t" * 64)).running() as mod:
+        assert mod._server._listener.getsockname()[0] == "127.0.0.1"

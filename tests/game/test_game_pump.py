@@ -1,0 +1,247 @@
+"""The game's own thread: what runs on it, for how long, in which order, and what happens when it is stuck."""
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Generator
+
+import pytest
+from bridges_by_hand import HandBridge, pumped
+
+from bascule.mod import Endpoint, Mod, ToolError
+from bascule.mod.pump import Overdue, Pump, PumpFull, Work
+from bascule.protocols import game
+from bascule.protocols.game_errors import ErrorCode
+
+TOKEN = secrets.token_hex(32)
+
+
+def tcp() -> Endpoint:
+    return Endpoint(transport="tcp", address="0", token=TOKEN)
+
+
+def test_handlers_run_on_the_thread_that_polls():
+    mod = Mod("x", endpoint=tcp())
+    mod.tool(lambda: threading.get_ident(), name="x/thread")  # noqa: PLW0108 - a builtin has no signature
+    with mod.running(), HandBridge(mod) as bridge:
+        later = bridge.send(game.TOOLS_CALL, {"name": "x/thread"})
+        assert not bridge.has(later, 0.2)
+        bridge.until(later, mod.poll)
+        assert json.loads(bytes(bridge.answers[later].value)) == threading.get_ident()
+
+
+class Clock:
+    """Time that passes when a handler says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def work(
+    pump: Pump, clock: Clock, client: str, took: float, done: list, *, id_: str = "i", seconds: float = 30
+) -> Work:
+    def run() -> str:
+        clock.now += took
+        return client
+
+    made = Work(
+        client,
+        id_,
+        f"tool-{took}",
+        run=run,
+        done=lambda result, error: done.append(error or result),
+        deadline=clock.now + seconds,
+    )
+    pump.put(made)
+    return made
+
+
+def test_a_poll_ends_with_its_budget_and_goes_on_in_the_next():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    for _ in range(10):
+        work(pump, clock, "a", 2**-11, done)
+    assert pump.poll(2) == 4
+    assert pump.poll(2) == 4
+    assert pump.poll(2) == 2
+    assert pump.idle
+
+
+def test_what_takes_longer_than_is_left_waits_for_a_poll_of_its_own():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    work(pump, clock, "a", 0.010, done)
+    # Nobody knows it yet: it runs over.
+    pump.poll(2)
+    work(pump, clock, "a", 0.0001, done)
+    work(pump, clock, "a", 0.010, done)
+    began = clock.now
+    assert pump.poll(2) == 1
+    assert clock.now - began < 0.002
+    # But it does get its turn, alone.
+    assert pump.poll(2) == 1
+    assert len(done) == 3
+
+
+@pytest.mark.req("GABP-7.2-2")
+def test_clients_take_turns():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    for _ in range(50):
+        work(pump, clock, "greedy", 0.001, done)
+    work(pump, clock, "modest", 0.001, done)
+    pump.poll(2.5)
+    assert "modest" in done[:2]
+
+
+def test_a_call_that_is_not_polled_for_in_time_was_not_executed():
+    clock, done, stalls = Clock(), [], []
+    pump = Pump(now=clock, stall_seconds=5, on_stall=stalls.append)
+    pump.poll()
+    work(pump, clock, "a", 0, done)
+    clock.now += 4
+    pump.check()
+    assert done == []
+    clock.now += 2
+    checking = threading.Thread(target=pump.check)
+    checking.start()
+    checking.join(30)
+    assert isinstance(done[0], Overdue)
+    assert not done[0].executed
+    assert "has not called mod.poll() for 6.0 s" in done[0].message
+    assert "it is at" in done[0].message
+    assert pump.poll() == 0
+
+
+def test_a_deadline_ends_what_waits_and_what_steps():
+    clock, done = Clock(), []
+    pump = Pump(now=clock, stall_seconds=1000)
+    ended = []
+
+    def stepping() -> Generator[None, None, None]:
+        try:
+            while True:
+                yield
+        finally:
+            ended.append(True)
+
+    steps = Work("a", "s", "steps", run=stepping, done=lambda _, error: done.append(error), deadline=clock.now + 10)
+    pump.put(steps)
+    pump.poll()
+    work(pump, clock, "a", 0, done, seconds=10)
+    clock.now += 11
+    pump.check()
+    assert sorted(each.executed for each in done) == [False, True]
+    assert ended == []
+    pump.poll()
+    # Its own clean-up runs on the game's thread.
+    assert ended == [True]
+    assert pump.idle
+
+
+def test_the_watchdog_names_the_line_a_tool_is_stuck_at():
+    stalls: list[str] = []
+    release = threading.Event()
+    mod = Mod("x", endpoint=tcp(), stall_seconds=0.2, request_seconds=0.5, on_stall=stalls.append)
+
+    @mod.tool
+    def hang() -> str:
+        release.wait(30)
+        return "late"
+
+    with pumped(mod), HandBridge(mod) as bridge:
+        error = bridge.error(game.TOOLS_CALL, {"name": "x/hang"})
+        assert error.code == ErrorCode.TOOL_TIMEOUT
+        assert error.executed == "yes"
+        release.set()
+        # Its late result is nobody's answer; the next call has its own.
+        mod.tool(lambda: 1, name="x/next")
+        assert bridge.call("x/next") == 1
+    assert "x/hang has been running" in stalls[0]
+    assert "threading.py" in stalls[0]
+
+
+def test_a_tool_that_polls_does_not_run_others_inside_itself():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    inner: list[int] = []
+    pump.put(
+        Work(
+            "a", "1", "x", run=lambda: inner.append(pump.poll()), done=lambda *_: done.append(1), deadline=clock.now + 9
+        )
+    )
+    work(pump, clock, "b", 0, done)
+    pump.poll()
+    assert inner == [0]
+    assert done == [1, "b"]
+
+
+def test_events_of_many_threads_keep_their_order():
+    mod = Mod("x", endpoint=tcp())
+    emit = mod.channel("noise")
+    with pumped(mod), HandBridge(mod) as bridge:
+        bridge.session.subscribe(["noise"])
+        bridge.flush()
+        bridge.wait(lambda: bool(bridge.answers))
+        threads = [threading.Thread(target=lambda: [emit(n) for n in range(200)]) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        # A strict session ends at the first number that goes back.
+        bridge.wait(lambda: len(bridge.events) == 1600)
+        assert [event.seq for event in bridge.events] == list(range(1600))
+        for thread in threads:
+            thread.join(30)
+
+
+def test_an_event_above_the_message_limit_is_refused_where_it_is_made():
+    mod = Mod("x")
+    with pytest.raises(ValueError, match="offer it as a resource"):
+        mod.emit("noise", "x" * 1_100_000)
+
+
+def test_a_queue_that_is_full_refuses():
+    clock, done = Clock(), []
+    pump = Pump(now=clock, max_waiting=2)
+    work(pump, clock, "a", 0, done)
+    work(pump, clock, "b", 0, done)
+    with pytest.raises(PumpFull):
+        work(pump, clock, "c", 0, done)
+
+
+def test_what_a_gone_bridge_asked_for_is_not_begun():
+    ran: list[int] = []
+    mod = Mod("x", endpoint=tcp())
+    mod.tool(lambda: ran.append(1), name="x/act")
+    with mod.running():
+        with HandBridge(mod) as bridge:
+            bridge.send(game.TOOLS_CALL, {"name": "x/act"})
+            bridge.ask(game.TOOLS_LIST, {})
+        deadline = time.monotonic() + 30
+        while mod.bridges and time.monotonic() < deadline:
+            time.sleep(0.01)
+        mod.poll()
+    assert ran == []
+
+
+def test_results_that_are_no_json_are_the_tools_fault_and_say_so(caplog):
+    caplog.set_level(logging.CRITICAL, "bascule.mod")
+    mod = Mod("x", endpoint=tcp())
+    mod.tool(lambda: threading.Lock(), name="x/lock")  # noqa: PLW0108 - a builtin has no signature
+    mod.tool(lambda: "\ud800", name="x/half")
+
+    @mod.tool
+    def failing() -> None:
+        raise ToolError("", {"a": 1})
+
+    with pumped(mod), HandBridge(mod) as bridge:
+        for name in ("lock", "half"):
+            error = bridge.error(game.TOOLS_CALL, {"name": f"x/{name}"})
+            assert error.code == ErrorCode.TOOL_FAILED
+            assert "no JSON" in error.message
+        error = bridge.error(game.TOOLS_CALL, {"name": "x/failing"})
+        assert (error.message, error.data) == ("x/failing failed", {"a": 1})

@@ -1,0 +1,58 @@
+import pytest
+
+from bascule.policy.paths import normal, path_matches
+
+
+@pytest.mark.parametrize(
+    ("glob", "path", "matches"),
+    [
+        (".env", ".env", True),
+        (".env", "sub/dir/.env", True),
+        (".env", ".env.local", False),
+        (".env", "x.env", False),
+        (".env*", ".env.local", True),
+        (".git/**", ".git", True),
+        (".git/**", ".git/hooks/pre-commit", True),
+        (".git/**", "vendor/lib/.git/config", True),
+        (".git/**", ".github/workflows/x.yml", False),
+        (".git/**", ".gitignore", False),
+        ("*.pem", "keys/a.pem", True),
+        ("*.pem", "keys/a.pem/x", False),
+        ("src/*.py", "src/a.py", True),
+        ("src/*.py", "src/sub/a.py", False),
+        ("src/**/a.py", "src/x/y/a.py", True),
+        ("a?c", "abc", True),
+        ("a?c", "a/c", False),
+        ("docs/", "docs/x", True),
+        ("/etc/**", "/etc", True),
+        ("/etc/**", "/etc/passwd", True),
+        ("/etc/**", "/home/me/etc", False),
+        ("/etc/**", "etc/passwd", False),
+        ("a+(b)", "a+(b)", True),
+        ("a.c", "abc", False),
+    ],
+)
+def test_a_glob_matches_at_any_depth(glob, path, matches):
+    assert path_matches(glob, path, exact=False) is matches
+    assert path_matches(glob, path, exact=True) is matches
+
+
+def test_to_restrict_case_and_ignored_characters_do_not_count_and_to_allow_they_do():
+    for path in (".GIT/config", ".Git/Config", ".g\u200cit/config"):
+        assert path_matches(".git/**", path, exact=False)
+        assert not path_matches(".git/**", path, exact=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "directory", "found"),
+    [
+        ("a/./b//c", "", "a/b/c"),
+        ("./x", "sub", "sub/x"),
+        ("../.git/config", "sub", ".git/config"),
+        ("/abs", "sub", "/abs"),
+        ("x/..", "", "."),
+        ("", "", ""),
+    ],
+)
+def test_a_path_is_told_from_where_the_command_stands(path, directory, found):
+    assert normal(path, directory) == found
