@@ -27,7 +27,7 @@ TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubbl
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
-BENCH_PACKAGES="redis-tools gir1.2-atspi-2.0 python3-dogtail"
+BENCH_PACKAGES="gir1.2-atspi-2.0 python3-dogtail redis-tools"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
