@@ -21,7 +21,10 @@ sys.path[:0] = [str(ROOT / "tests" / "desktop_host")]
 
 from desktop_rig import SYSTEM_PYTHON, Desktop  # noqa: E402 - the tests' own, from the path above
 from host_process import HostProcess, route  # noqa: E402 - as above
+from PIL import Image  # noqa: E402 - after the path, as above
 
+from bascule.desktop_host import pictures  # noqa: E402 - after the path, as above
+from bascule.desktop_host.geometry import Rect  # noqa: E402 - after the path, as above
 from bascule.desktop_host.linux.backend import LinuxDesktop  # noqa: E402 - after the path, as above
 from bascule.desktop_host.ports import Window  # noqa: E402 - after the path, as above
 
@@ -112,6 +115,9 @@ async def tree_alone(desktop: Desktop, title: str, rounds: int) -> tuple[int, li
         await backend.grab(await backend.screen())
         picture.append(time.perf_counter() - began)
     print(f"| whole screen into memory | {shown(picture)} |")
+    whole = Image.frombytes("RGB", (1280, 900), (await backend.grab(Rect(0, 0, 1280, 900))).pixels, "raw", "BGRX")
+    encode = timed(rounds, lambda: pictures.png(whole))
+    print(f"| the same as PNG | {shown(encode)} |")
     await backend.close()
     return nodes, times[1:]
 

@@ -258,3 +258,37 @@ def test_the_accessibility_bus_is_found_again_when_it_was_lost(tmp_path):
         host.close()
     finally:
         desktop.close()
+
+
+def held(pid):
+    """Open files and threads of a process."""
+    return len(os.listdir(f"/proc/{pid}/fd")), len(os.listdir(f"/proc/{pid}/task"))
+
+
+def test_a_host_that_worked_for_long_holds_no_more_than_one_that_just_began(start_host, start):
+    """Connections, refusals, aborts and acts leave nothing open behind."""
+    program = start("gtk3")
+    host = start_host()
+    rounds = 200 if os.environ.get("BASCULE_LONG") else 15
+
+    def work():
+        wire = host.connect()
+        host.call("desktop.observe", wire=wire, route=route(program))
+        with pytest.raises(Refused):
+            host.act("desktop.click", wire=wire, route=route(program), target={"selector": {"titleContains": "None"}})
+        host.act("desktop.typeText", wire=wire, route=route(program), text="x")
+        waiting = host.later(
+            "desktop.waitUntil", condition={"windowExists": {"titlePattern": "^no$"}}, timeoutMs=60_000
+        )
+        waiting.wire.socket.shutdown(2)
+        waiting.answer()
+        wire.close()
+
+    for _ in range(5):
+        work()
+    before = held(host.process.pid)
+    for _ in range(rounds):
+        work()
+    until(lambda: held(host.process.pid)[0] <= before[0] + 2, "what was opened is closed")
+    # A pool of threads may still grow to its size, which does not depend on how much was done.
+    assert held(host.process.pid)[1] <= before[1] + 8

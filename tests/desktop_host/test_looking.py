@@ -311,7 +311,6 @@ def test_the_pointer_does_what_it_is_told(host, start):
     program = start("gtk3")
     pad = {"selector": {"byRole": "AXGroup", "titleContains": "Pad"}}
     host.act("desktop.rightClick", route=route(program), target=pad)
-    program.until(released=program.state.get("released"))
     until(lambda: [each[0] for each in program.state.get("pad", [])] == [3], "one right press")
     host.act("desktop.doubleClick", route=route(program), target=pad)
     program.until(double=1)

@@ -97,6 +97,27 @@ def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app
     assert 0 < len(app.state["notes"]) < len(text)
 
 
+def test_after_its_time_is_over_no_event_of_a_request_reaches_the_screen(host, app, seen):
+    with pytest.raises(Refused) as refused:
+        host.call(
+            "desktop.hotkey",
+            meta=host.meta(timeoutMs=1_500),
+            route=route(app),
+            confirm={"phrase": "CONFIRM"},
+            keys=["ctrl", "shift", "alt", "a"],
+            options={"delayMs": 1_000},
+        )
+    assert refused.value.code == "DESKTOP_TIMEOUT"
+    at = time.monotonic()
+    with pytest.raises(Refused, match="TIMEOUT"):
+        host.call(
+            "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Never")}, timeoutMs=2_000
+        )
+    assert [each for each in seen.events if each[0] > at] == []
+    assert seen.down() == set()
+    assert 1 <= seen.count("key down") < 4
+
+
 def test_a_text_that_is_not_aborted_arrives_whole(host, app, seen):
     """The control of the test above: so many pieces, so many pastes."""
     text = "0123456789abcdef" * 8_192

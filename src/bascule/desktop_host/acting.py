@@ -130,9 +130,14 @@ class Acting:
         routed = await self.bring_to_front(execution, routed, params.route)
         execution.note("keys", keys=_shown(params.keys))
         delay = params.options.delay_ms / 1000
-        heard = await self.pictured(
-            execution, routed, lambda: self._desktop.chord(params.keys, execution.halt, delay=delay)
-        )
+
+        async def act() -> None:
+            if not await self.is_front(routed.window):
+                # Something came up meanwhile: the keys are not for it.
+                raise not_found("the focus is not inside the window meant", reason="focus")
+            await self._desktop.chord(params.keys, execution.halt, delay=delay)
+
+        heard = await self.pictured(execution, routed, act)
         return d.HotkeyResult(
             execution_id=execution.id,
             sent=True,

@@ -22,6 +22,8 @@ from bascule.wire import codec
 
 # One program's tree: a frozen one costs this once, and the answer says so.
 TREE_SECONDS: Final = 5.0
+# Snapshots kept to tell what changed; the oldest go first.
+MAX_REMEMBERED: Final = 64
 # Of the time a request has, this part goes to reading; the rest is for writing evidence.
 _READING_SHARE: Final = 0.8
 
@@ -75,7 +77,10 @@ class Looking:
             where = (execution.peer, routed.window.handle)
             if options.diff:
                 diff = snapshot.changes(self._last.get(where, []), lines)
+            self._last.pop(where, None)
             self._last[where] = lines
+            while len(self._last) > MAX_REMEMBERED:
+                del self._last[next(iter(self._last))]
             text = "\n".join(lines) if options.snapshot else None
             if text is not None:
                 written = "\n".join(clean(line, self.typed) or "" for line in lines)

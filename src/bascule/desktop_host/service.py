@@ -36,6 +36,8 @@ from bascule.wire import canonical, codec
 
 # ui-control is one at a time; more than these waiting means that nobody looks at the answers.
 MAX_WAITING: Final = 32
+# Workspaces whose evidence we keep count of; the count of another is taken again.
+MAX_WORKSPACES: Final = 256
 # The part of a request that is about the request, not about what is to be done.
 _NOT_SIGNED: Final = ("meta", "confirm")
 
@@ -219,7 +221,7 @@ class Host:
         raise DesktopError(Code.CONFIRM_REQUIRED, reason, method=row.name)
 
     async def _execute(self, row: DesktopMethod, execution: Execution, decoded: Any, workspace: str) -> Any:
-        store = self._evidence.setdefault(workspace, Evidence(self._root, workspace, self._clock, **self._quota))
+        store = self._store(workspace)
         execution.folder = store.folder(execution.id)
         method = self._methods[row.name]
         seconds = decoded.meta.timeout_ms / 1000
@@ -242,6 +244,13 @@ class Host:
             # An abort that comes now must not leave half a record.
             await asyncio.shield(asyncio.to_thread(self._finish, execution, outcome))
 
+    def _store(self, workspace: str) -> Evidence:
+        found = self._evidence.pop(workspace, None) or Evidence(self._root, workspace, self._clock, **self._quota)
+        self._evidence[workspace] = found
+        if len(self._evidence) > MAX_WORKSPACES:
+            del self._evidence[next(iter(self._evidence))]
+        return found
+
     async def _alone(
         self, execution: Execution, method: Callable[[Execution, Any], Awaitable[Any]], decoded: Any
     ) -> Any:
@@ -255,6 +264,10 @@ class Host:
         try:
             execution.halt.check()
             return await method(execution, decoded)
+        except BaseException:
+            # Also when its time is over: the input thread does not know of that by itself.
+            execution.halt.set()
+            raise
         finally:
             if execution.halt.is_set:
                 # Behind whatever the input thread is still in the middle of: after this, and so after the answer,

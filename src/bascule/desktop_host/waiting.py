@@ -71,7 +71,7 @@ class Waiting:
                         elapsedMs=execution.elapsed_ms(),
                     )
                 with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(params.poll_ms / 1000, left)):
+                    async with asyncio.timeout(min(_until_next_look(params, loop.time() - changed_at), left)):
                         await wake.wait()
                         await asyncio.sleep(max(GATHER_SECONDS, took * REST_SHARE))
         elapsed = execution.elapsed_ms()
@@ -136,6 +136,13 @@ class Waiting:
 
 
 _OTHERS: Final = ("selectorGone", "valueContains", "titleMatches", "windowExists", "stable")
+
+
+def _until_next_look(params: d.WaitUntilParams, quiet: float) -> float:
+    """The poll, or sooner where quiet itself is waited for."""
+    poll = params.poll_ms / 1000
+    stable = params.condition.stable
+    return poll if stable is None else min(poll, max(0.0, stable.for_ms / 1000 - quiet))
 
 
 class _Unheard(Execution):

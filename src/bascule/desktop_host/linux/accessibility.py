@@ -56,6 +56,9 @@ _STATE_NAMES: Final = (
 )
 _STATES: Final = _STATE_NAMES.split("|")
 _MULTI_LINE: Final = 17
+# Of an object in Cache.GetItems: itself, application, parent, place, number of children, interfaces, name, role,
+# description, states.
+_ITEM_FIELDS: Final = 10
 _CHECKABLE: Final = frozenset({"AXCheckBox", "AXRadioButton"})
 
 # Program's bus name, path of the object, kind of event ("StateChanged:checked").
@@ -183,10 +186,10 @@ class Accessibility:
         items = await self.bus.maybe(name, "/org/a11y/atspi/cache", ATSPI + "Cache", "GetItems")
         nodes = reading.nodes
         for item in items or ():
-            (_, path), _, (_, parent), index, count, interfaces, title, role, description, states = item
-            if not isinstance(index, int):
-                # The old signature, which only ever comes empty; what it means here is not known.
+            if len(item) != _ITEM_FIELDS:
+                # The old signature, which some toolkits have and most leave empty: walked instead.
                 return
+            (_, path), _, (_, parent), index, count, interfaces, title, role, description, states = item
             if len(nodes) >= MAX_READ:
                 reading.partial.add("nodes")
                 return
