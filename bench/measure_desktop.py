@@ -1,6 +1,6 @@
 """The desktop host before a GTK 3 window of 2000 elements, beside the usual ways to read one.
 
-python bench/measure_desktop.py [--rounds 7] [--rows 1985]
+python bench/measure_desktop.py [--rounds 7] [--rows 1910]
 
 Needs the packages of tools/setup.sh, and for the comparison gir1.2-atspi-2.0 and python3-dogtail; what is missing is
 left out and said so. All figures come from one run on one machine.
@@ -142,7 +142,7 @@ def wake_up(host: HostProcess, program, rounds: int) -> list[float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=1985)
+    parser.add_argument("--rows", type=int, default=1910)
     args = parser.parse_args()
     desktop = Desktop()
     host = HostProcess(desktop, tempfile.mkdtemp())

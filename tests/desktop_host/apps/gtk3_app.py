@@ -11,6 +11,8 @@ from gi.repository import Gdk, GLib, Gtk  # noqa: E402 - the version is chosen f
 from own_state import arguments  # noqa: E402 - after the bindings, as above
 
 STATE, TITLE, ROWS = arguments()
+# As in real windows: GTK 3 counts a widget's place among its siblings anew for each of them.
+GROUP = 25
 
 
 class Window(Gtk.Window):
@@ -97,8 +99,11 @@ class Window(Gtk.Window):
         scrolled = Gtk.ScrolledWindow()
         scrolled.set_size_request(-1, 120)
         items = Gtk.Box(orientation=Gtk.Orientation.VERTICAL)
-        for number in range(ROWS):
-            items.add(Gtk.Button(label=f"Row {number}"))
+        for first in range(0, ROWS, GROUP):
+            group = Gtk.Box(orientation=Gtk.Orientation.VERTICAL)
+            items.add(group)
+            for number in range(first, min(first + GROUP, ROWS)):
+                group.add(Gtk.Button(label=f"Row {number}"))
         scrolled.add(items)
         self.box.pack_start(scrolled, expand=True, fill=True, padding=0)
 
