@@ -61,6 +61,18 @@ def test_any_text_is_typed_exactly(host, app):
     app.until(name="short")
 
 
+def test_a_text_goes_behind_what_is_in_the_field(host, app):
+    """Coming back to a field selects what is in it; typing must not replace that."""
+    name, secret = (
+        {"selector": selector(*each)} for each in (("Name", "AXTextField"), ("Secret", "AXSecureTextField"))
+    )
+    host.act("desktop.typeText", route=route(app), target=name, text="before", options={"clearBefore": True})
+    host.act("desktop.typeText", route=route(app), target=secret, text="elsewhere")
+    result = host.act("desktop.typeText", route=route(app), target=name, text=" after")
+    app.until(name="before after")
+    assert result["effect"] == "confirmed"
+
+
 def test_a_password_is_typed_and_never_read_back(host, app):
     target = {"selector": {"byRole": "AXSecureTextField"}}
     result = host.act(

@@ -134,6 +134,9 @@ class Desktop(Protocol):
 
     async def focus(self, element: Element) -> bool: ...
 
+    async def caret_to_end(self, element: Element) -> None:
+        """Behind what is in a field, with nothing selected: toolkits select it all when the focus comes."""
+
     async def set_value(self, element: Element, value: str | float) -> bool: ...
 
     async def activate(self, window: Window) -> bool:

@@ -43,7 +43,12 @@ class Writing:
         routed = await self._acting.bring_to_front(execution, routed, params.route)
         if aim is not None:
             aim.routed = routed
-            field: Element | None = await self._focus(execution, aim, params)
+            field: Element | None = await self._has_focus(aim.element, 0.0)
+            if field is None:
+                field = await self._focus(execution, aim, params)
+                # A field that was given the focus has all its text selected, and a paste would replace it.
+                if not params.options.clear_before:
+                    await self._desktop.caret_to_end(field)
         else:
             field = await self._focused(execution, routed, params)
         before = field.value if field is not None else None

@@ -7,7 +7,7 @@ from dbus_fast import Variant
 
 from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key
-from bascule.desktop_host.linux.accessibility import ATSPI, COMPONENT, SCREEN_COORDINATES, VALUE, Accessibility
+from bascule.desktop_host.linux.accessibility import ATSPI, COMPONENT, SCREEN_COORDINATES, TEXT, VALUE, Accessibility
 from bascule.desktop_host.linux.bus import PROPERTIES, BusError, Gone
 
 _ACTION: Final = ATSPI + "Action"
@@ -53,6 +53,15 @@ class Actions:
         if COMPONENT not in element.native:
             return False
         return bool(await self._bus.maybe(*element.key, COMPONENT, "GrabFocus"))
+
+    async def caret_to_end(self, element: Element) -> None:
+        if TEXT not in element.native:
+            return
+        name, path = element.key
+        if await self._bus.maybe(name, path, TEXT, "GetNSelections"):
+            count = await self._bus.prop(name, path, TEXT, "CharacterCount") or 0
+            await self._bus.maybe(name, path, TEXT, "RemoveSelection", "i", (0,))
+            await self._bus.maybe(name, path, TEXT, "SetCaretOffset", "i", (count,))
 
     async def set_value(self, element: Element, value: str | float) -> bool:
         name, path = element.key

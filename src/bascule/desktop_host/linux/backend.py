@@ -361,6 +361,10 @@ class LinuxDesktop:
             return await Actions(a11y).focus(element)
         return False
 
+    async def caret_to_end(self, element: Element) -> None:
+        async with self._asking() as a11y:
+            await Actions(a11y).caret_to_end(element)
+
     async def set_value(self, element: Element, value: str | float) -> bool:
         async with self._asking() as a11y:
             return await Actions(a11y).set_value(element, value)
