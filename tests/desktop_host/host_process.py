@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -101,6 +102,7 @@ class HostProcess:
             self._wire.close()
             self.process.kill()
             self.process.wait()
+            shutil.rmtree(self._directory, ignore_errors=True)
             raise
 
     def new_workspace(self):
@@ -154,6 +156,7 @@ class HostProcess:
                 self.process.kill()
                 raise
         self.process.wait()
+        shutil.rmtree(self._directory, ignore_errors=True)
 
 
 class Later:

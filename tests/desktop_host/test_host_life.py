@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shutil
 import signal
 import socket
 import stat
@@ -155,6 +156,7 @@ def test_before_the_desktop_is_connected_the_host_says_to_try_again(desktop, tmp
         process.terminate()
         process.wait(60)
         mute.close()
+        shutil.rmtree(directory)
 
 
 def test_a_host_of_ones_own_on_a_socketpair(desktop, tmp_path, start):
