@@ -15,7 +15,7 @@ from bascule.call import PERSON, Call, Principal, agent_of
 from bascule.clock import rfc3339
 from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
 from bascule.identity.tokens import TokenBook, hash_token
-from bascule.ids import RESERVED_AGENT_IDS, new_token
+from bascule.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
 from bascule.protocols.broker import (
     AgentParams,
     AgentsListParams,
@@ -88,6 +88,11 @@ class Agents:
         agent_id = params.agent_id
         if agent_id in RESERVED_AGENT_IDS:
             raise InvalidRequest(f"`agentId`: {agent_id!r} is reserved", hint="choose another handle")
+        if is_house_handle(agent_id):
+            raise InvalidRequest(
+                f"`agentId`: {agent_id!r} is reserved: handles like this are those of spaces",
+                hint="choose a handle that does not begin with spc_",
+            )
         self._check_metadata(params.metadata)
         tx.subject = agent_id
         state = self._state
@@ -187,6 +192,8 @@ class Agents:
 
     def list_agents(self, call: Call, params: AgentsListParams) -> list[AgentView]:
         views = []
+        # What agents say about themselves (panes, directories) is about the machine, and not for inside a sandbox.
+        outside = not is_house_handle(agent_of(call.principal) or "")
         for record in self._state.agents.rows.values():
             if params.type is not None and record.type != params.type:
                 continue
@@ -199,7 +206,7 @@ class Agents:
                     type=record.type,
                     status=status,
                     last_heartbeat=rfc3339(self._presence[record.agent_id].seen_wall),
-                    metadata=record.metadata,
+                    metadata=record.metadata if outside else {},
                     unread=self.unread(record.agent_id),
                 )
             )

@@ -12,6 +12,7 @@ from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.ports import Connections, TokenFiles
 from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.residents import Residents
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.tickets import Tickets
 from bascule.bridges.broker.views import sides, ticket_view
@@ -56,6 +57,7 @@ class Broker:
         self.state = State(store, clock, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
+        self.residents = Residents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)
         self.tickets = Tickets(
             self.state,
