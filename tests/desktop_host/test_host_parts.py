@@ -5,7 +5,7 @@ import re
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.desktop_host import roles, snapshot
@@ -41,7 +41,7 @@ from bascule.protocols.desktop_methods import EXTENSIONS, METHODS
 from bascule.testing.clock import FakeClock
 
 ME, OTHER = PeerId(10, 1, 0), PeerId(10, 2, 0)
-rects = st.builds(Rect, *(st.integers(-50, 50),) * 2, *(st.integers(0, 60),) * 2)
+rects = st.builds(Rect, *(st.integers(-10, 10),) * 2, *(st.integers(0, 12),) * 2)
 
 
 def element(title="", role="AXButton", path="/0", rect=(0, 0, 10, 10), states=("showing", "enabled"), **more):
@@ -68,6 +68,7 @@ def tree_of(*elements):
 # -- rectangles --
 
 
+@settings(deadline=None)
 @given(rects, rects)
 def test_what_two_rectangles_share_lies_in_both(one, other):
     shared = one.within(other)
@@ -80,6 +81,7 @@ def test_what_two_rectangles_share_lies_in_both(one, other):
     )
 
 
+@settings(deadline=None)
 @given(rects, rects)
 def test_what_holds_two_rectangles_holds_each(one, other):
     both = one.joined(other)
@@ -90,6 +92,7 @@ def test_what_holds_two_rectangles_holds_each(one, other):
 # -- trees --
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=60), st.integers(0, 6), st.integers(1, 20))
 def test_whatever_a_program_says_of_its_parents_each_element_is_taken_once_from_the_root_down(pairs, depth, nodes):
     """Cycles, two parents, orphans: a tree comes out, within its limits."""
@@ -208,6 +211,7 @@ def test_a_reused_pid_is_another_process():
 # -- refs --
 
 
+@settings(deadline=None)
 @given(st.text(max_size=40), rects)
 def test_a_fingerprint_reads_back_whatever_the_title_holds(title, rect):
     made = element(title, rect=rect)
@@ -296,6 +300,7 @@ def test_password_managers_and_ourselves_are_kept_out(name):
     assert not is_kept_out(window(1, 1, "org.gnome.Calculator"), KEEP_OUT)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet="ab.*+?()[]|{}0123456789^$\\", max_size=30))
 def test_any_title_pattern_is_compiled_or_refused_and_matches_in_no_time(pattern):
     try:
@@ -336,6 +341,7 @@ def test_what_is_left_out_has_the_contracts_defaults():
 # -- texts --
 
 
+@settings(deadline=None)
 @given(st.text(max_size=300), st.integers(8, 40))
 def test_pieces_are_the_text_each_small_enough(text, limit):
     parts = pieces(text, limit)
