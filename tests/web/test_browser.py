@@ -50,6 +50,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "messages.send": {"payload": "from a=page"},
     "messages.broadcast": {"payload": "from a=page"},
     "replies.post": {"ticketId": "t-NUMBER", "payload": "from a=page"},
+    "replies.gather": {"ticketIds": ["t-NUMBER"], "waitMs": 0},
     "inbox.ack": {"ticketIds": ["t-NUMBER"]},
     "mcp.post": {
         "jsonrpc": "2.0",
