@@ -356,7 +356,7 @@ def _denied(verdict: Verdict, method: str) -> PolicyDenied:
     return PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": method})
 
 
-_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id")
+_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")
 
 
 def _subject(params: Any) -> str | None:

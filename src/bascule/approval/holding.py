@@ -111,6 +111,7 @@ class HeldCall:
 
     def _go_on(self, verdict: Verdict, drawn: Drawn) -> Any:
         principal, name = self._call.principal, self._row.name
+        self._call.bound = drawn.bound
         if drawn.verdict is not None and drawn.verdict.decision > verdict.decision:
             verdict = drawn.verdict
         verdict = allowed_for_now(self._desk, verdict, principal, self._row, self._params) or verdict
