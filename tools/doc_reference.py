@@ -164,7 +164,7 @@ def _route_row(route: Route, found: dict[str, str]) -> tuple[str, ...]:
     if row is None:
         handler: Any = Mount if route.method.startswith("mcp.") else Daemon.web_app
         return at, "", "", "", "", "", "", code(f"{handler.__module__}:{handler.__qualname__}")
-    link = f"[{route.method}](methods.md#{route.method.replace('.', '')})"
+    link = f"[{route.method}](methods.md#{route.method.replace('.', '').lower()})"
     columns = (code(who(row)), row.effect.value, row.shape.value, row.record.value, route.section)
     return at, link, *columns, code(found[route.method])
 

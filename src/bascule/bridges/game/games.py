@@ -17,6 +17,8 @@ from bascule.protocols.games import GameState, GameStatus
 
 # How long `start` waits for the game to be live before it answers that it is starting.
 START_WAIT_SECONDS = 20.0
+# Between the end of a crashed game's connection and of its process.
+EXIT_SECONDS = 1.0
 # Running at once. Fifty were measured; each is a process beside.
 MAX_RUNNING = 64
 
@@ -185,6 +187,11 @@ class Games(AbstractAsyncContextManager["Games"]):
         except TimeoutError:
             # It goes on by itself; the status says how far it is.
             return self._status(found)
+        if found.state is GameState.FAILED and found.process is not None:
+            # A game that crashed closes its connection first, and its exit has more to say.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_SECONDS):
+                    await found.reached(GameState.STOPPED)
         return self._status(found)
 
     async def stop(self, game_id: str, *, kill: bool = False) -> GameStatus:

@@ -1,5 +1,6 @@
 """The game bridge behind its method rows."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -18,7 +19,7 @@ from bascule.bridges.game.refusals import refusal
 from bascule.call import Call
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Conflict
-from bascule.later import Later, within
+from bascule.later import Later
 from bascule.protocols import game
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_errors import GameError
@@ -266,21 +267,53 @@ class GameBridge:
     # -- events --
 
     def read_events(self, call: Call, params: GameEventsParams) -> Later[EventPage]:
-        return _told(self.games.carry(self._read_events(call, params), call.method), lambda page: page)
-
-    async def _read_events(self, call: Call, params: GameEventsParams) -> EventPage:
+        """Whoever names channels hears them from now on; what came before is there if anybody else did."""
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
         channels = named or _announced(found)
-        unknown = await found.subscribe(call.principal, channels) if channels else []
-        wanted = tuple(named)
+        heard = found.subscriptions.of(call.principal)
+        told: Later[EventPage] = Later()
+        if all(each in heard for each in channels):
+            self._wait(found, params, tuple(named), [], told)
+            return told
+        subscribing = _told(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
+
+        def subscribed(_: Later[list[str]]) -> None:
+            error = None if subscribing.cancelled() else subscribing.exception()
+            if told.done():
+                return
+            if error is not None:
+                told.set_exception(error)
+            elif subscribing.cancelled():
+                told.cancel()
+            else:
+                self._wait(found, params, tuple(named), subscribing.result(), told)
+
+        subscribing.add_done_callback(subscribed)
+        return told
+
+    @staticmethod
+    def _wait(
+        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Later[EventPage]
+    ) -> None:
+        """Without a task, so that who waits is answered the moment it comes, or the house closes."""
         waiting = found.events.wait(params.since, wanted, params.limit)
-        if not await within(min(params.wait_ms, MAX_WAIT_MS) / 1000, waiting):
-            waiting.cancel()
-            page = found.events.page(params.since, wanted, params.limit)
-        else:
-            page = waiting.result()
-        return EventPage(events=page.events, cursor=page.cursor, unknown=unknown)
+
+        def over() -> None:
+            if not waiting.done():
+                waiting.set_result(found.events.page(params.since, wanted, params.limit))
+
+        if not waiting.done():
+            timer = asyncio.get_running_loop().call_later(min(params.wait_ms, MAX_WAIT_MS) / 1000, over)
+            waiting.add_done_callback(lambda _: timer.cancel())
+
+        def came(_: Later[EventPage]) -> None:
+            if not told.done() and not waiting.cancelled():
+                page = waiting.result()
+                told.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
+
+        waiting.add_done_callback(came)
+        told.add_done_callback(lambda _: waiting.cancel())
 
     def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Later[Subscribed]:
         found = self.games.find(params.game_id)
