@@ -54,6 +54,7 @@ HOMES = {
     "doctor": ("doctor",),
     "work": ("run", "exec"),
     "spaces": ("spaces", "runs", "processes"),
+    "games": ("games",),
     "agents": ("agents",),
     "approvals": ("approvals",),
     "policy": ("policy",),

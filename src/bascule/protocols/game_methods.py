@@ -118,7 +118,7 @@ METHODS: tuple[Row, ...] = (
         result=CallToolResult,
         effect=Effect.GAME,
         who=ANYONE,
-        record=Record.AHEAD,
+        record=Record.BEHIND,
         consent=Consent.HOLD,
     ),
     Row(

@@ -114,9 +114,11 @@ class Judging:
         facts = {**msgspec.to_builtins(params), "about": msgspec.to_builtins(about)}
         verdict = self._judge(call.principal, call.method, facts)
         if verdict.decision is not Decision.ASK:
-            return Drawn(summary="", preview="", bound=bound, verdict=verdict)
+            return Drawn(summary="", preview="", bound=bound, verdict=verdict, ahead=about.destructive)
         offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
-        return Drawn(summary=summary, preview=preview, bound=bound, verdict=verdict, offers=offers)
+        return Drawn(
+            summary=summary, preview=preview, bound=bound, verdict=verdict, offers=offers, ahead=about.destructive
+        )
 
     @staticmethod
     def hash_of(params: CallToolParams | SetStateParams, found: Game) -> str:
