@@ -171,7 +171,8 @@ def error_texts() -> list[re.Pattern[str]]:
 def text_of(node: ast.AST) -> tuple[str, str]:
     """The literal letters of a text, and a pattern for what it may become."""
     if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value, re.escape(node.value)
+        # A rule's own words, where the policy puts in what it found.
+        return node.value, re.sub(r"\\\{(command|path)\\\}", ".+", re.escape(node.value))
     if isinstance(node, ast.JoinedStr):
         parts = [text_of(part) if isinstance(part, ast.Constant) else ("", ".+") for part in node.values]
         return "".join(literal for literal, _ in parts), "".join(pattern for _, pattern in parts)

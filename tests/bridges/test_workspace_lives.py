@@ -3,6 +3,7 @@
 import pytest
 from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say, shell
 
+from bascule.bridges.workspace import runner
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.errors import Forbidden, Overloaded
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
@@ -357,3 +358,38 @@ def test_waits_of_one_principal_are_limited_before_anything_is_started():
         run = {"runId": next(iter(house.workspace.runs.live))}
         assert scene.call("runs.cancel", run)["status"] == "error"
         assert not command.running
+
+
+@pytest.mark.parametrize(("seconds", "shared"), [(0.0, True), (60.0, False)], ids=["shared", "the control"])
+def test_a_long_message_leaves_the_loop_to_others_and_is_answered_whole(scene, monkeypatch, seconds, shared):
+    monkeypatch.setattr(runner, "MAX_TURN_SECONDS", seconds)
+    turns = []
+
+    def tick():
+        turns.append(1)
+        scene.house._loop.call_soon(tick)
+
+    scene.say(tick)
+    before = len(turns)
+    run = scene.run(*[shell("sudo id")] * 300, {"type": "nonsense"})
+    assert len(run["events"]) == 301
+    assert run["events"][300]["message"].startswith("operations[300].type")
+    # Nothing of it is waited for, and still the loop turns for everybody else.
+    assert (len(turns) - before > 300) is shared
+
+
+def test_a_fault_in_the_middle_is_told_by_an_id_recorded_and_the_rest_goes_on():
+    with House(machine=make_machine()) as house:
+        scene = Scene(house)
+
+        def fail(_files):
+            raise RuntimeError("on purpose")
+
+        house.machine.command("boom", does=fail)
+        run = scene.run(shell("boom"), create("x.txt"))
+        assert (run["events"][0]["category"], run["events"][0]["message"][:14]) == ("system", "internal error")
+        assert "on purpose" not in str(run)
+        assert run["events"][1]["success"]
+        assert [row["outcome"] for row in scene.records("workspace.shell")] == ["begun", "internal"]
+        assert len(scene.faults()) == 1
+        assert not house.effects._begun.table.rows

@@ -67,12 +67,14 @@ def test_every_answer_of_a_whole_conversation_is_as_described(house, described):
     ask("GET", "/tickets/{ticketId}")
     ask("POST", "/replies", {"ticketId": ticket}, token=token)
     ask("GET", "/agents", token=None)
-    for path, verbs in described["paths"].items():
+    # The workspace's own are asked for in its tests.
+    mine = {path: verbs for path, verbs in described["paths"].items() if not path.startswith("/v1/")}
+    for path, verbs in mine.items():
         if ("GET", path) not in seen and "get" in verbs and not is_stream(described, path):
-            names = [each["name"] for each in verbs["get"]["parameters"]]
+            names = [each["name"] for each in verbs["get"].get("parameters", [])]
             ask("GET", path, query="?waitMs=0" if "waitMs" in names else "", token=token)
     # What is said at /mcp is another protocol's.
-    paths = {path: verbs for path, verbs in described["paths"].items() if path != "/mcp"}
+    paths = {path: verbs for path, verbs in mine.items() if path != "/mcp"}
     everything = {(verb.upper(), path) for path, verbs in paths.items() for verb in verbs}
     assert everything - seen == {("GET", path) for path in paths if is_stream(described, path)}
 

@@ -238,7 +238,16 @@ class Checker:
         return self.broken
 
     def _check_directory(self) -> None:
-        known = {"anchors.jsonl", "bascule.db", "daemon.lock", "digest.key", "local.token", "log", "tokens"}
+        known = {
+            "anchors.jsonl",
+            "bascule.db",
+            "daemon.lock",
+            "digest.key",
+            "local.token",
+            "log",
+            "tokens",
+            "workspace",
+        }
         if left := set(os.listdir(self._state)) - known:
             self._complain(f"left: {sorted(left)} in the state directory")
         tokens = os.listdir(places.tokens_dir(self._state))

@@ -14,6 +14,7 @@ from raw_client import COMMAND, RawClient
 
 from bascule.bridges.broker.edge import ROUTES as BROKER_ROUTES
 from bascule.bridges.house.edge import ROUTES as HOUSE_ROUTES
+from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.doors.exits import BadAnswer, ConnectionLost
 from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
 from bascule.shim.resources import RECENT_URI
@@ -182,7 +183,7 @@ def test_only_loopback_is_spoken_to(state, url):
 
 
 def test_the_routes_are_those_of_the_daemon():
-    served = {route.method: (route.verb, route.path) for route in (*BROKER_ROUTES, *HOUSE_ROUTES)}
+    served = {route.method: (route.verb, route.path) for route in (*BROKER_ROUTES, *HOUSE_ROUTES, *WORKSPACE_ROUTES)}
     assert ROUTES.pop("hello") == served["daemon.status"]
     try:
         assert {method: served.get(method) for method in ROUTES} == ROUTES

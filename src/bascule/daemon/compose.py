@@ -159,7 +159,7 @@ class Daemon:
             journal=self.journal,
             desk=self.desk,
             effects=self.effects,
-            rows=workspace_protocol.OPERATIONS,
+            rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
         self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy)
@@ -232,7 +232,7 @@ class Daemon:
             clock=self.clock,
             operations=self.operations,
             files=WorkspaceFiles((self.state_dir, config_dir)),
-            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log),
+            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log, readable=config.readable_directories()),
             checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
             scratch=ScratchDirectory(os.path.join(ours, "copies")),
             log=self.log,

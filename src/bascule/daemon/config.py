@@ -94,6 +94,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     sandbox: Literal["bubblewrap", "none"] = "bubblewrap"
     # Whether commands in the sandbox reach the network.
     workspace_network: Literal["off", "on"] = "off"
+    # More directories that commands may read, with commas: toolchains outside /usr, as in ~/.pyenv,~/.cargo.
+    workspace_readable: str = ""
     # Directories that are spaces.
     max_spaces: _Count = _work.max_spaces
     # Runs of one principal under way.
@@ -139,6 +141,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_agents=self.max_agents,
             reject_offline=self.offline == "reject",
         )
+
+    def readable_directories(self) -> tuple[str, ...]:
+        named = (each.strip() for each in self.workspace_readable.split(","))
+        return tuple(os.path.abspath(os.path.expanduser(each)) for each in named if each)
 
     def workspace_limits(self) -> WorkspaceLimits:
         return WorkspaceLimits(

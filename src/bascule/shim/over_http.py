@@ -50,6 +50,18 @@ ROUTES = {
     "conversations.show": ("GET", "/conversations/{conversationId}"),
     "events.recent": ("GET", "/events/recent"),
     "events.stream": ("GET", "/events"),
+    "spaces.open": ("POST", "/v1/spaces"),
+    "spaces.list": ("GET", "/v1/spaces"),
+    "runs.start": ("POST", "/v1/spaces/{spaceId}/runs"),
+    "runs.wait": ("GET", "/v1/spaces/{spaceId}/runs/{runId}/wait"),
+    "runs.diff": ("GET", "/v1/spaces/{spaceId}/runs/{runId}/diff"),
+    "runs.undo": ("POST", "/v1/spaces/{spaceId}/runs/{runId}/undo"),
+    "runs.commit": ("POST", "/v1/spaces/{spaceId}/runs/{runId}/commit"),
+    "files.read": ("GET", "/v1/spaces/{spaceId}/files/{path...}"),
+    "processes.start": ("POST", "/v1/spaces/{spaceId}/processes"),
+    "processes.list": ("GET", "/v1/spaces/{spaceId}/processes"),
+    "processes.logs": ("GET", "/v1/processes/{processId}/logs"),
+    "processes.stop": ("POST", "/v1/processes/{processId}/stop"),
 }
 
 
@@ -141,6 +153,10 @@ class HttpSocket:
         for name in params:
             if f"{{{name}}}" in path:
                 path = path.replace(f"{{{name}}}", _quoted(rest.pop(name)))
+            elif f"{{{name}...}}" in path:
+                # A path within the path: its slashes stay.
+                steps = "/".join(map(_quoted, str(rest.pop(name)).split("/")))
+                path = path.replace(f"{{{name}...}}", steps)
         if verb == "GET" and rest:
             path += "?" + "&".join(f"{name}={_quoted(value)}" for name, value in rest.items())
         lines = [f"{verb} {path} HTTP/1.1", f"Host: {self._door.host}", "Connection: close"]

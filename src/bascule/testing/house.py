@@ -299,7 +299,7 @@ class House:
             journal=self.journal,
             desk=self.desk,
             effects=self.effects,
-            rows=workspace_methods.OPERATIONS,
+            rows=(*workspace_methods.METHODS, *workspace_methods.OPERATIONS),
         )
         self.workspace = Workspace(
             store=store,

@@ -8,7 +8,7 @@ from bascule.adapters.sandbox import launch
 
 # A Python on a cold disk.
 PROBE_SECONDS = 20.0
-MODULES = "array, contextlib, ctypes, errno, json, os, resource, select, signal, socket, sys, time"
+MODULES = "array, contextlib, ctypes, gc, json, os, resource, select, signal, socket, sys, time"
 APPARMOR = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 CLONE = "/proc/sys/kernel/unprivileged_userns_clone"
 MOST = "/proc/sys/user/max_user_namespaces"

@@ -63,8 +63,7 @@ class Stream:
 
     def _readable(self) -> None:
         before = self.shown.size
-        if not self._read():
-            return
+        self._read()
         self._burst += self.shown.size - before
         if self._burst >= BURST_BYTES:
             self._burst = 0
@@ -78,8 +77,9 @@ class Stream:
 
     def _read(self) -> bool:
         """False when there is nothing more, now or ever."""
+        most = self._size or CHUNK_BYTES
         try:
-            data = os.read(self.descriptor, self._size or CHUNK_BYTES)
+            data = os.read(self.descriptor, most)
         except BlockingIOError:
             return False
         if not data:
@@ -88,7 +88,8 @@ class Stream:
         self.shown.feed(data)
         self.spool.feed(data)
         self._on_output(self.name, data)
-        return True
+        # Less than was asked for: there was no more.
+        return len(data) == most
 
     def drain(self) -> None:
         """All that is still in the pipe. Nobody of this command can add to it any more."""
@@ -127,9 +128,10 @@ class Running:
     async def wait(self) -> Outcome:
         if self.outcome.done():
             return self.outcome.result()
-        turn = asyncio.Event()
-        self.outcome.add_done_callback(lambda _: turn.set())
-        await turn.wait()
+        # Not awaited itself: that would withdraw it when the waiter is cancelled.
+        turn: asyncio.Future[None] = self._loop.create_future()
+        self.outcome.add_done_callback(lambda _: None if turn.done() else turn.set_result(None))
+        await turn
         return self.outcome.result()
 
     def stop(self, why: Literal["cancelled"] = "cancelled") -> None:

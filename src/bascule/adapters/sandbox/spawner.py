@@ -16,6 +16,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -69,6 +70,7 @@ class Spawner:
         self.cpu_before = 0.0
         self.free_before = 0
         self.written_before = 0
+        self.buffer = bytearray(MAX_REQUEST_BYTES)
         self.empty = 0
         self.lists: list[int] = []
         if first:
@@ -83,6 +85,8 @@ class Spawner:
         check(libc.prctl(PR_SET_DUMPABLE, 0, 0, 0, 0), "prctl(dumpable)")
         if not self.first:
             check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "prctl(subreaper)")
+        # The daemon's own keeps its state private; what commands make belongs to the workspace.
+        os.umask(0o022)
         self.environment = wanted["environment"]
         self.limits = wanted["watch"]
         for kind, wish in wanted["rlimits"]:
@@ -131,8 +135,6 @@ class Spawner:
     def run(self, request: dict[str, Any], pipes: array.array[int]) -> None:
         environment = self.environment | request["environment"]
         self.why, self.status = None, 0
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu_before = used.ru_utime + used.ru_stime
         actions = [
             (os.POSIX_SPAWN_DUP2, self.null, 0),
             (os.POSIX_SPAWN_DUP2, pipes[0], 1),
@@ -140,9 +142,6 @@ class Spawner:
         ]
         try:
             os.chdir(request["cwd"])
-            if "disk" in self.limits:
-                self.free_before = free_bytes(self.limits["disk"]["path"])
-                self.written_before = written_bytes(os.pread(self.io, 4096, 0))
             # Python ignores these two; a program that was not told must not.
             self.main = os.posix_spawn(
                 request["argv"][0],
@@ -159,6 +158,12 @@ class Spawner:
         finally:
             for pipe in pipes:
                 os.close(pipe)
+        # While the command begins: what it writes in its first microseconds is not what the limit is about.
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        self.cpu_before = used.ru_utime + used.ru_stime
+        if "disk" in self.limits:
+            self.free_before = free_bytes(self.limits["disk"]["path"])
+            self.written_before = written_bytes(os.pread(self.io, 4096, 0))
 
     def end(self, why: str) -> None:
         """All of it, at once: the answer goes out when the last process is reaped."""
@@ -324,7 +329,9 @@ class Spawner:
 
     def hear(self) -> None:
         # Not socket.recv_fds: it ignores its flags (3.11), and every command would inherit the pipes once more.
-        data, extra, _, _ = self.control.recvmsg(MAX_REQUEST_BYTES, socket.CMSG_SPACE(8), socket.MSG_CMSG_CLOEXEC)
+        # Into one buffer for all requests: a new one of this size would be mapped and unmapped each time.
+        size, extra, _, _ = self.control.recvmsg_into([self.buffer], socket.CMSG_SPACE(8), socket.MSG_CMSG_CLOEXEC)
+        data = self.buffer[:size]
         pipes = array.array("i", b"".join(content for _, _, content in extra))
         if not data:
             self.leave()
@@ -412,6 +419,8 @@ def main() -> None:
     os.closerange(3, number)
     os.closerange(number + 1, 1 << 20)
     os.set_inheritable(number, False)
+    # Nothing here is made in circles, and a command should not wait for the search for them.
+    gc.disable()
     Spawner(socket.socket(fileno=number), first=first).serve()
 
 

@@ -34,6 +34,9 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", f"{_SPACE}/processes", "processes.start"),
     Route("GET", f"{_SPACE}/processes/{{processId}}/logs", "processes.logs"),
     Route("POST", f"{_SPACE}/processes/{{processId}}/stop", "processes.stop"),
+    # For whoever has nothing but the id.
+    Route("GET", "/v1/processes/{processId}/logs", "processes.logs"),
+    Route("POST", "/v1/processes/{processId}/stop", "processes.stop"),
 )
 
 

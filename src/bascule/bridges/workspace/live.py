@@ -63,6 +63,8 @@ class Run:
         # Those that have no event yet; `at` is the next one's place.
         self.steps = steps
         self.at = 0
+        # What was sent and not looked at yet: operations, and their ids.
+        self.unparsed: tuple[list[Any], list[str]] | None = None
         self.events = events
         self.event_bytes = event_bytes
         # Its answer is read in one piece.
@@ -71,6 +73,8 @@ class Run:
         self.feed = Feed(record.seq)
         self.waiters: dict[Later[EventsMessage], None] = {}
         self.stop: Stop | None = None
+        # Some of its events were undone with a write that failed.
+        self.lost = False
         self.turn: Later[None] | None = None
         self.process: Process | None = None
         self.unfinished: Unfinished | None = None

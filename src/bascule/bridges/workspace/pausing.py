@@ -77,6 +77,7 @@ class Pausing:
                 await asked.durable
         except StorageFull as error:
             run.events.append(self._teller.error(ask.step, "system", f"{error.message}; {error.hint}"))
+            run.lost = True
             run.end_early(Stop("system", error.message, ERROR))
             return False
         except (Overloaded, TooLarge) as error:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from bascule.bridges.workspace.edits import EditFault, edit_bytes
+from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import FileFault, Root
 from bascule.policy.decision import Verdict
 from bascule.policy.shell.reading import Reading, read
@@ -46,25 +47,46 @@ def summary(operation: Operation) -> str:
             return f"{operation.__struct_config__.tag} {operation.path}"
 
 
-def pins(operation: Operation, path: WorkspacePath | None, root: Root, max_files: int, max_bytes: int) -> Pinned:
-    """Blocking. For a file operation the file itself, for a command the workspace files it would execute."""
-    if not isinstance(operation, ShellOperation):
-        # Whoever may read a file may read it as it is by then.
-        return (
-            Pinned({})
-            if path is None or isinstance(operation, ReadFileOperation)
-            else Pinned({path: root.digest(path, max_bytes) or ABSENT})
-        )
+class Looked(NamedTuple):
+    pinned: Pinned
+    # Complete; `drawing` makes what is invisible in it visible.
+    preview: str
+
+
+def look(
+    operation: Operation, path: WorkspacePath | None, root: Root, verdict: Verdict, *, limits: WorkspaceLimits
+) -> Looked:
+    """Blocking. What the person sees and what the answer is bound to, from one and the same reading of a file."""
+    if isinstance(operation, ShellOperation):
+        pinned = _scripts(operation, path, root, limits)
+        return Looked(pinned, _command(operation, path, verdict, pinned))
+    assert path is not None
+    title = f"{operation.__struct_config__.tag} {path} in {root.path}\nrule: {verdict.rule}: {verdict.reason}\n\n"
+    try:
+        before = root.read(path, limits.max_read_bytes)
+    except FileFault as error:
+        digest = root.digest(path, limits.max_pinned_bytes) or ABSENT
+        if isinstance(operation, CreateFileOperation):
+            return Looked(Pinned({path: digest}), title + _file(operation, path, None))
+        return Looked(Pinned({path: digest}), f"{title}it would fail: {error}")
+    # Whoever may read a file may read it as it is by then.
+    reads = isinstance(operation, ReadFileOperation)
+    files = {} if reads else {str(path): hashlib.sha256(before).hexdigest()}
+    return Looked(Pinned(files), title + _file(operation, path, before))
+
+
+def _scripts(operation: ShellOperation, cwd: WorkspacePath | None, root: Root, limits: WorkspaceLimits) -> Pinned:
+    """The workspace files a command would execute."""
     files: dict[str, str] = {}
     unpinned: list[str] = []
-    for script in read(operation.command).scripts:
-        place = _inside(script, path)
+    for script in read(operation.command, operation.env).scripts:
+        place = _inside(script, cwd)
         if place is None:
             unpinned.append(f"{script} (not in the workspace)")
-        elif len(files) >= max_files:
-            unpinned.append(f"{script} (more than {max_files} files)")
+        elif len(files) >= limits.max_pinned_files:
+            unpinned.append(f"{script} (more than {limits.max_pinned_files} files)")
         else:
-            files[place] = root.digest(place, max_bytes) or ABSENT
+            files[place] = root.digest(place, limits.max_pinned_bytes) or ABSENT
     return Pinned(files, tuple(unpinned))
 
 
@@ -75,19 +97,8 @@ def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
         return None
 
 
-def draw(
-    operation: Operation, path: WorkspacePath | None, root: Root, verdict: Verdict, *, pinned: Pinned, max_bytes: int
-) -> str:
-    """Blocking. Complete; `drawing` makes what is invisible in it visible."""
-    if isinstance(operation, ShellOperation):
-        return _command(operation, path, verdict, pinned)
-    assert path is not None
-    lines = [f"{operation.__struct_config__.tag} {path} in {root.path}", f"rule: {verdict.rule}", ""]
-    return "\n".join(lines) + _file(operation, path, root, max_bytes)
-
-
 def _command(operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict, pinned: Pinned) -> str:
-    reading: Reading = read(operation.command)
+    reading: Reading = read(operation.command, operation.env)
     parts = [
         "command:",
         _indented(operation.command),
@@ -111,23 +122,15 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-def _file(operation: Operation, path: WorkspacePath, root: Root, max_bytes: int) -> str:
-    try:
-        before: bytes | None = root.read(path, max_bytes)
-    except FileFault as error:
-        if isinstance(operation, CreateFileOperation):
-            before = None
-        else:
-            return f"it would fail: {error}"
+def _file(operation: Operation, path: WorkspacePath, before: bytes | None) -> str:
     match operation:
         case CreateFileOperation():
             return diff(before, content_of(operation), path)
         case DeleteFileOperation():
             return diff(before, None, path)
         case EditFileOperation():
-            assert before is not None
             try:
-                return diff(before, edit_bytes(before, operation.edits)[0], path)
+                return diff(before, edit_bytes(before or b"", operation.edits)[0], path)
             except EditFault as error:
                 return f"it would fail: {error}"
         case ReadFileOperation():

@@ -101,7 +101,7 @@ class RunBook:
     def coalesce(self, run: Run, tx: Transaction) -> None:
         """A run that is over has its events in one row: a thousand of them would be kept as long as it is."""
         if len(self._event_keys.get(run.run_id, ())) > MAX_EVENT_ROWS:
-            self._drop_events(tx, run.run_id)
+            self.drop_events(tx, run.run_id)
             self.put_events(tx, run.run_id, 0, RunEvents(events=list(run.events), size=run.event_bytes))
 
     def put(self, tx: Transaction, record: RunRecord) -> None:
@@ -119,7 +119,7 @@ class RunBook:
         tx.put(self.table, events_key(run_id, first), events)
 
     def drop(self, tx: Transaction, run_id: str) -> None:
-        self._drop_events(tx, run_id)
+        self.drop_events(tx, run_id)
         self.put_plan(tx, run_id, None)
         self.put_rest(tx, run_id, None)
         if run_id in self.table.rows:
@@ -137,10 +137,10 @@ class RunBook:
             if self.event_bytes <= self._limits.max_kept_event_bytes:
                 return
             if record.run_id in self._event_keys:
-                self._drop_events(tx, record.run_id)
+                self.drop_events(tx, record.run_id)
                 self.put(tx, msgspec.structs.replace(record, events_dropped=True))
 
-    def _drop_events(self, tx: Transaction, run_id: str) -> None:
+    def drop_events(self, tx: Transaction, run_id: str) -> None:
         for key in list(self._event_keys.get(run_id, ())):
             tx.put(self.table, key, None)
 

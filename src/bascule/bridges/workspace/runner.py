@@ -9,6 +9,7 @@ that must end is told so (`Run.end_early`), ends its command, and still says for
 import asyncio
 import hashlib
 from collections.abc import Callable
+from time import perf_counter
 from typing import Any, Protocol
 
 import msgspec
@@ -43,6 +44,8 @@ from bascule.wire import codec
 
 # Events of reads and messages are stored with the next record; so many may wait for one.
 MAX_UNSAVED_EVENTS = 64
+# How long a run may keep the event loop without anything to wait for.
+MAX_TURN_SECONDS = 0.002
 # Characters of a command's digest in the ledger: enough to tell two apart, and keyed.
 _DIGEST_CHARS = 16
 
@@ -108,9 +111,13 @@ class Runner:
         try:
             await self._with_a_turn(run, space)
         except Exception as error:  # noqa: BLE001 - I4: of what we did not foresee an id is told, the log has the rest
-            fault = self._internal(error)
-            run.stop = Stop("system", fault.message, ERROR)
-            await self._end(run, space)
+            run.stop = Stop("system", self._internal(error).message, ERROR)
+            try:
+                await self._end(run, space)
+            except Exception as again:  # noqa: BLE001 - and whoever waits is answered even then
+                self._internal(again)
+                run.record = msgspec.structs.replace(run.record, status=ERROR)
+                run.tell()
 
     async def _with_a_turn(self, run: Run, space: Space) -> None:
         queued = run.changes and not run.record.on_copy
@@ -141,7 +148,12 @@ class Runner:
     async def _steps(self, run: Run, space: Space) -> None:
         if run.answer is not None and not self._go_on(run):
             run.at += 1
+        turn_began = perf_counter()
         while run.at < len(run.steps) and run.stop is None:
+            if perf_counter() - turn_began > MAX_TURN_SECONDS:
+                # Thousands of operations that nothing is waited for must not keep the loop from everybody else.
+                await asyncio.sleep(0)
+                turn_began = perf_counter()
             if not await self._step(run, space, run.steps[run.at]):
                 # Paused; it has given up its turn.
                 return
@@ -242,13 +254,7 @@ class Runner:
         """What an answer is bound to besides the operation, and what the person sees."""
         root = await self._root(run, space)
         path = path_of(operation)
-        limits = self._limits
-        pinned = await self._threads.do(
-            previews.pins, operation, path, root, limits.max_pinned_files, limits.max_pinned_bytes
-        )
-        preview = await self._threads.do(
-            previews.draw, operation, path, root, verdict, pinned=pinned, max_bytes=limits.max_read_bytes
-        )
+        pinned, preview = await self._threads.do(previews.look, operation, path, root, verdict, limits=self._limits)
         bound = {
             "space": space.space_id,
             "path": space.record.path,
@@ -298,9 +304,14 @@ class Runner:
         except StorageFull as error:
             # What cannot be recorded is not done, and the next operation would meet the same disk.
             run.events.append(self._teller.error(step, "system", f"{error.message}; {error.hint}"))
+            run.lost = True
             run.stop = Stop("system", error.message, ERROR)
             return
-        acted = await self._act(run, space, root, step, operation)
+        try:
+            acted = await self._act(run, space, root, step, operation)
+        except Exception as error:  # noqa: BLE001 - what has begun gets its end in the ledger, whatever it was
+            fault = self._internal(error)
+            acted = Acted(self._teller.error(step, "system", fault.message), fault.code)
         run.unfinished = Unfinished(begun, acted.outcome, acted.details)
         self._add(run, acted.event)
 

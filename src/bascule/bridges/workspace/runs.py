@@ -10,7 +10,7 @@ import msgspec
 
 from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
-from bascule.bridges.workspace.events import Teller, type_of
+from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.feeds import Feed
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -23,12 +23,13 @@ from bascule.bridges.workspace.records import (
     RUNNING,
     RunPlan,
     RunRecord,
-    Step,
 )
 from bascule.bridges.workspace.recovery import Recovery
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.runner import Ask, Runner
 from bascule.bridges.workspace.spaces import Space, Spaces
+from bascule.bridges.workspace.steps import said_type, steps_of
+from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.errors import Conflict, Overloaded, StorageFull
@@ -39,7 +40,6 @@ from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.protocols.workspace import (
     CancelRunParams,
     EventsMessage,
-    OperationType,
     ResumeParams,
     RunIdParams,
     RunParams,
@@ -49,11 +49,13 @@ from bascule.protocols.workspace import (
     RunWaitParams,
     StreamedOutput,
 )
-from bascule.protocols.workspace_validation import BadOperation, check_message, operation_ids, parse_operation
+from bascule.protocols.workspace_validation import BadOperation, check_message, operation_ids
 from bascule.stream import Stream
 
 # As for every wait of the house: a longer one is cut to this.
 MAX_WAIT_MS = 60_000
+# Operations that are looked at in the turn of the loop that takes the message; more of them are read on a thread.
+MAX_READ_AT_ONCE = 32
 # Of a frame beside the events in it.
 _ENVELOPE_BYTES = 64 * 1024
 # Streams of runs that ended lately, for readers whose connection broke.
@@ -71,6 +73,7 @@ class Runs:
         clock: Clock,
         limits: WorkspaceLimits,
         keeper: Keeper,
+        threads: Threads,
         teller: Teller,
     ) -> None:
         self.book = book
@@ -80,6 +83,7 @@ class Runs:
         self._clock = clock
         self._limits = limits
         self._keeper = keeper
+        self._threads = threads
         self._teller = teller
         # Put in by the service: the two need each other.
         self.runner: Runner | None = None
@@ -131,9 +135,7 @@ class Runs:
         """The run is in the store when `tx` is; then it works, and the caller waits for what it is to hear."""
         self._check_room(call.principal, space)
         self._check_waits(call.principal)
-        steps = [
-            _step(place, item, id_) for place, (item, id_) in enumerate(zip(items, operation_ids(items), strict=True))
-        ]
+        plan = RunPlan(ids=operation_ids(items), types=[said_type(item) for item in items])
         record = RunRecord(
             run_id=new_id("run"),
             space_id=space.space_id,
@@ -141,16 +143,19 @@ class Runs:
             started_by=call.principal,
             started_at=self._clock.wall_ms(),
             status=RUNNING,
-            operations=len(steps),
+            operations=len(items),
             on_copy=on_copy,
         )
         self.book.put(tx, record)
-        self.book.put_plan(tx, record.run_id, RunPlan(ids=[step.id for step in steps], types=[_type(s) for s in steps]))
+        self.book.put_plan(tx, record.run_id, plan)
         tx.subject = record.run_id
-        tx.details = {"space": space.space_id, "operations": dict(Counter(_type(step) or "invalid" for step in steps))}
+        tx.details = {"space": space.space_id, "operations": dict(Counter(type_ or "invalid" for type_ in plan.types))}
         if on_copy:
             tx.details["copy"] = True
-        run = Run(record, steps, [], max_event_bytes=self._event_budget(call.door))
+        few = len(items) <= MAX_READ_AT_ONCE
+        run = Run(record, steps_of(items, plan.ids) if few else [], [], max_event_bytes=self._event_budget(call.door))
+        if not few:
+            run.unparsed = (items, plan.ids)
 
         def go(_: object) -> Later[EventsMessage]:
             self.live[run.run_id] = run
@@ -188,6 +193,9 @@ class Runs:
 
     async def _worked(self, run: Run, space: Space) -> None:
         assert self.runner is not None
+        if run.unparsed is not None:
+            items, ids = run.unparsed
+            run.steps, run.unparsed = await self._threads.do(steps_of, items, ids), None
         if run.record.on_copy and run.copy is None and run.stop is None:
             assert self.make_copy is not None
             try:
@@ -402,6 +410,9 @@ class Runs:
         tx = Transaction()
         with self._journal.together():
             self.runner.settle(run)
+            if run.lost:
+                self.book.drop_events(tx, run.run_id)
+                run.saved = 0
             self.save(run, tx)
             self.book.coalesce(run, tx)
             self.book.put(tx, run.record)
@@ -474,14 +485,3 @@ class Runs:
 
 
 _STOPPING = Stop("execution", "the daemon was stopped", ERROR)
-
-
-def _step(place: int, item: Any, id_: str) -> Step:
-    try:
-        return Step(id=id_, operation=parse_operation(item))
-    except BadOperation as error:
-        return Step(id=id_, problem=str(error.within(f"operations[{place}]")))
-
-
-def _type(step: Step) -> OperationType | None:
-    return None if step.operation is None else type_of(step.operation)

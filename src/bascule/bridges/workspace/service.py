@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import msgspec
+
 from bascule.approval.ahead import Doing
 from bascule.approval.holding import Draw, Drawn
 from bascule.audit.begun import BegunRow
@@ -124,6 +126,7 @@ class Workspace:
             clock=clock,
             limits=self.limits,
             keeper=self.keeper,
+            threads=self.threads,
             teller=teller,
         )
         self.history = History(
@@ -202,7 +205,17 @@ class Workspace:
 
     def open_space(self, call: Call, params: SpaceOpenParams, tx: Transaction) -> "asyncio.Future[SpaceView]":
         async def opened() -> SpaceView:
-            return self._space_view(await self.spaces.open(call, params))
+            return self._space_view(await self.spaces.open(call, params, check_real))
+
+        def check_real(real: str) -> None:
+            """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
+            verdict = self._operations.judge(call, "spaces.open", msgspec.structs.replace(params, path=real))
+            if verdict.decision is not Decision.ALLOW:
+                raise Conflict(
+                    f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
+                    hint="open it by that name",
+                    details={"path": real, "rule": verdict.rule},
+                )
 
         return self._do(opened(), "spaces.open")
 
@@ -332,18 +345,12 @@ class Workspace:
 
     async def _drawn_command(
         self, space: Space, operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict
-    ) -> tuple[previews.Pinned, str]:
-        limits = self.limits
+    ) -> previews.Looked:
         try:
             root = await self.spaces.root_of(space)
         except FileFault as error:
             raise Conflict(str(error)) from None
-        pinned = await self.threads.do(
-            previews.pins, operation, cwd, root, limits.max_pinned_files, limits.max_pinned_bytes
-        )
-        return pinned, await self.threads.do(
-            previews.draw, operation, cwd, root, verdict, pinned=pinned, max_bytes=limits.max_read_bytes
-        )
+        return await self.threads.do(previews.look, operation, cwd, root, verdict, limits=self.limits)
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]

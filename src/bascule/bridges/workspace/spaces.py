@@ -2,6 +2,7 @@
 
 import asyncio
 import os.path
+from collections.abc import Callable
 
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore, Log
@@ -21,7 +22,7 @@ from bascule.bridges.workspace.threads import Threads
 from bascule.bridges.workspace.turns import SpaceTurns
 from bascule.call import Call, Principal
 from bascule.clock import Clock
-from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded
+from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
 from bascule.ids import new_id
 from bascule.protocols.workspace import SpaceOpenParams
 
@@ -103,13 +104,20 @@ class Spaces:
             space = self.live[space_id] = Space(record, self._limits)
         return space
 
-    async def open(self, call: Call, params: SpaceOpenParams) -> SpaceRecord:
+    async def open(self, call: Call, params: SpaceOpenParams, check_real: Callable[[str], None]) -> SpaceRecord:
+        """`check_real` hears where the path really leads, when that is not what it says, and may refuse."""
         if not os.path.isabs(params.path):
             raise InvalidRequest("`path` must be absolute", hint="a space is a directory of this machine")
         try:
             root = await self._threads.do(self._files.open_root, params.path)
         except FileFault as error:
             raise Conflict(str(error), hint="choose a project's own directory") from None
+        try:
+            if root.path != os.path.normpath(params.path):  # noqa: ASYNC240 - text only, no disk is asked
+                check_real(root.path)
+        except BasculeError:
+            await self._threads.do(root.close)
+            raise
         await self.look_for_problems()
         known = next((record for record in self.table.rows.values() if record.path == root.path), None)
         if known is not None:
