@@ -42,6 +42,7 @@ SAMPLES = {
     "ledger_days": 12,
     "sandbox": "none",
     "workspace_network": "on",
+    "workspace_readable": "/opt/tools",
     "max_spaces": 1_012,
     "max_runs": 1_013,
     "max_run_ms": 1_014,

@@ -313,7 +313,7 @@ async def test_a_token_that_is_refused_is_not_tried_again(tmp_path):
 async def test_a_mod_that_accepts_and_says_nothing_does_not_hold_up_anybody(tmp_path, monkeypatch):
     monkeypatch.setattr(life, "HELLO_SECONDS", 0.1)
     async with ScriptedMod(session_hello=None) as mod, playground(tmp_path) as ground:
-        attached(ground, mod.port, startup_timeout=0.5)
+        attached(ground, mod.port, startup_timeout=2.0)
         status = await ground.games.start("arena")
         assert status.state == "failed"
         assert "no answer to hello" in status.problem
