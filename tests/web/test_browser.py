@@ -69,6 +69,8 @@ NAMES = {
     "spaceId": "spc_1",
     "runId": "run_1",
     "processId": "prc_1",
+    "gameId": "burrow",
+    "tool": "burrow/look",
     "path": "a.txt",
 }
 QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}

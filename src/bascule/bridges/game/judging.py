@@ -6,6 +6,7 @@ or deny, and not allow: whether a call is allowed at all is decided before the g
 
 import glob
 import json
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import msgspec
@@ -62,8 +63,10 @@ class Judging:
             call,
             params,
             about,
-            summary=f"{found.id}: {params.tool} {_one_line(params.arguments)}",
-            preview=_tool_preview(found, known, about, params.arguments),
+            lambda: (
+                f"{found.id}: {params.tool} {_one_line(params.arguments)}",
+                _tool_preview(found, known, about, params.arguments),
+            ),
             bound={"tool": known.schema_hash, "attached": about.attached},
             tool=params.tool,
         )
@@ -74,15 +77,15 @@ class Judging:
             pin=self._pins.compare(found.id, SET_STATE, _SET_STATE_HASH),
             own=_is_own(call, found),
         )
-        lines = [_title(found), "changes its state:", _indented(params.updates)]
-        if params.player_id is not None:
-            lines.append(f"of the player: {params.player_id}")
+        player = "" if params.player_id is None else f"\nof the player: {params.player_id}"
         return self._drawn(
             call,
             params,
             about,
-            summary=f"{found.id}: set state {_one_line(params.updates)}",
-            preview="\n".join(lines),
+            lambda: (
+                f"{found.id}: set state {_one_line(params.updates)}",
+                f"{_title(found)}\nchanges its state:\n{_indented(params.updates)}{player}",
+            ),
             bound={"tool": _SET_STATE_HASH, "attached": about.attached},
         )
 
@@ -94,8 +97,10 @@ class Judging:
             call,
             params,
             about,
-            summary=f"{call.method} {found.id}",
-            preview=f"{_title(found)}\n{what} the game, which {owner} started; what is not saved in it is lost",
+            lambda: (
+                f"{call.method} {found.id}",
+                f"{_title(found)}\n{what} the game, which {owner} started; what is not saved in it is lost",
+            ),
             # Another launch is another game.
             bound={"launch": found.launches},
         )
@@ -105,9 +110,8 @@ class Judging:
         call: Call,
         params: Any,
         about: About,
+        shown: Callable[[], tuple[str, str]],
         *,
-        summary: str,
-        preview: str,
         bound: dict[str, Any],
         tool: str | None = None,
     ) -> Drawn:
@@ -115,6 +119,7 @@ class Judging:
         verdict = self._judge(call.principal, call.method, facts)
         if verdict.decision is not Decision.ASK:
             return Drawn(summary="", preview="", bound=bound, verdict=verdict, ahead=about.destructive)
+        summary, preview = shown()
         offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
         return Drawn(
             summary=summary, preview=preview, bound=bound, verdict=verdict, offers=offers, ahead=about.destructive
