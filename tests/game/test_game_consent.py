@@ -146,29 +146,6 @@ def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(p
     assert not any(map(is_running, pids))
 
 
-def test_a_changed_games_toml_counts_at_once_and_a_broken_one_changes_nothing(place):
-    with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
-        assert [each["gameId"] for each in wire.call("games.list")["games"]] == ["arena"]
-        place.list_mod(RISKY, "arena", "second")
-        assert wire.call("games.start", {"gameId": "second"})["state"] == "live"
-        place.toml.write_text("[games.second]\ncomand = 'x'\n")
-        listed = wire.call("games.list")
-        assert [each["gameId"] for each in listed["games"]] == ["arena", "second"]
-        assert "comand" in listed["problem"]
-        assert wire.refusal("games.start", {"gameId": "third"})["code"] == "not_found"
-        assert daemon.stop() == 0
-
-
-def test_the_games_of_a_workspace_are_not_read(place, tmp_path):
-    project = tmp_path / "project"
-    project.mkdir()
-    (project / "games.toml").write_text("[games.trojan]\ncommand = 'touch'\nargs = ['/tmp/x']\n")
-    with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
-        wire.call("spaces.open", {"path": str(project)})
-        assert [each["gameId"] for each in wire.call("games.list")["games"]] == ["arena"]
-        assert daemon.stop() == 0
-
-
 def test_under_the_restrictive_policy_games_are_watched_and_not_played(place):
     with place.live(policy="restrictive") as daemon, LinkWire(daemon.link_socket).hello() as wire:
         assert wire.call("games.list")["games"]
@@ -177,10 +154,52 @@ def test_under_the_restrictive_policy_games_are_watched_and_not_played(place):
         assert daemon.stop() == 0
 
 
-def test_a_game_that_does_not_start_says_why(place):
-    place.list_mod("import sys; sys.exit('no display')", "broken")
-    with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
-        status = wire.call("games.start", {"gameId": "broken"})
-        assert status["state"] == "stopped"
-        assert "no display" in status["problem"]
+# -- games.toml, in one life --
+
+
+@pytest.fixture(scope="module")
+def lively():
+    """A daemon for those who bring their own games.toml."""
+    with arcade() as made, made.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
+        made.wire = wire
+        yield made
+        wire.close()
         assert daemon.stop() == 0
+
+
+def names(listed):
+    return [each["gameId"] for each in listed["games"] if each["state"] == "stopped"]
+
+
+def test_a_changed_games_toml_counts_at_once_and_a_broken_one_changes_nothing(lively):
+    wire = lively.wire
+    lively.list_mod(RISKY, "first")
+    assert names(wire.call("games.list")) == ["first"]
+    lively.list_mod(RISKY, "first", "second")
+    assert wire.call("games.start", {"gameId": "second"})["state"] == "live"
+    lively.toml.write_text("[games.second]\ncomand = 'x'\n")
+    listed = wire.call("games.list")
+    assert names(listed) == ["first"]
+    assert "comand" in listed["problem"]
+    assert wire.refusal("games.start", {"gameId": "third"})["code"] == "not_found"
+    # The control: it is no longer listed, and still runs until it is stopped.
+    lively.list_mod(RISKY, "first")
+    assert wire.call("games.status", {"gameId": "second"})["state"] == "live"
+    assert wire.call("games.stop", {"gameId": "second"})["state"] == "stopped"
+    assert wire.refusal("games.status", {"gameId": "second"})["code"] == "not_found"
+
+
+def test_the_games_of_a_workspace_are_not_read(lively, tmp_path):
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "games.toml").write_text("[games.trojan]\ncommand = 'touch'\nargs = ['/tmp/x']\n")
+    lively.wire.call("spaces.open", {"path": str(project)})
+    lively.list_mod(RISKY, "honest")
+    assert names(lively.wire.call("games.list")) == ["honest"]
+
+
+def test_a_game_that_does_not_start_says_why(lively):
+    lively.list_mod("import sys; sys.exit('no display')", "broken")
+    status = lively.wire.call("games.start", {"gameId": "broken"})
+    assert status["state"] == "stopped"
+    assert "no display" in status["problem"]

@@ -143,7 +143,6 @@ class Daemon:
             log=log,
             key=digest_key.encode(),
         )
-        self.broker.agents.on_revoked.append(self.desk.end_agent)
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
         rulebook = Rulebook(
             facts=self.facts,
@@ -163,6 +162,7 @@ class Daemon:
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
         self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy)
+        self.broker.agents.on_revoked += [self.desk.end_agent, self.games.forget_agent]
         self._announcer = Announcer(log=log) if config.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)

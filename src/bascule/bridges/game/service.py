@@ -16,7 +16,7 @@ from bascule.bridges.game.judging import SET_STATE, Judge, Judging
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.refusals import refusal
-from bascule.call import Call
+from bascule.call import Call, agent_principal
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Conflict
 from bascule.later import Later
@@ -116,6 +116,13 @@ class GameBridge:
         """Whoever waits for an event is answered."""
         for each in self.games.running().values():
             each.events.end()
+
+    def forget_agent(self, agent_id: str) -> None:
+        """A handle was revoked or taken over: nobody hears the events it asked for."""
+        client = agent_principal(agent_id)
+        for each in self.games.running().values():
+            if each.subscriptions.of(client):
+                self.games.carry(each.unsubscribe(client), "games.unsubscribe")
 
     async def close(self) -> None:
         """End the games that we started, and let go of the others."""
