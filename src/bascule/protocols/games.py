@@ -21,6 +21,8 @@ MAX_URI_CHARS = 2_048
 # Of one reader at one game.
 MAX_CHANNELS = 64
 MAX_CHANNEL_CHARS = 256
+# Of several names in a query string, which takes four times that in all.
+MAX_NAMES_CHARS = 1_024
 # A screenful of names, and the most that is shown at once.
 DEFAULT_TOOLS = 50
 MAX_TOOLS_PAGE = 500
@@ -42,7 +44,7 @@ ToolName = Annotated[str, Meta(min_length=1, max_length=MAX_TOOL_NAME_CHARS)]
 Uri = Annotated[str, Meta(min_length=1, max_length=MAX_URI_CHARS)]
 Channel = Annotated[str, Meta(min_length=1, max_length=MAX_CHANNEL_CHARS)]
 # A list; or one text with commas, which is what a query string can say.
-Names = Annotated[list[Channel], Meta(max_length=MAX_CHANNELS)] | Annotated[str, Meta(max_length=4_096)]
+Names = Annotated[list[Channel], Meta(max_length=MAX_CHANNELS)] | Annotated[str, Meta(max_length=MAX_NAMES_CHARS)]
 Executed = Literal["no", "yes", "unknown"]
 
 
