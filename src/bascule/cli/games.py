@@ -208,7 +208,7 @@ def show_events(args: argparse.Namespace) -> int:
     since = args.since
     with connect(args) as client:
         while True:
-            params = {"gameId": args.game, "since": since, "channels": args.channel}
+            params = {"gameId": args.game, "since": since, "channels": ",".join(args.channel)}
             page = client.call("games.events", {**params, "waitMs": _FOLLOW_MS} if args.follow else params)
             for event in page["events"]:
                 _show_event(event, as_json=args.json)

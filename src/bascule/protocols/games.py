@@ -43,8 +43,8 @@ GameId = Annotated[str, Meta(pattern=GAME_ID_PATTERN, description="A game of gam
 ToolName = Annotated[str, Meta(min_length=1, max_length=MAX_TOOL_NAME_CHARS)]
 Uri = Annotated[str, Meta(min_length=1, max_length=MAX_URI_CHARS)]
 Channel = Annotated[str, Meta(min_length=1, max_length=MAX_CHANNEL_CHARS)]
-# A list; or one text with commas, which is what a query string can say.
-Names = Annotated[list[Channel], Meta(max_length=MAX_CHANNELS)] | Annotated[str, Meta(max_length=MAX_NAMES_CHARS)]
+# With commas, which is what a query string can say.
+Names = Annotated[str, Meta(max_length=MAX_NAMES_CHARS, description="Names with commas between them")]
 Executed = Literal["no", "yes", "unknown"]
 
 
@@ -61,8 +61,8 @@ class GameState(StrEnum):
     FAILED = "failed"
 
 
-def names_in(names: list[str] | str) -> list[str]:
-    return names if isinstance(names, list) else [name for part in names.split(",") if (name := part.strip())]
+def names_in(names: str) -> list[str]:
+    return [name for part in names.split(",") if (name := part.strip())]
 
 
 # -- games --
@@ -195,7 +195,7 @@ class GameEventsParams(Params, frozen=True, kw_only=True):
     # After this cursor; 0 is all that is still here.
     since: Annotated[int, Meta(ge=0, le=2**53)] = 0
     # A name that ends in `/*` means all below it; none are all that the game announces.
-    channels: Names = []
+    channels: Names = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS_PAGE)] = DEFAULT_EVENTS
     wait_ms: Annotated[int, Meta(ge=0, le=2**53, description="Wait for one; clamped to 60000")] = 0
 
@@ -272,7 +272,7 @@ class ResourceContent(Result, frozen=True, kw_only=True):
 
 class GetStateParams(Params, frozen=True, kw_only=True):
     game_id: GameId
-    components: Names | None = None
+    components: Names = ""
     player_id: str | None = None
 
 

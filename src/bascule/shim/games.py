@@ -111,7 +111,7 @@ def _failed(refused: Refusal, told: dict[str, Any]) -> dict[str, Any]:
 
 def events(me: Me, arguments: dict[str, Any]) -> Asking:
     game = yield from _game(arguments)
-    params = {"limit": SHOWN_EVENTS, **arguments, "gameId": game}
+    params = {"limit": SHOWN_EVENTS, **_joined(arguments, "channels"), "gameId": game}
     wait_ms = min(params.pop("waitMs", 0), me.slice_ms)
     page = yield Ask("games.events", params, wait_ms=wait_ms, repeat=True)
     out = {"events": [_event(each) for each in page["events"]], "cursor": page["cursor"]}
@@ -143,6 +143,16 @@ def acknowledge(_me: Me, arguments: dict[str, Any]) -> Asking:
     return dict((yield Ask("games.acknowledge", {**arguments, "gameId": game})))
 
 
+def get_state(_me: Me, arguments: dict[str, Any]) -> Asking:
+    game = yield from _game(arguments)
+    return dict((yield Ask("games.state", {**_joined(arguments, "components"), "gameId": game}, repeat=True)))
+
+
+def _joined(arguments: dict[str, Any], name: str) -> dict[str, Any]:
+    """The daemon takes names with commas between them."""
+    return {**arguments, name: ",".join(arguments[name])} if name in arguments else arguments
+
+
 def _about(method: str) -> Tool:
     """A question about the one game that is meant."""
 
@@ -169,7 +179,7 @@ TOOLS: dict[str, Tool] = {
     "games_events": events,
     "games_resources": _about("games.resources"),
     "games_read_resource": read_resource,
-    "games_get_state": _about("games.state"),
+    "games_get_state": get_state,
     "games_set_state": set_state,
 }
 

@@ -354,7 +354,7 @@ class GameBridge:
 
     def get_state(self, call: Call, params: GetStateParams) -> Later[GameStateView]:
         found = self.games.find(params.game_id)
-        components = None if params.components is None else names_in(params.components)
+        components = names_in(params.components) or None
         asked = game.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
         return _told(
             _refused(lambda: found.get_state(call.principal, asked)),
