@@ -3,4 +3,4 @@
 import sys
 from pathlib import Path
 
-sys.path[:0] = [str(Path(__file__).parent.parent / folder) for folder in ("daemon", "shim")]
+sys.path[:0] = [str(Path(__file__).parent.parent / folder) for folder in ("daemon", "shim", "mcp")]

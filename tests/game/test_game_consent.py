@@ -1,5 +1,6 @@
 """Who is asked before what happens in a game, and what becomes of games when the daemon ends."""
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -7,6 +8,7 @@ import sys
 
 import pytest
 from arcade import Player, arcade, decide, is_running, person
+from speaking import PATIENCE, Agent
 from wires import LinkWire
 
 RISKY = """
@@ -130,6 +132,33 @@ def test_a_game_that_somebody_else_starts_asks_once_for_each_tool(place, tmp_pat
             assert game.poll() is None, "what we did not start we do not end"
         finally:
             game.kill()
+
+
+def test_the_official_client_plays_over_http_and_accepts_every_kind_of_result(place):
+    """It checks each structured result against the schema that the tool was listed with."""
+
+    async def story(daemon):
+        async with Agent(daemon, "Anna").official("auto") as client:
+
+            async def use(name, **arguments):
+                result = await client.call_tool(name, arguments)
+                assert not result.is_error, result.content
+                return result.structured_content
+
+            listed = {tool.name for tool in (await client.list_tools()).tools}
+            assert {"games_call_tool", "games_events", "send_message"} <= listed
+            assert (await use("games_list"))["games"][0]["gameId"] == "arena"
+            assert (await use("games_start", gameId="arena"))["state"] == "live"
+            assert (await use("games_show", gameId="arena"))["status"]["state"] == "live"
+            assert (await use("games_call_tool", **GREET))["result"] == "hello you"
+            assert (await use("games_call_tool", **WIPE))["status"] == "awaiting_approval"
+            assert (await use("games_call_tool", tool="arena/nothing"))["status"] == "failed"
+            assert (await use("games_events"))["events"] == []
+            assert (await use("games_stop", gameId="arena"))["state"] == "stopped"
+
+    with place.live(quick=True, mcp="on", mcp_toolsets="agents,games") as daemon:
+        asyncio.run(asyncio.wait_for(story(daemon), PATIENCE))
+        assert daemon.stop() == 0
 
 
 def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(place):
