@@ -102,7 +102,7 @@ def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played
 
 def test_calls_run_side_by_side_and_a_slow_one_holds_up_nobody(played):
     anna = played.anna
-    slow = anna.begin("games_call_tool", tool="arena/forever", timeout=2)
+    slow = anna.begin("games_call_tool", tool="arena/forever", timeout=1)
     many = [anna.begin("games_call_tool", tool="arena/echo", arguments={"value": n}) for n in range(20)]
     assert [anna.finish(number)["result"] for number in many] == list(range(20))
     over = anna.finish(slow)
