@@ -9,6 +9,7 @@ from measure_game import SESSION
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
 from measure_work import BARE as SPAWN
 from measure_work import CELL, OUR_FILE, RAW_FILE
+from measure_wrap import BELL, SCRIPT, WRAPPED
 from report import Section, ratio
 
 
@@ -53,6 +54,22 @@ class Ratio(NamedTuple):
             yield Verdict(self.what, ratio(share), f"{sign} {ratio(self.bound)}", met)
 
 
+class Most(NamedTuple):
+    """A figure by itself."""
+
+    what: str
+    figure: Figure
+    bound: float
+    unit: str
+
+    def verdicts(self, sections: list[Section]) -> Iterator[Verdict]:
+        found = self.figure.read(sections)
+        if found is not None:
+            yield Verdict(
+                self.what, f"{found:.1f} {self.unit}", f"at most {self.bound:g} {self.unit}", found <= self.bound
+            )
+
+
 class Growth(NamedTuple):
     """No call of a measure costs more at the most than this times what it costs at the least; the worst is named."""
 
@@ -86,7 +103,7 @@ def _http(label: str) -> Ratio:
     return Ratio(f"`{label}`: requests per second / bare ASGI", mine, bare, 0.6, at_most=False)
 
 
-GOALS: tuple[Ratio | Growth, ...] = (
+GOALS: tuple[Ratio | Most | Growth, ...] = (
     *_asks("ask", LINK, NATS, "NATS core", p50=0.6, throughput=2.0),
     *_asks("ask", LINK, BARE, "the bare broker", p50=1.3),
     *_asks("durable", FSYNC, JETSTREAM, "JetStream with sync always", p50=0.8, throughput=5.0),
@@ -113,6 +130,13 @@ GOALS: tuple[Ratio | Growth, ...] = (
         at_most=True,
     ),
     Growth("A call beside 20 games, and with 60 channels / alone", "game-scale", 1.2),
+    Ratio(
+        "100 MB of output through `bridge-wrap` / through `script`",
+        *(Figure("wrap", label, "median_s") for label in (WRAPPED, SCRIPT)),
+        3.0,
+        at_most=True,
+    ),
+    Most("A message to an idle wrapped program, until its first byte", Figure("wrap", BELL, "median_ms"), 50, "ms"),
 )
 
 

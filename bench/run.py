@@ -25,6 +25,7 @@ from measure_ledger import ledger
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
 from measure_work import checkpoints, commands, earlier_runs, files, messages
+from measure_wrap import wrap
 from report import Section, Settings
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -42,6 +43,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "waiters": waiters,
     "start": start,
     "ledger": ledger,
+    "wrap": wrap,
     "commands": commands,
     "files": files,
     "messages": messages,

@@ -5,16 +5,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 import doc_broker
+import doc_desktop
 import doc_reference
 import doc_workspace
 from doc_text import HERE, fill, read
 
 BROKER = "docs/bridges/broker.md"
 WORKSPACE = "docs/bridges/workspace.md"
+DESKTOP = "docs/bridges/desktop.md"
 
 PAGES: dict[str, Callable[[], str]] = {
     BROKER: lambda: fill(read(BROKER), doc_broker.blocks()),
     WORKSPACE: lambda: fill(read(WORKSPACE), doc_workspace.blocks()),
+    DESKTOP: lambda: fill(read(DESKTOP), doc_desktop.blocks()),
     "docs/reference/cli.md": doc_reference.commands,
     "docs/reference/config.md": doc_reference.settings,
     "docs/reference/errors.md": doc_reference.errors,

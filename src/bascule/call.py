@@ -49,7 +49,7 @@ class Call:
         self.principal = principal
         self.method = method
         self.params = params
-        # "link", "unix", "tcp" or "daemon": where it came in, for the log.
+        # "link", "unix", "tcp", "space", "run" or "daemon": where it came in, for the log.
         self.door = door
         # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
         self.as_owner = False

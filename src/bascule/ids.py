@@ -28,6 +28,8 @@ BROADCAST_ID_PATTERN = r"^[A-Za-z0-9._-]{1,63}$(?!\n)"
 # "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
 # and "register" is a path of the broker spec's (5.0).
 RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
+# Handles that the house gives out itself: commands in a space's sandbox are the agent with the space's id.
+HOUSE_HANDLE_PREFIX = "spc_"
 
 _AGENT_ID = re.compile(AGENT_ID_PATTERN)
 _TICKET_ID = re.compile(TICKET_ID_PATTERN)
@@ -35,6 +37,11 @@ _TICKET_ID = re.compile(TICKET_ID_PATTERN)
 
 def is_agent_id(text: str) -> bool:
     return _AGENT_ID.match(text) is not None and text not in RESERVED_AGENT_IDS
+
+
+def is_house_handle(text: str) -> bool:
+    """A valid handle that nobody can register; spelled in any case, so that none looks like one."""
+    return text.casefold().startswith(HOUSE_HANDLE_PREFIX)
 
 
 def is_ticket_id(text: str) -> bool:

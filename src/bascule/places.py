@@ -79,10 +79,22 @@ def seen_dir(state: str) -> str:
     return os.path.join(state, "seen")
 
 
+def wrap_dir(state: str) -> str:
+    """Of `bridge-wrap`: what the hooks of a wrapped program say about its turns."""
+    return os.path.join(state, "wrap")
+
+
+def turn_file(state: str, agent_id: str) -> str:
+    return os.path.join(wrap_dir(state), _file_name(agent_id) + ".turn")
+
+
 def token_file(state: str, agent_id: str) -> str:
     """One file per handle. Handles are case-sensitive, some file systems are not: `J` becomes `+j`."""
-    name = "".join("+" + letter.lower() if letter.isupper() else letter for letter in agent_id)
-    return os.path.join(tokens_dir(state), name + ".token")
+    return os.path.join(tokens_dir(state), _file_name(agent_id) + ".token")
+
+
+def _file_name(agent_id: str) -> str:
+    return "".join("+" + letter.lower() if letter.isupper() else letter for letter in agent_id)
 
 
 def check_private_dir(path: str) -> None:

@@ -76,9 +76,9 @@ DEC-BRK-29 must done
     "Inbox": """
 DEC-BRK-30 must done
     Messages are pulled from an inbox: long poll, stream, bridge-recv, wait_for_message.
-DEC-BRK-31 may later
+DEC-BRK-31 may done
     Hooks, the PTY wrapper or a tmux pane ring for an agent with one short line.
-    ~ Hooks ring (`bridge-wait`, tests/helpers/test_wait*.py); the PTY wrapper and tmux panes do not yet.
+    ~ `bridge-wait` (tests/helpers/test_wait*.py), `bridge-wrap` and `bascule tmux ring` (tests/wrap).
 DEC-BRK-32 must done
     Delivery is at least once, and the ticket id tells a second time from a new message.
 """,
@@ -108,14 +108,13 @@ DEC-BRK-40 must later
     ~ There are none yet: all of the broker's effects are messages under their own id.
 """,
     "Terminals": """
-DEC-BRK-41 must later
+DEC-BRK-41 must done
     Text typed into a terminal loses its control characters, and Enter is sent on its own.
-    ~ Nothing types yet. What is printed shows control characters instead of obeying them.
+    ~ tests/wrap/test_tmux.py pastes thousands of hostile texts into real shells. What is printed shows controls.
 DEC-BRK-42 must done
     A shell that may not open sockets is recognised, and the command prints the next step.
-DEC-BRK-43 may later
+DEC-BRK-43 may done
     The tmux fallback of the tools is off unless configured, and says `reduced functionality`.
-    ~ There is none.
 """,
     "Without tokens": """
 DEC-BRK-44 must done

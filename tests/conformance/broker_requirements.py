@@ -34,9 +34,9 @@ BRK-4.1-3 must differs
     ~ Over the link socket: the same methods behind the same gates, one connection per client.
 BRK-4.1-4 may done
     Answers may reach the MCP server by stream or long poll.
-BRK-4.1-5 should later
+BRK-4.1-5 should differs
     Only when the broker is away do the MCP tools offer raw tmux access.
-    ~ Today `bascule mcp` starts the daemon when none runs, and otherwise says that it is away.
+    ~ And only with `--tmux-fallback`: one cleaned line into a pane that `bascule tmux launch` opened, nothing raw.
 BRK-4.2-1 must done
     The broker is a small web server on localhost whose port can be chosen.
 BRK-4.2-2 must differs
@@ -79,21 +79,21 @@ BRK-4.3-2 must done
     The reply helper takes ticket, message and optional metadata.
 BRK-4.3-3 must done
     The reply helper posts to `/replies`.
-BRK-4.3-4 may later
+BRK-4.3-4 may done
     A PTY wrapper may read an interactive program's output and forward it.
-    ~ Section 7.2. Replies come by helper command or MCP tool.
+    ~ `bridge-wrap --auto-reply`. Replies by helper command or MCP tool are the first choice.
 BRK-4.3-5 may done
     An agent may instead be told to run the helper with its answer.
-BRK-4.3-6 may later
+BRK-4.3-6 may done
     The wrapper may watch the agent's process and send heartbeats and logs.
-    ~ A link connection is watched: when it ends, the agent is offline. `POST .../heartbeat` is there for others.
+    ~ Heartbeats for as long as the program lives; its end answers what it had received. Its output is not logged.
 BRK-4.4-1 must done
     Agents may sit in tmux panes, and need not.
 BRK-4.4-2 should done
     A launch script can hand the ticket over in BRIDGE_TICKET, or put the helper into PATH.
-BRK-4.4-3 may later
+BRK-4.4-3 may done
     The broker may come with scripts that start agents with the wrapper attached.
-    ~ `bascule up` prints the lines that connect an agent's client.
+    ~ `bascule tmux launch --agent Jerry -- codex`.
 BRK-5.0-1 must done
     `POST /agents/register` takes agentId, type, metadata and heartbeatIntervalMs.
 BRK-5.0-2 must done
@@ -224,15 +224,15 @@ BRK-7.1-7 must done
     bridge-reply reads the message from stdin.
 BRK-7.1-8 must done
     bridge-reply exits non-zero when it fails.
-BRK-7.2-1 may later
+BRK-7.2-1 may done
     A wrapper may start agents under a PTY.
-    ~ Not built. An agent joins by helper commands or `bascule mcp`.
-BRK-7.2-2 may later
+    ~ `bridge-wrap`.
+BRK-7.2-2 may done
     It may see the end of an answer and post it by itself.
-    ~ Not built.
-BRK-7.2-3 may later
+    ~ `bridge-wrap --deliver payload --auto-reply`, by quiet time, prompt and optional sentinel.
+BRK-7.2-3 may done
     It keeps track of which ticket an answer belongs to.
-    ~ `bridge-recv` remembers which handle received which ticket.
+    ~ One message at a time is typed and answered. For helpers `bridge-recv` remembers who received which ticket.
 BRK-7.3-1 should differs
     A template tells agents to choose a handle and register.
     ~ `bascule setup` writes it, e.g. into CLAUDE.md. It says how to change the handle: `bascule mcp` gives a first.
@@ -270,9 +270,9 @@ BRK-9-4 must done
     await_reply says `timeout` when nothing came.
 BRK-9-5 should done
     The tools notice that the broker is away.
-BRK-9-6 may later
+BRK-9-6 may done
     They may then fall back to tmux, and report reduced functionality.
-    ~ They say that Bascule is not running and how to start it.
+    ~ With `--tmux-fallback`; without it they say that Bascule is not running and how to start it.
 BRK-9-7 must done
     Several replies to one ticket are either kept in a list, or the first counts and the rest is logged.
     ~ Both: the first answers, all are kept in `replies`, each is logged.

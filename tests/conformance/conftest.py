@@ -1,8 +1,15 @@
 """Daemons for the conformance tests: shared by the modules that want the same settings, as `SETTINGS` names them."""
 
+import sys
+from pathlib import Path
+
 import pytest
 from real_house import Agent, House
 from spaces_peer import Space, need_bubblewrap
+
+# A person at a terminal, tmux and daemons are shared with the tests of the wrapper.
+for _folder in ("wrap", "daemon", "faults"):
+    sys.path.append(str(Path(__file__).parent.parent / _folder))
 
 
 @pytest.fixture(scope="session")

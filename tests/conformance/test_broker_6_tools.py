@@ -180,7 +180,7 @@ def test_list_agents_takes_the_filters_of_the_http_api(client, house):
 @pytest.mark.req("BRK-6.4-1")
 def test_register_agent_takes_what_the_http_api_takes(client):
     taken, required = arguments_of(client, "register_agent")
-    assert (taken, required) == ({"agentId", "type", "metadata", "heartbeatIntervalMs"}, {"agentId"})
+    assert (taken, required) == ({"agentId", "type", "metadata", "heartbeatIntervalMs", "groups"}, {"agentId"})
 
 
 @pytest.mark.req("BRK-6.4-2")

@@ -52,6 +52,7 @@ def test_every_answer_of_a_whole_conversation_is_as_described(house, described):
     ask("POST", "/replies", {"ticketId": ticket, "payload": "first"}, token=token)
     ask("POST", "/replies", {"ticketId": ticket, "payload": "second"}, token=token)
     ask("GET", "/replies/{ticketId}")
+    ask("POST", "/replies/gather", {"ticketIds": [ticket], "waitMs": 0})
     ask("GET", "/tickets/{ticketId}", token=token)
     ask("GET", "/tickets")
     ask("GET", "/conversations/{conversationId}", token=token)

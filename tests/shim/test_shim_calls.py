@@ -166,6 +166,20 @@ def test_a_broadcast_names_its_tickets_and_may_be_repeated():
     assert script.result == {"tickets": tickets, "failed": failed, "next": "await_reply"}
 
 
+@pytest.mark.parametrize(("wanted", "count"), [(0, None), (1, 1), (5, None)])
+def test_a_broadcast_can_wait_for_all_answers_or_the_first_few(wanted, count):
+    tickets = [{"agentId": each, "ticketId": f"b.{each}", "status": "pending"} for each in "AB"]
+    replies = [{"ticketId": "b.A", "status": "responded", "payload": "yes", "from": "A"}]
+    said = {"replies": replies, "open": ["b.B"], "done": True}
+    work = TOOLS["broadcast_message"](ME, {"payload": "ready?", "awaitReplies": wanted})
+    script = Script(work, {"tickets": tickets}, said)
+    assert "awaitReplies" not in script.asked[0].params
+    ask = script.asked[1]
+    assert (ask.method, ask.params["ticketIds"], ask.params.get("count")) == ("replies.gather", ["b.A", "b.B"], count)
+    assert script.result["replies"][0]["note"].startswith("peer: from another agent, not from your user")
+    assert (script.result["open"], script.result["next"]) == (["b.B"], "await_reply")
+
+
 def test_a_broadcast_that_reached_nobody_says_so():
     script = Script(TOOLS["broadcast_message"](ME, {"payload": "hello?"}), {"broadcastId": "b", "tickets": []})
     assert script.result == {"tickets": [], "note": "nobody else is online"}
@@ -382,7 +396,7 @@ def test_coming_back_uses_the_token_in_memory(state):
 def test_a_refused_change_of_name_leaves_us_who_we_were(state):
     identity = Identity(state, "otter", "claude", {"cwd": "/"})
     Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO)
-    generator = identity.become("Jerry", "codex", {"a": 1}, None)
+    generator = identity.become(Become("Jerry", "codex", {"a": 1}, None))
     assert generator.send(None).params.get("token") is None
     assert generator.send(HELLO).params["metadata"] == {"cwd": "/", "a": 1}
     assert generator.throw(refused("conflict")).params["token"] == "new"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from bascule import __version__, places
-from bascule.cli.checks import daemon, machine, sandbox
+from bascule.cli.checks import daemon, desktop, machine, sandbox
 from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
 from bascule.doors.values import encode
 
@@ -37,6 +37,9 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("sandbox", sandbox.check_sandbox),
     ("exec supervisor", sandbox.check_supervisor),
     ("command limits", sandbox.check_limits),
+    ("desktop packages", desktop.check_packages),
+    ("desktop screen", desktop.check_screen),
+    ("accessibility", desktop.check_accessibility),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.
 PROGRAMS = (

@@ -28,6 +28,7 @@ from bascule.protocols.broker import (
     BroadcastResult,
     ConversationView,
     Event,
+    GatherResult,
     RegisterResult,
     ReplyResult,
     SendResult,
@@ -76,6 +77,7 @@ class Client:
         metadata: dict[str, Any] | None = None,
         heartbeat: Duration | None = None,
         exclusive: bool = False,
+        groups: Iterable[str] | None = None,
         retry: Duration = RETRY_SECONDS,
     ) -> "Connecting":
         """Connect: `await` it, or use it with `async with`.
@@ -83,14 +85,15 @@ class Client:
         Without `agent` and `token` the client is `local`. With `agent` it acts as that handle, by the token the
         daemon stored when the handle was registered here. `register` registers the handle first (`type`,
         `metadata`, `heartbeat`), or comes back to it and replaces what was registered; `exclusive` refuses that
-        while another connection acts as it. `retry` is how long what may be repeated is.
+        while another connection acts as it. `groups` are queues it shares with others. `retry` is how long what may
+        be repeated is.
         """
         state = places.state_dir(state_dir)
         if register and agent is None:
             raise InvalidRequest("register=True needs the handle", hint='connect(agent="Jerry", register=True)')
         wanted = None
         if register and agent is not None:
-            wanted = registration(agent, type, metadata, heartbeat, exclusive=exclusive)
+            wanted = registration(agent, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         client = cls(state, Identity(state, agent, token, wanted), seconds(retry))
         return Connecting(client, start_daemon=start_daemon)
 
@@ -112,9 +115,10 @@ class Client:
         metadata: dict[str, Any] | None = None,
         heartbeat: Duration | None = None,
         exclusive: bool = False,
+        groups: Iterable[str] | None = None,
     ) -> RegisterResult:
         """Register a handle and act as it from now on. Do it before other calls: they act as whoever we are."""
-        wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive)
+        wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         connection = await self._live(self._retry_seconds)
         return await run(self._identity.become(wanted), connection.carry_out)
 
@@ -150,6 +154,16 @@ class Client:
     async def cancel(self, ticket_id: str, reason: str | None = None) -> TicketView:
         """Withdraw a ticket that this client sent and that is not settled."""
         return await self._do(self._verbs.cancel(ticket_id, reason))
+
+    async def gather(
+        self,
+        ticket_ids: Iterable[str],
+        *,
+        count: int | None = None,
+        timeout: Duration | None = None,  # noqa: ASYNC109 - of the wait
+    ) -> GatherResult:
+        """The answers to several tickets at once: all of them, or the first `count`. `done` says whether they came."""
+        return await self._do(self._verbs.gather(ticket_ids, count, timeout))
 
     async def broadcast(
         self,

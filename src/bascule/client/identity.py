@@ -1,5 +1,6 @@
 """Who a client is to the daemon: nobody in particular, an agent by its stored token, or one it registers."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from bascule import __version__, places
@@ -132,6 +133,7 @@ def registration(
     heartbeat: Duration | None,
     *,
     exclusive: bool,
+    groups: Iterable[str] | None = None,
 ) -> RegisterParams:
     return RegisterParams(
         agent_id=agent_id,
@@ -139,6 +141,7 @@ def registration(
         metadata=metadata or {},
         heartbeat_interval_ms=milliseconds(heartbeat),
         exclusive=exclusive,
+        groups=None if groups is None else list(groups),
     )
 
 

@@ -25,7 +25,7 @@ import asyncio
 import inspect
 import logging
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, TypeAlias, TypeVar
@@ -64,6 +64,7 @@ def serve(
     metadata: dict[str, Any] | None = None,
     concurrency: int = DEFAULT_CONCURRENCY,
     heartbeat: Duration | None = None,
+    groups: Iterable[str] | None = None,
 ) -> Callable[[Handler], "ServedAgent"]:
     """A decorator: the function becomes the agent `agent_id`, started with `.run()` or `await .serve()`."""
     if not 1 <= concurrency <= MAX_CONCURRENCY:
@@ -71,7 +72,13 @@ def serve(
 
     def decorate(handler: Handler) -> ServedAgent:
         return ServedAgent(
-            handler, agent_id, type_=type, metadata=metadata, concurrency=concurrency, heartbeat=heartbeat
+            handler,
+            agent_id,
+            type_=type,
+            metadata=metadata,
+            concurrency=concurrency,
+            heartbeat=heartbeat,
+            groups=groups,
         )
 
     return decorate
@@ -89,6 +96,7 @@ class ServedAgent:
         metadata: dict[str, Any] | None,
         concurrency: int,
         heartbeat: Duration | None,
+        groups: Iterable[str] | None = None,
     ) -> None:
         self._handler = handler
         self._is_async = inspect.iscoroutinefunction(handler)
@@ -96,6 +104,7 @@ class ServedAgent:
         self._metadata = metadata
         self._concurrency = concurrency
         self._heartbeat = heartbeat
+        self._groups = None if groups is None else list(groups)
         self._serving = False
         self._stopping = False
         self._reader: InboxReader | None = None
@@ -143,6 +152,7 @@ class ServedAgent:
             type=self._type,
             metadata=self._metadata,
             heartbeat=self._heartbeat,
+            groups=self._groups,
         )
         async with connecting as client:
             pool = None if self._is_async else ThreadPoolExecutor(self._concurrency, f"serve-{self.agent_id}")

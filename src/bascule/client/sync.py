@@ -29,6 +29,7 @@ from bascule.protocols.broker import (
     ConversationView,
     Event,
     EventsParams,
+    GatherResult,
     RegisterResult,
     ReplyResult,
     SendResult,
@@ -75,6 +76,7 @@ class SyncClient:
         metadata: dict[str, Any] | None = None,
         heartbeat: Duration | None = None,
         exclusive: bool = False,
+        groups: Iterable[str] | None = None,
         retry: Duration = RETRY_SECONDS,
     ) -> Self:
         """Connect; the arguments are those of `Client.connect`."""
@@ -83,7 +85,7 @@ class SyncClient:
             raise InvalidRequest("register=True needs the handle", hint='connect(agent="Jerry", register=True)')
         wanted = None
         if register and agent is not None:
-            wanted = registration(agent, type, metadata, heartbeat, exclusive=exclusive)
+            wanted = registration(agent, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         client = cls(state, Identity(state, agent, token, wanted), seconds(retry))
         client._begin(start_daemon=start_daemon)
         return client
@@ -106,9 +108,10 @@ class SyncClient:
         metadata: dict[str, Any] | None = None,
         heartbeat: Duration | None = None,
         exclusive: bool = False,
+        groups: Iterable[str] | None = None,
     ) -> RegisterResult:
         """Register a handle and act as it from now on."""
-        wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive)
+        wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         connection = self._live(self._retry_seconds)
         return run(self._identity.become(wanted), connection.carry_out)
 
@@ -131,6 +134,16 @@ class SyncClient:
 
     def cancel(self, ticket_id: str, reason: str | None = None) -> TicketView:
         return self._do(self._verbs.cancel(ticket_id, reason))
+
+    def gather(
+        self,
+        ticket_ids: Iterable[str],
+        *,
+        count: int | None = None,
+        timeout: Duration | None = None,
+    ) -> GatherResult:
+        """The answers to several tickets at once: all of them, or the first `count`. `done` says whether they came."""
+        return self._do(self._verbs.gather(ticket_ids, count, timeout))
 
     def broadcast(
         self,

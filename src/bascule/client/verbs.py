@@ -33,6 +33,8 @@ from bascule.protocols.broker import (
     CancelParams,
     ConversationParams,
     ConversationView,
+    GatherParams,
+    GatherResult,
     InboxAckParams,
     InboxAckResult,
     ReplyParams,
@@ -191,6 +193,18 @@ class Verbs:
             conversation_id=conversation_id,
         )
         return self._repeated(Request("messages.broadcast", params, BroadcastResult), bounded=True)
+
+    def gather(self, ticket_ids: Iterable[str], count: int | None, timeout: Duration | None) -> Program[GatherResult]:
+        """The answers to several tickets: all, or the first `count`; what there is when the time is over."""
+        wanted = list(ticket_ids)
+        until = None if timeout is None else self._now() + seconds(timeout)
+        while True:
+            left = self._slice_seconds if until is None else max(0.0, min(until - self._now(), self._slice_seconds))
+            params = GatherParams(ticket_ids=wanted, count=count, wait_ms=int(left * 1000))
+            request = Request("replies.gather", params, GatherResult, within=left + ANSWER_SECONDS)
+            result: GatherResult = yield from self._repeated(request)
+            if result.done or (until is not None and self._now() >= until):
+                return result
 
     # -- reads --
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import re
 from functools import partial
 from typing import Literal
 
@@ -40,14 +39,15 @@ from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.quota import CallQuota
+from bascule.daemon.secret_files import read_or_make_secret
+from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
 from bascule.dispatch import Dispatch
 from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
-from bascule.ids import new_fault_id, new_token
+from bascule.ids import new_fault_id
 from bascule.mcp.mount import Mount
 from bascule.operations import Operations
-from bascule.places import UnsafePlace
 from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
@@ -62,14 +62,13 @@ from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.turns import CALLS_PER_TURN, Turns
 from bascule.web.app import App, Form
-from bascule.web.gate import Gate, loopback_hosts
+from bascule.web.gate import Gate, SpaceGate, loopback_hosts
 from bascule.web.openapi import document
-from bascule.web.routes import RouteTable
+from bascule.web.routes import RouteTable, ServedRoutes
 from bascule.wire import jsonrpc
 
 # Keys the digests in store and ledger, so that they say nothing without it.
 _KEY_FILE = "digest.key"
-_SECRET = re.compile(r"[A-Za-z0-9_-]{43}")
 
 PAGES: tuple[Route, ...] = (
     Route("GET", "/healthz", "page.healthz"),
@@ -226,13 +225,20 @@ class Daemon:
         config = self.config
         ours = places.workspace_dir(self.state_dir)
         places.make_private_dir(ours)
+        residents = self.broker.residents
+        self.space_doors = SpaceDoors(os.path.join(ours, "doors"), self.space_app, residents.is_out)
         return Workspace(
             store=self.store,
             journal=self.journal,
             clock=self.clock,
             operations=self.operations,
             files=WorkspaceFiles((self.state_dir, config_dir)),
-            sandboxes=Sandboxes(os.path.join(ours, "sandbox"), log=self.log, readable=config.readable_directories()),
+            sandboxes=Sandboxes(
+                os.path.join(ours, "sandbox"),
+                log=self.log,
+                readable=config.readable_directories(),
+                doors=self.space_doors,
+            ),
             checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
             scratch=ScratchDirectory(os.path.join(ours, "copies")),
             log=self.log,
@@ -241,6 +247,7 @@ class Daemon:
             limits=config.workspace_limits(),
             network=config.workspace_network == "on",
             sandbox=config.sandbox,
+            on_closed=residents.move_out,
         )
 
     # -- doors --
@@ -286,6 +293,22 @@ class Daemon:
             },
         )
 
+    def space_app(self, space_id: str) -> App:
+        """What a space's own socket leads to: messages, as the space's agent."""
+        self.broker.residents.move_in(space_id, "space", {"space": self.workspace.spaces.record(space_id).name})
+        return App(
+            SpaceGate(space_id, self.broker.residents.is_welcome),
+            ServedRoutes(ROUTES, SPACE_METHODS, "it is for messages only"),
+            self.dispatch,
+            self.turns,
+            door="space",
+            pages={},
+            mounts={},
+            on_status=self.metrics.request,
+            on_fault=self._note_http_fault,
+            closes_refused=True,
+        )
+
     def _identify_link(self, token: str | None) -> Principal:
         try:
             return identify("link", None, self.tokens, self._local_hash, auth_on=True, token=token)
@@ -324,6 +347,7 @@ class Daemon:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
         await self.games.close()
         await self.workspace.close()
+        self.space_doors.close()
         self.broker.store_presence()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
@@ -467,25 +491,6 @@ def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
         # After a crash: the commit that nobody was told about yet. Without one: damage to what was stored last.
         log("store_end_cut", level="warning", file=path + "-wal", pages=store.broken_end.pages)
     return store
-
-
-def read_or_make_secret(state_dir: str, name: str) -> str:
-    """256 bits in a private file, made on first use."""
-    path = os.path.join(state_dir, name)
-    try:
-        text = places.read_private_file(path).strip()
-    except FileNotFoundError:
-        text = ""
-    if not text:
-        text = new_token()
-        # Always by the same name: what a crash leaves of it is written over by the next start.
-        places.write_synced(f"{path}.new", text)
-        places.put_in_place(f"{path}.new", path)
-    elif _SECRET.fullmatch(text) is None:
-        raise UnsafePlace(
-            f"{path} is damaged: it holds no key of ours; move it away, and the next start makes a new one"
-        )
-    return text
 
 
 def _declared(agent: DeclaredAgent, now: int) -> AgentRecord:

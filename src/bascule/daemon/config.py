@@ -19,6 +19,7 @@ from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.doors.exits import WrongUsage
 from bascule.errors import InvalidRequest
+from bascule.ids import is_house_handle
 from bascule.policy.presets import PRESETS
 from bascule.protocols.broker import AgentIdText
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
@@ -211,6 +212,12 @@ def declared_agents(config: Config) -> list[DeclaredAgent]:
             raise BadConfig(
                 f"{path}: {error.message}", hint="the registry is a JSON list of {agentId, type, metadata}"
             ) from error
+    for agent in agents:
+        if is_house_handle(agent.agent_id):
+            raise BadConfig(
+                f"agent {agent.agent_id!r} cannot be declared: handles like this are those of spaces",
+                hint="choose a handle that does not begin with spc_",
+            )
     return agents
 
 

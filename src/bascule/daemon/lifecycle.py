@@ -62,6 +62,7 @@ def run(
     # Everything that can be wrong about the settings is said before anything is touched.
     declared_agents(config)
     check_tls(config)
+    check_readable(config, (state_dir, places.config_dir()))
     check_places(state_dir)
     try:
         with hold_lock(state_dir) as note:
@@ -111,6 +112,18 @@ def check_tls(config: Config) -> None:
             f"{config.tls_cert} and {config.tls_key} cannot be used for TLS: {error}",
             hint="tls_cert is a PEM certificate, tls_key its private key",
         ) from error
+
+
+def check_readable(config: Config, ours: tuple[str, ...]) -> None:
+    """No command may see our directories: the token and the sockets in them are the user's whole authority."""
+    for named in config.readable_directories():
+        for directory in ours:
+            pair = [os.path.realpath(named), os.path.realpath(directory)]
+            if os.path.commonpath(pair) in pair:
+                raise BadConfig(
+                    f"workspace_readable: {named} and {directory}, which is Bascule's own, lie within each other",
+                    hint="name the toolchain's own directory; commands in the sandbox could else act as you",
+                )
 
 
 def check_places(state_dir: str) -> None:

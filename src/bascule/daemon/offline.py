@@ -15,6 +15,7 @@ from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.call import LOCAL
 from bascule.clock import SystemClock
 from bascule.daemon.lifecycle import check_places, hold_lock
+from bascule.ids import is_house_handle
 from bascule.stores.sqlite import SqliteStore
 
 
@@ -46,7 +47,12 @@ async def _reset_person(state_dir: str) -> list[str]:
         journal.start()
         tx = Transaction()
         tx.put(facts, PERSON_KEY, None)
-        holders = [record for record in agents.rows.values() if record.token_hash is not None]
+        # Of a space's agent nobody has a token, and it could not register again.
+        holders = [
+            record
+            for record in agents.rows.values()
+            if record.token_hash is not None and not is_house_handle(record.agent_id)
+        ]
         for record in holders:
             tx.put(agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
         # Nothing that the old person allowed holds, and nothing of before is asked of the new one.

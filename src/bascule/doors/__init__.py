@@ -9,5 +9,6 @@ only its cheap parts (no asyncio, http.client, typing, uuid, logging). May impor
     http    one blocking request; server-sent events
     choice  which door, which token
     retry   how often to knock again
+    spool   requests as files, for shells without sockets
     link    Content-Length frames on `link.sock`
 """

@@ -15,6 +15,7 @@ from bascule.doors.exits import (
     ConnectionLost,
     NotRunning,
     Refusal,
+    SocketsForbidden,
     inside_codex_without_network,
     sockets_forbidden,
 )
@@ -77,6 +78,18 @@ def call(
     seconds: float = ANSWER_SECONDS,
 ) -> Any:
     """The JSON of a 2xx answer, None for 204; every other answer is a Refusal, and so is "a person must approve it"."""
+    try:
+        return _call(door, verb, path, body, token=token, seconds=seconds)
+    except SocketsForbidden:
+        from bascule.doors import spool  # noqa: PLC0415 - only where there are no sockets
+
+        folder = spool.directory()
+        if folder is None or token is None:
+            raise
+        return spool.call(folder, verb, path, body, token=token, seconds=seconds)
+
+
+def _call(door: Door, verb: str, path: str, body: Any, *, token: str | None, seconds: float) -> Any:
     with _ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
         answer = conversation.whole_answer()
     if answer.status == 204:

@@ -13,11 +13,12 @@ import os
 import select
 import time
 
+from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import DoorError, NoIdentity
 from bascule.doors.http import Door, call
 from bascule.doors.retry import Pauses
-from bascule.doors.values import decode, encode
+from bascule.doors.values import decode, encode, is_agent_id
 from bascule.helpers import bell, kin, terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -92,6 +93,7 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
     if hook.event not in EVENTS:
         hook.explain(f"nothing to do at {hook.event or 'an unnamed event'}")
         return exits.OK
+    _note_turn(state, hook.event)
     # Claude Code, "agent_id": "Present only when the hook fires inside a subagent call".
     if said.get("agent_id"):
         hook.explain("a subagent has no inbox of its own")
@@ -109,6 +111,20 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
     except OSError as fault:
         hook.explain(str(fault))
     return _nothing(hook)
+
+
+def _note_turn(state: str, event: str) -> None:
+    """For `bridge-wrap`, which types only between turns: whether the program it runs is in one."""
+    handle = os.environ.get("BRIDGE_WRAPPED")
+    if not handle or not is_agent_id(handle):
+        return
+    try:
+        # The wrapper has made the file; without one nobody wants to know.
+        file = os.open(places.turn_file(state, handle), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return
+    os.write(file, b"busy" if event in ("UserPromptSubmit", "PostToolUse") else b"idle")
+    os.close(file)
 
 
 def read_input(descriptor: int = 0) -> dict[str, Any]:

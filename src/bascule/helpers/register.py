@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\
   bridge-register --agent Jerry --type codex --pane %0
   bridge-register --agent Jerry --capability review --capability tests
+  bridge-register --agent Jerry --group reviewers
   BRIDGE_AGENT_ID=Jerry bridge-register --json
 
 Run it again at any time: with the handle's own token, which is kept in the state
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
     body: dict[str, Any] = {"agentId": handle, "metadata": _metadata(options)}
     if options.type:
         body["type"] = options.type
+    if options.group:
+        body["groups"] = [agent_id(each) for each in options.group]
     if options.heartbeat_ms:
         body["heartbeatIntervalMs"] = options.heartbeat_ms
     door = choice.find_door(state)
@@ -97,6 +100,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--session", metavar="NAME", help="its tmux session")
     parser.add_argument("--cwd", metavar="DIR", help="where it works (default: here)")
     parser.add_argument("--capability", metavar="WORD", action="append", help="what it can do; may be repeated")
+    parser.add_argument("--group", metavar="NAME", action="append", help="share this group's queue; may be repeated")
     parser.add_argument("--metadata", metavar="JSON", help="further metadata, a JSON object")
     parser.add_argument("--heartbeat-ms", metavar="N", type=program.milliseconds, help="promise a heartbeat this often")
     parser.add_argument("--json", action="store_true", help="answer in JSON")

@@ -14,7 +14,7 @@ Ownership = Callable[[Principal, Any], None]
 
 
 class Parties(Protocol):
-    def __call__(self, ticket_id: str, /) -> tuple[Principal, Principal]:
+    def __call__(self, ticket_id: str, /) -> tuple[Principal, ...]:
         """Both sides of a ticket; raises `NotFound`."""
 
 

@@ -101,6 +101,8 @@ class Errand:
         }
         if wish.heartbeat_ms:
             params["heartbeatIntervalMs"] = wish.heartbeat_ms
+        if wish.groups is not None:
+            params["groups"] = wish.groups
         await self._ask(Ask("agents.register", params))
 
     async def _wait(self, call: Call, later: Later[Any]) -> Any:

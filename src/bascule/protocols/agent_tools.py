@@ -92,12 +92,13 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         name="broadcast_message",
         toolset="agents",
-        uses=("messages.broadcast",),
+        uses=("messages.broadcast", "replies.gather"),
         title="Broadcast message",
-        description="Send one message to several agents, one ticket each; collect with await_reply.",
+        description="One message to several agents; then await_reply each ticket.",
         arguments={
             "payload": STRING,
             "agentIds": {"type": "array", "items": STRING, "description": "Default: all online"},
+            "awaitReplies": {"type": "integer", "description": "Wait for so many, 0 all"},
             "type": STRING,
             "timeoutMs": COUNT,
             "metadata": OBJECT,
@@ -157,6 +158,7 @@ TOOLS: tuple[Tool, ...] = (
             "type": STRING,
             "metadata": OBJECT,
             "heartbeatIntervalMs": {"type": "integer"},
+            "groups": LIST,
         },
         required=("agentId",),
         result={"agentId": STRING, "status": STRING},

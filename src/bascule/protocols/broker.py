@@ -32,6 +32,8 @@ MAX_ACK = 1_000
 MAX_BROADCAST = 256
 # What a person scrolls through; the rest is a filter away.
 MAX_LIST = 1_000
+# Queues one agent shares with others; more would be an agent for everything.
+MAX_GROUPS = 16
 # A word such as `claude-code`; it stands in lists.
 MAX_TYPE_CHARS = 64
 # A bell's name is shown to senders: "claude asyncRewake", "codex queue".
@@ -109,6 +111,8 @@ class RegisterParams(Params, frozen=True, kw_only=True):
     # Ours: refuse (409) when another live link connection acts as this agent, even with its token.
     # The shim asks for it, so that two clients started alike get two names.
     exclusive: bool = False
+    # Ours: groups whose queue it shares. Left out on a reconnect, they stay as they were.
+    groups: Annotated[list[AgentIdText], Meta(max_length=MAX_GROUPS)] | None = None
 
 
 class RegisterResult(Result, frozen=True, kw_only=True):
@@ -146,6 +150,8 @@ class AgentView(Result, frozen=True, kw_only=True):
     last_heartbeat: str
     metadata: dict[str, Any]
     unread: int = 0
+    # Ours: the groups it is a member of. A group is listed too, with type `group` and `members` in its metadata.
+    groups: list[str] = []
 
 
 class RevokeResult(Result, frozen=True, kw_only=True):
@@ -268,6 +274,23 @@ class ReplyItem(Result, frozen=True, kw_only=True):
     late: bool = False
 
 
+class GatherParams(Params, frozen=True, kw_only=True):
+    """Wait for several tickets at once: all of them, or the first `count` that are answered."""
+
+    ticket_ids: Annotated[list[TicketIdText], Meta(min_length=1, max_length=MAX_BROADCAST)]
+    count: Annotated[int, Meta(ge=1, le=MAX_BROADCAST)] | None = None
+    wait_ms: WaitMs = DEFAULT_WAIT_MS
+
+
+class GatherResult(Result, frozen=True, kw_only=True):
+    # How each settled ticket ended, in the order they were named.
+    replies: list[ReplyView] = []
+    # Tickets that are still open.
+    open: list[str] = []
+    # Enough replies, or no more can come; otherwise the time was over.
+    done: bool
+
+
 # -- inbox ----------------------------------------------------------------------------------------
 
 
@@ -291,6 +314,8 @@ class InboxItem(Result, frozen=True, kw_only=True):
     # The sender stopped waiting; a reply is still stored, as late.
     timed_out: bool = False
     conversation_id: str | None = None
+    # It was sent to this group, and this member has it.
+    group: str | None = None
 
 
 class InboxTakeResult(Result, frozen=True, kw_only=True):
@@ -397,6 +422,8 @@ class TicketView(Result, frozen=True, kw_only=True):
     late: bool = False
     reason: str | None = None
     conversation_id: str | None = None
+    # It was sent to this group; `targetAgent` is the member that has it, or the group while none does.
+    group: str | None = None
     payload_bytes: int
     payload: Any = msgspec.UNSET
     metadata: dict[str, Any] | None = None

@@ -11,6 +11,8 @@ from bascule.protocols.broker import (
     ConversationView,
     Event,
     EventsParams,
+    GatherParams,
+    GatherResult,
     HeartbeatResult,
     InboxAckParams,
     InboxAckResult,
@@ -123,6 +125,16 @@ METHODS: tuple[Row, ...] = (
         effect=Effect.READ,
         who=party("ticket_id"),
         shape=Shape.STREAM,
+    ),
+    Row(
+        name="replies.gather",
+        summary="Wait for the answers to several tickets of the caller: all, or the first few.",
+        params=GatherParams,
+        result=GatherResult,
+        effect=Effect.READ,
+        # Each ticket's sides, checked by the handler: a row names one parameter.
+        who=ANYONE,
+        shape=Shape.WAIT,
     ),
     Row(
         name="inbox.take",

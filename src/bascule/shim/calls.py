@@ -6,7 +6,7 @@ the `yield`.
 
 from __future__ import annotations
 
-from bascule.doors.exits import DoorError, Refusal, WrongUsage
+from bascule.doors.exits import DoorError, NotRunning, Refusal, WrongUsage
 from bascule.doors.values import NOT_YET, agent_id, new_ticket_id, ticket_id
 from bascule.shim import tools, words
 
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Tool = Callable[["Me", dict[str, Any]], Generator["Ask | Become", Any, dict[str, Any]]]
+    Fallback = Callable[[str, dict[str, Any], str], dict[str, Any] | None]
 
 # Clients give up on a tool call after 60 s and more; below that we answer and the model calls again.
 SLICE_MS = 45_000
@@ -75,13 +76,21 @@ def resolved(params: dict[str, Any]) -> dict[str, Any]:
 class Become:
     """Change who this process is."""
 
-    __slots__ = ("heartbeat_ms", "kind", "metadata", "name")
+    __slots__ = ("groups", "heartbeat_ms", "kind", "metadata", "name")
 
-    def __init__(self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None) -> None:
+    def __init__(
+        self,
+        name: str,
+        kind: str | None,
+        metadata: dict[str, Any],
+        heartbeat_ms: int | None,
+        groups: list[str] | None = None,
+    ) -> None:
         self.name = name
         self.kind = kind
         self.metadata = metadata
         self.heartbeat_ms = heartbeat_ms
+        self.groups = groups
 
 
 class Me:
@@ -93,7 +102,9 @@ class Me:
         default_timeout_ms: int | None,
         slice_ms: int = SLICE_MS,
         trust: str = words.DEFAULT_TRUST,
+        *,
         directory: str | None = None,
+        fallback: Fallback | None = None,
     ) -> None:
         self.handle = handle
         self.default_timeout_ms = default_timeout_ms
@@ -101,6 +112,8 @@ class Me:
         self.trust = trust
         # Where the client started us: the space of the workspace's tools. Nothing a model says changes it.
         self.directory = directory
+        # What some tools can do without a daemon; off unless the user said so.
+        self.fallback = fallback
 
 
 class Result(dict[str, "Any"]):
@@ -197,6 +210,7 @@ def post_reply(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
 def broadcast_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
     # Its own id makes it safe to repeat: the daemon makes the tickets' ids from it.
     params = {**arguments, "broadcastId": new_ticket_id()}
+    wanted = params.pop("awaitReplies", None)
     if "agentIds" in arguments:
         params["agentIds"] = [agent_id(each) for each in arguments["agentIds"]]
     if "conversationId" in arguments:
@@ -207,7 +221,26 @@ def broadcast_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, 
     out = {"tickets": sent["tickets"]}
     if sent.get("failed"):
         out["failed"] = sent["failed"]
-    return {**out, "next": "await_reply"} if sent["tickets"] else {**out, "note": "nobody else is online"}
+    if not sent["tickets"]:
+        return {**out, "note": "nobody else is online"}
+    if wanted is not None:
+        out |= yield from _gathered(me, [each["ticketId"] for each in sent["tickets"]], wanted)
+        if not out["open"]:
+            return out
+    return {**out, "next": "await_reply"}
+
+
+def _gathered(me: Me, tickets: list[str], count: int) -> Generator[Ask, Any, dict[str, Any]]:
+    """The first `count` answers, or all; what there is when the slice is over."""
+    params: dict[str, Any] = {"ticketIds": tickets}
+    if 0 < count < len(tickets):
+        params["count"] = count
+    said = yield Ask("replies.gather", params, wait_ms=me.slice_ms, repeat=True)
+    replies = [
+        {**view, "note": words.note(me.trust, view.get("from"))} if view["status"] == "responded" else view
+        for view in said.get("replies", ())
+    ]
+    return {"replies": replies, "open": said.get("open", [])}
 
 
 def cancel_ticket(_me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
@@ -271,7 +304,10 @@ def list_agents(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[s
 
 def register_agent(me: Me, arguments: dict[str, Any]) -> Generator[Become, Any, dict[str, Any]]:
     name = agent_id(arguments["agentId"])
-    yield Become(name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs"))
+    groups = [agent_id(each) for each in arguments["groups"]] if "groups" in arguments else None
+    yield Become(
+        name, arguments.get("type"), arguments.get("metadata", {}), arguments.get("heartbeatIntervalMs"), groups
+    )
     return {"agentId": name, "status": "registered", "you": me.handle()}
 
 
@@ -318,6 +354,12 @@ def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Beco
     tool = _tool(name) or _forward(name, tools.METHODS[name])
     try:
         result = yield from tool(me, arguments)
+    except NotRunning:
+        # Nobody listens, so nothing was done yet.
+        reduced = me.fallback(name, arguments, me.handle()) if me.fallback is not None else None
+        if reduced is None:
+            raise
+        return reduced
     except Refusal as refused:
         if refused.status != NOT_YET:
             raise

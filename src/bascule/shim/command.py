@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from bascule.shim.calls import Fallback
+
 
 def main(arguments: Sequence[str]) -> int:
     if sys.stdin is not None and sys.stdin.isatty():
@@ -61,8 +63,18 @@ def _shim(arguments: Sequence[str]) -> Shim:
         hidden=("register_agent",) if options and options.no_rename else (),
         trust=words.trust_label(trust) if trust else words.DEFAULT_TRUST,
         directory=os.getcwd(),
+        fallback=_fallback(options),
         default_timeout_ms=int(timeout) if timeout.isdigit() and int(timeout) else None,
     )
+
+
+def _fallback(options: argparse.Namespace | None) -> Fallback | None:
+    """(9) "optionally fall back to tmux path, but report reduced functionality": only who says so gets it."""
+    if not (options and options.tmux_fallback) and os.environ.get("BRIDGE_TMUX_FALLBACK") != "1":
+        return None
+    from bascule.shim.tmux_fallback import answer  # noqa: PLC0415 - only who says so pays for it
+
+    return answer
 
 
 def _link(state: str, starter: Starter) -> Link:
@@ -83,7 +95,8 @@ def identity_for(state: str, client: dict[str, Any], name: str | None, kind: str
         metadata["paneId"] = pane
     if client.get("version"):
         metadata["clientVersion"] = str(client["version"])[:64]
-    return Identity(state, name or invented_name(said, cwd), kind or said, metadata)
+    shared = os.environ.get("BRIDGE_WRAPPED")
+    return Identity(state, name or invented_name(said, cwd), kind or said, metadata, shared=shared)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -118,5 +131,10 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         f"(default: BRIDGE_TRUST_LABEL, else {words.DEFAULT_TRUST})",
     )
     parser.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets")
+    parser.add_argument(
+        "--tmux-fallback",
+        action="store_true",
+        help="when no daemon runs, type messages into tmux panes instead (reduced; or BRIDGE_TMUX_FALLBACK=1)",
+    )
     parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
     return parser.parse_args(arguments)

@@ -13,7 +13,7 @@ from bascule.doors import choice
 from bascule.doors.exits import BadAnswer, Refusal
 from bascule.doors.http import PROTOCOL_VERSION
 from bascule.doors.values import MAX_AGENT_ID_CHARS
-from bascule.shim.calls import Ask
+from bascule.shim.calls import Ask, Become
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -65,12 +65,18 @@ def namesakes(name: str) -> Iterator[str]:
 class Identity:
     """The handle, its token, and how the link comes to act as it."""
 
-    def __init__(self, state: str, name: str, kind: str, metadata: dict[str, Any]) -> None:
+    def __init__(
+        self, state: str, name: str, kind: str, metadata: dict[str, Any], *, shared: str | None = None
+    ) -> None:
         self._state = state
         self.name = name
         self.kind = kind[:MAX_TYPE_CHARS] or "agent"
         self.metadata = metadata
+        # A handle that `bridge-wrap` holds for the program we serve: it is ours too, not a namesake's.
+        self._shared = shared
         self.heartbeat_ms: int | None = None
+        # None: as the daemon remembers them.
+        self.groups: list[str] | None = None
         self.handle: str | None = None
         self.unread = 0
         # Never leaves this process but for the daemon.
@@ -99,19 +105,21 @@ class Identity:
             },
         )
 
-    def become(self, name: str, kind: str | None, metadata: dict[str, Any], heartbeat_ms: int | None) -> Asking:
+    def become(self, wanted: Become) -> Asking:
         """Be another agent from now on; if that is refused, stay who we are."""
-        before = (self.kind, self.metadata, self.heartbeat_ms)
+        name = wanted.name
+        before = (self.kind, self.metadata, self.heartbeat_ms, self.groups)
         token = self._token if name == self.handle else choice.stored_token(self._state, name)
-        self.kind, self.metadata, self.heartbeat_ms = (
-            kind or self.kind,
-            self.metadata | metadata,
-            heartbeat_ms,
+        self.kind, self.metadata, self.heartbeat_ms, self.groups = (
+            wanted.kind or self.kind,
+            self.metadata | wanted.metadata,
+            wanted.heartbeat_ms,
+            wanted.groups if wanted.groups is not None else self.groups,
         )
         try:
             yield from self._claim(name, token)
         except Refusal:
-            self.kind, self.metadata, self.heartbeat_ms = before
+            self.kind, self.metadata, self.heartbeat_ms, self.groups = before
             yield _hello(self._token)
             raise
 
@@ -124,9 +132,11 @@ class Identity:
                 raise
             token = None
             yield _hello(None)
-        params = {"agentId": name, "type": self.kind, "metadata": self.metadata, "exclusive": True}
+        params = {"agentId": name, "type": self.kind, "metadata": self.metadata, "exclusive": name != self._shared}
         if self.heartbeat_ms:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
+        if self.groups is not None:
+            params["groups"] = self.groups
         result = yield Ask("agents.register", params)
         if not isinstance(result, dict):
             raise BadAnswer(

@@ -324,7 +324,7 @@ class Link:
                 wanted = due.ask
                 # Everything behind it waits until it is clear who we are.
                 self._becoming = due
-                self._introduce(self.identity.become(wanted.name, wanted.kind, wanted.metadata, wanted.heartbeat_ms))
+                self._introduce(self.identity.become(wanted))
             else:
                 self._put(due)
 

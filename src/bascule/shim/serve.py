@@ -67,6 +67,7 @@ class Shim:
         trust: str = words.DEFAULT_TRUST,
         default_timeout_ms: int | None = None,
         directory: str | None = None,
+        fallback: calls.Fallback | None = None,
         stdin: int = 0,
         stdout: int = 1,
         clock: Callable[[], float] = time.monotonic,
@@ -82,7 +83,7 @@ class Shim:
         self._clock = clock
         self._progress_seconds = progress_seconds
         self._max_line_bytes = max_line_bytes
-        self._me = Me(self._handle, default_timeout_ms, slice_ms, trust, directory)
+        self._me = Me(self._handle, default_timeout_ms, slice_ms, trust, directory=directory, fallback=fallback)
         self._toolsets = toolsets
         self._hidden = hidden
         # Messages and what happens to them belong to one set: whoever may not write need not watch.

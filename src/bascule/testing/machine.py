@@ -311,6 +311,7 @@ class FakeSandboxes:
         *,
         network: bool,  # noqa: ARG002 - the port's
         kind: SandboxKind = "bubblewrap",
+        door: bool = False,  # noqa: ARG002 - the port's
     ) -> FakeSandbox:
         return FakeSandbox(self._machine, root, kind)
 

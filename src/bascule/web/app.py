@@ -20,7 +20,7 @@ from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
 from bascule.stream import Stream
 from bascule.turns import HTTP_CALLS, Turns
-from bascule.web.gate import Gate, Headers
+from bascule.web.gate import Gate, Headers, SpaceGate
 from bascule.web.routes import Found, RouteTable, query_params
 from bascule.wire import codec, sse
 
@@ -92,7 +92,7 @@ class App:
 
     def __init__(
         self,
-        gate: Gate,
+        gate: Gate | SpaceGate,
         table: RouteTable,
         dispatch: Dispatch,
         turns: Turns,
@@ -103,9 +103,13 @@ class App:
         on_status: Callable[[int], None],
         on_fault: Callable[[Exception], BasculeError],
         forms: Mapping[str, Form] | None = None,
+        closes_refused: bool = False,
     ) -> None:
         self._forms = dict(forms or {})
         self._gate = gate
+        # A refused head costs its sender nothing and us some microseconds, before any turn is taken: sent ahead by
+        # the thousand they would keep the loop. Where hostile code is expected, one of them ends the connection.
+        self.closes_refused = closes_refused
         self._table = table
         self._dispatch = dispatch
         self.turns = turns

@@ -11,7 +11,7 @@ from bascule import __version__
 from bascule.call import Principal
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
-from bascule.identity.principals import Door, WrongToken, identify
+from bascule.identity.principals import Door, WrongToken, identify, identify_in_space
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle
 from bascule.protocols.link import PROTOCOL_VERSION, mismatch_sentence
 
@@ -19,6 +19,7 @@ Headers = list[tuple[bytes, bytes]]
 # What a browser says about requests of no page at all: an address typed by the user.
 _OWN_SITE = b"none"
 _PROTOCOL = b"%d" % PROTOCOL_VERSION
+_CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
 
 
 class Gate:
@@ -57,8 +58,7 @@ class Gate:
             elif name == b"origin" or (name == b"sec-fetch-site" and value != _OWN_SITE):
                 self._refuse_page()
             elif name == b"bascule-protocol" and value != _PROTOCOL:
-                shown = f"with protocol {value[:20].decode('latin-1')!r}"
-                raise VersionMismatch(mismatch_sentence(shown, __version__))
+                raise _other_protocol(value)
         # On the unix socket the Host header means nothing: no browser gets there.
         if self._door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
             raise Misdirected(
@@ -84,6 +84,34 @@ class Gate:
             self._on_wrong_token(self._door)
             return error
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
+
+
+class SpaceGate:
+    """In front of one space's own socket: there is one principal, whatever is sent."""
+
+    def __init__(self, handle: str, is_welcome: Callable[[str], bool]) -> None:
+        self._handle = handle
+        self._is_welcome = is_welcome
+
+    def admit(self, headers: Headers) -> Principal:
+        presented = False
+        for name, value in headers:
+            if name in _CREDENTIALS:
+                presented = True
+            elif name == b"bascule-protocol" and value != _PROTOCOL:
+                raise _other_protocol(value)
+        principal = identify_in_space(self._handle, presented=presented)
+        if not self._is_welcome(self._handle):
+            raise Forbidden(
+                f"agent {self._handle} was revoked by a person",
+                hint="commands in this space can send no messages until it is closed and opened again",
+            )
+        return principal
+
+
+def _other_protocol(value: bytes) -> VersionMismatch:
+    shown = f"with protocol {value[:20].decode('latin-1')!r}"
+    return VersionMismatch(mismatch_sentence(shown, __version__))
 
 
 def loopback_hosts(port: int) -> frozenset[bytes]:

@@ -51,6 +51,10 @@ _NOT_HTTP = "This is not HTTP as it is spoken here."
 _Stage = Literal["idle", "head", "body", "asgi", "skipped"]
 
 
+class _Over(Exception):
+    """The connection is at its end: the parser need not look at what follows."""
+
+
 class _Request:
     """A request of a direct route, as far as it has come."""
 
@@ -70,8 +74,13 @@ class _Request:
 class HttpConnection(HttpToolsProtocol):
     """Refused when it is not ours, cut when what it began does not come or does not end."""
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
+    def __init__(
+        self, *arguments: Any, peer_uid: int | None = None, max_connections: int = MAX_CONNECTIONS, **options: Any
+    ) -> None:
+        """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
         super().__init__(*arguments, **options)
+        self._peer_uid = os.getuid() if peer_uid is None else peer_uid
+        self._max_connections = max_connections
         # In the mirror of a test another application may stand in front of ours.
         self._direct = self.app if isinstance(self.app, App) else None
         self._stage: _Stage = "head"
@@ -83,6 +92,8 @@ class HttpConnection(HttpToolsProtocol):
         self._ahead: deque[_Request] = deque()
         # Nothing that comes on this connection is read any more.
         self._deaf = False
+        # What was refused has been answered; only the rest of it is let in.
+        self._closes_after_body = False
         # By when something must have happened, and the timer that looks: seldom armed anew, for a request
         # that comes whole only moves the time.
         self._due = float("inf")
@@ -93,12 +104,12 @@ class HttpConnection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # uvicorn's own type
         super().connection_made(transport)
         sock = transport.get_extra_info("socket")
-        foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != os.getuid()
+        foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != self._peer_uid
         if foreign:
             self._deaf = True
             transport.abort()
             return
-        if len(self.connections) > MAX_CONNECTIONS:
+        if len(self.connections) > self._max_connections:
             self._deaf = True
             transport.write(_FULL)
             transport.close()
@@ -162,6 +173,9 @@ class HttpConnection(HttpToolsProtocol):
     # -- what the parser finds --
 
     def on_message_begin(self) -> None:
+        if self.transport.is_closing():
+            # Thousands may have been sent ahead in one piece; reading on would only cost time.
+            raise _Over
         self._stage = "head"
         self.url = b""
         self.headers = []
@@ -196,6 +210,7 @@ class HttpConnection(HttpToolsProtocol):
         request = _Request(self.parser.get_method().decode("ascii"), query, headers, keep_alive=keep_alive)
         admitted = self._direct.admit(request.verb, path, headers)
         if isinstance(admitted, Response):
+            request.keep_alive = keep_alive and not self._direct.closes_refused
             self._refuse_request(request, admitted)
             return
         if not self._direct.is_direct(admitted):
@@ -229,6 +244,9 @@ class HttpConnection(HttpToolsProtocol):
         if stage == "asgi":
             # Even when deaf: an upgrade that is not taken still is a whole request.
             super().on_message_complete()
+            return
+        if self._closes_after_body:
+            self._end()
             return
         request, self._request = self._request, None
         if request is None or self._deaf:
@@ -310,9 +328,15 @@ class HttpConnection(HttpToolsProtocol):
     def _write(self, request: _Request, response: Response) -> None:
         close = response.close or not request.keep_alive
         self.transport.write(on_the_wire(response, close=close, only_head=request.verb == "HEAD"))
-        if close:
-            self._deaf = True
-            self.transport.close()
+        if close and self._stage == "skipped" and request.refusal is response and not response.close:
+            # Its sender may be in the middle of the body, and would lose the answer with the connection.
+            self._closes_after_body = True
+        elif close:
+            self._end()
+
+    def _end(self) -> None:
+        self._deaf = True
+        self.transport.close()
 
     def _next_soon(self) -> None:
         if self._ahead:

@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
-from bascule.errors import InvalidRequest, MethodNotAllowed, NotFound
+from bascule.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
 from bascule.protocols.route import Route
 
 # Longer than any path of ours: ids at full length, and a file's 255 characters of four bytes, each as %XX.
@@ -63,6 +63,26 @@ class RouteTable:
             allowed = ", ".join(sorted(verbs))
             raise MethodNotAllowed(f"{verb} is not served here", hint=f"use {allowed}", details={"allow": allowed})
         return Found(route, dict(zip(route.names, values, strict=True)))
+
+
+class ServedRoutes(RouteTable):
+    """The table of a door where only some methods are served: what is not named is refused, whatever is added later."""
+
+    def __init__(self, routes: tuple[Route, ...], served: frozenset[str], what: str) -> None:
+        super().__init__(routes)
+        self._served = served
+        self._what = what
+        paths = (f"{route.verb} {route.path}" for route in routes if route.method in served)
+        self._hint = f"served here: {', '.join(paths)}"
+
+    def find(self, verb: str, raw_path: bytes) -> Found:
+        try:
+            found = super().find(verb, raw_path)
+        except NotFound as error:
+            raise NotFound(error.message, hint=self._hint) from None
+        if found.route.method not in self._served:
+            raise Forbidden(f"{found.route.method} is not served at this socket: {self._what}", hint=self._hint)
+        return found
 
 
 def _no_such_path() -> NotFound:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from bascule.web.http import KEEP_ALIVE_SECONDS, HttpConnection
 
@@ -28,6 +29,28 @@ class _Server(uvicorn.Server):
         yield
 
 
+def _config(app: Callable[..., Any], **more: Any) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        http=HttpConnection,
+        ws="none",
+        lifespan="off",
+        loop="none",
+        interface="asgi3",
+        log_config=None,
+        # Each broken request of anybody would be a warning on our terminal.
+        log_level="error",
+        access_log=False,
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=5,
+        backlog=BACKLOG,
+        **more,
+    )
+
+
 class HttpDoor:
     """One listening socket and the application behind it."""
 
@@ -39,27 +62,7 @@ class HttpDoor:
         tls_cert: str | None = None,
         tls_key: str | None = None,
     ) -> None:
-        config = uvicorn.Config(
-            app,
-            http=HttpConnection,
-            ws="none",
-            lifespan="off",
-            loop="none",
-            interface="asgi3",
-            log_config=None,
-            # Each broken request of anybody would be a warning on our terminal.
-            log_level="error",
-            access_log=False,
-            server_header=False,
-            date_header=False,
-            proxy_headers=False,
-            timeout_keep_alive=KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=5,
-            backlog=BACKLOG,
-            ssl_certfile=tls_cert,
-            ssl_keyfile=tls_key,
-        )
-        self._server = _Server(config)
+        self._server = _Server(_config(app, ssl_certfile=tls_cert, ssl_keyfile=tls_key))
         self._sock = sock
         self._task: asyncio.Task[None] | None = None
 
@@ -71,3 +74,43 @@ class HttpDoor:
         self._server.should_exit = True
         if self._task is not None:
             await asyncio.wait({self._task})
+
+
+class SideDoor:
+    """A small listening socket that comes and goes, for peers of one user.
+
+    Without uvicorn's server around it, which wakes ten times a second for each: there may be a hundred of these.
+    """
+
+    def __init__(
+        self, app: Callable[..., Any], sock: socket.socket, *, peer_uid: int, max_connections: int, backlog: int
+    ) -> None:
+        self._config = _config(app)
+        self._state = ServerState()
+        self._sock = sock
+        self._peer_uid = peer_uid
+        self._max_connections = max_connections
+        self._backlog = backlog
+        self._server: asyncio.AbstractServer | None = None
+
+    async def start(self) -> None:
+        self._config.load()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_unix_server(self._connection, sock=self._sock, backlog=self._backlog)
+
+    async def stop(self) -> None:
+        """Whoever is connected is not any more."""
+        if self._server is not None:
+            self._server.close()
+            for connection in list(self._state.connections):
+                connection.transport.abort()
+            await self._server.wait_closed()
+
+    def _connection(self) -> HttpConnection:
+        return HttpConnection(
+            config=self._config,
+            server_state=self._state,
+            app_state={},
+            peer_uid=self._peer_uid,
+            max_connections=self._max_connections,
+        )

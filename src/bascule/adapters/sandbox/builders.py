@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from bascule.adapters.sandbox import launch, layout, messages
 from bascule.adapters.sandbox.cell import Cell
+from bascule.adapters.sandbox.doorway import Doorway, bound_in
 from bascule.adapters.sandbox.filters import Numbers, program
 from bascule.adapters.sandbox.groups import Group, Groups
 from bascule.adapters.sandbox.limits import Limits
@@ -99,9 +100,14 @@ class BubblewrapBuilder(Supervised):
         tmp: str,
         network: bool,
         readable: tuple[str, ...] = (),
+        doorway: Doorway | None = None,
     ) -> None:
         super().__init__(machine, limits)
         self._root = os.dup(root)
+        # In a network namespace of its own a cell meets nobody's abstract sockets; else Landlock keeps them away, and
+        # where it cannot, there are no sockets of that family.
+        self._unix_sockets = not network or machine.scope != 0
+        self._doorway = doorway if self._unix_sockets else None
         self._tmp = tmp
         self._network = network
         self._readable = readable
@@ -126,13 +132,19 @@ class BubblewrapBuilder(Supervised):
 
     async def build(self, programs: ProgramRules) -> Cell:
         machine = self._machine
+        user = self._user.user if self._user else os.getuid()
+        try:
+            door = await self._doorway.open(user) if self._doorway is not None else None
+        except OSError as error:
+            raise SandboxFault(f"space.sock could not be opened: {error}; `bascule logs` says more") from None
         plan = layout.Layout(
             workspace=self.workspace,
-            user=self._user.user if self._user else os.getuid(),
+            user=user,
             group=self._user.group if self._user else os.getgid(),
             network=self._network,
             readable=self._readable,
             masked=self._masked(programs),
+            agent=door.agent if door is not None else "",
         )
         opened: list[layout.Bound] = []
         try:
@@ -140,6 +152,8 @@ class BubblewrapBuilder(Supervised):
             opened.append(layout.Bound(tmp, layout.TMP, writable=True))
             opened.append(layout.Bound(os.dup(self._root), self.workspace, writable=True))
             opened += layout.open_protected(self._root, self.workspace, layout.protected(self._root))
+            if door is not None:
+                opened.append(bound_in(door))
             expected = [bound.identity() for bound in opened]
             group = machine.groups.make(self._limits)
             child = launch.start_in_bwrap(machine.tools, plan, self._limits, opened, self._user)
@@ -156,9 +170,7 @@ class BubblewrapBuilder(Supervised):
             directories=[layout.HOME],
             look=[bound.where for bound in opened],
             scope=machine.scope if self._network else 0,
-            # In a network namespace of its own a cell meets nobody's abstract sockets; else Landlock keeps them
-            # away, and where it cannot, there are no sockets of that family.
-            **self.filter(confined=True, unix_sockets=not self._network or machine.scope != 0),
+            **self.filter(confined=True, unix_sockets=self._unix_sockets),
         )
         try:
             return await self.started(child, group, setup, expected)
@@ -172,6 +184,8 @@ class BubblewrapBuilder(Supervised):
 
     async def close(self) -> None:
         os.close(self._root)
+        if self._doorway is not None:
+            await self._doorway.close()
         await asyncio.to_thread(shutil.rmtree, self._tmp, ignore_errors=True)
 
 

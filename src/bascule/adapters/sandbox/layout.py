@@ -1,7 +1,8 @@
 """What a cell sees of the machine, as arguments of bwrap.
 
 /usr and a few files of /etc, read-only; the workspace at its own path, through its descriptor; a private /tmp.
-Nothing of /home, /root, /run or /var: no socket of the daemon, tmux, X11, D-Bus, ssh-agent or docker is there.
+Nothing of /home, /root, /run or /var: no socket of tmux, X11, D-Bus, ssh-agent or docker is there, and of the
+daemon's only `space.sock`, at which every command is the space's own agent.
 """
 
 import os
@@ -18,6 +19,7 @@ TMP = "/tmp"  # noqa: S108 - the name inside the cell; outside it is a private d
 HOME = "/tmp/home"  # noqa: S108 - same: inside the cell
 SHM = "/dev/shm"  # noqa: S108 - same: inside the cell
 SPAWNER = "/run/spawner.py"
+SPACE_SOCK = "/run/bascule/space.sock"
 # Merged into /usr on most systems, directories of their own on some.
 TOP = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
 # What programs read to find libraries, certificates, names and the time. No keys, no passwords, no history.
@@ -107,6 +109,8 @@ class Layout(NamedTuple):
     readable: tuple[str, ...]
     # Programs that have something else in their place.
     masked: tuple[str, ...]
+    # Who commands are at `space.sock`; empty where there is none.
+    agent: str = ""
 
 
 def protected(root: int) -> tuple[str, ...]:
@@ -160,7 +164,8 @@ def made_up_files(layout: Layout) -> dict[str, bytes]:
 
 def environment(layout: Layout) -> dict[str, str]:
     name = "root" if layout.user == 0 else "agent"
-    return {
+    door = {"BASCULE_SPACE_SOCK": SPACE_SOCK, "BASCULE_SPACE_AGENT": layout.agent} if layout.agent else {}
+    return door | {
         "PATH": PATH,
         "HOME": HOME,
         "TMPDIR": TMP,

@@ -11,13 +11,14 @@ from typing import Literal
 
 from bascule.adapters.sandbox import filters, kernel, probe
 from bascule.adapters.sandbox.builders import BareBuilder, BubblewrapBuilder, Machine
+from bascule.adapters.sandbox.doorway import Doorway
 from bascule.adapters.sandbox.groups import find_groups
 from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.output import Spool
 from bascule.adapters.sandbox.space import Builder, Room, SpaceSandbox
 from bascule.adapters.sandbox.supervisor import Supervisor
 from bascule.audit.ports import Log
-from bascule.bridges.workspace.ports import LogPage, Root, SandboxFault
+from bascule.bridges.workspace.ports import Doors, LogPage, Root, SandboxFault
 
 # Ids become file names.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
@@ -68,9 +69,16 @@ class Sandboxes:
     """The port's `Sandboxes`. `directory` is ours alone: spools, and the private /tmp of each space."""
 
     def __init__(
-        self, directory: str, *, log: Log, limits: Limits | None = None, readable: tuple[str, ...] = ()
+        self,
+        directory: str,
+        *,
+        log: Log,
+        limits: Limits | None = None,
+        readable: tuple[str, ...] = (),
+        doors: Doors | None = None,
     ) -> None:
         self._log = log
+        self._doors = doors
         self._limits = limits or Limits()
         self._readable = readable
         self._tmp = os.path.join(directory, "tmp")
@@ -90,7 +98,13 @@ class Sandboxes:
         return self._problem[0]
 
     def open(
-        self, space_id: str, root: Root, *, network: bool, kind: Literal["bubblewrap", "none"] = "bubblewrap"
+        self,
+        space_id: str,
+        root: Root,
+        *,
+        network: bool,
+        kind: Literal["bubblewrap", "none"] = "bubblewrap",
+        door: bool = False,
     ) -> SpaceSandbox:
         if not _ID.fullmatch(space_id):
             raise SandboxFault(f"{space_id!r} is no space id")
@@ -110,6 +124,7 @@ class Sandboxes:
                 tmp=os.path.join(self._tmp, f"{space_id}-{next(self._opened)}"),
                 network=network,
                 readable=self._readable,
+                doorway=Doorway(self._doors if door else None, space_id),
             )
         return SpaceSandbox(builder, self._shelf, self._room, self._limits)
 

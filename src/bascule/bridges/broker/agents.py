@@ -15,7 +15,7 @@ from bascule.call import PERSON, Call, Principal, agent_of
 from bascule.clock import rfc3339
 from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
 from bascule.identity.tokens import TokenBook, hash_token
-from bascule.ids import RESERVED_AGENT_IDS, new_token
+from bascule.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
 from bascule.protocols.broker import (
     AgentParams,
     AgentsListParams,
@@ -28,6 +28,8 @@ from bascule.protocols.broker import (
 )
 from bascule.wire import codec
 
+# What a group is listed as.
+GROUP_TYPE = "group"
 # Names offered when a handle is taken; past that the reader has understood.
 _MAX_SUFFIX = 1_000
 # A sentence that lists who is online stays a sentence.
@@ -71,6 +73,9 @@ class Agents:
         self._online: set[str] = set()
         # Told when a token is no longer good: what was opened with it ends.
         self.on_revoked: list[Callable[[str], None]] = []
+        # Told when an agent goes offline, and when its groups have changed.
+        self.on_offline: Callable[[str], None] | None = None
+        self.on_groups: Callable[[str], None] | None = None
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
         state.agents.on_change = self._changed
         for agent_id, record in state.agents.rows.items():
@@ -79,6 +84,7 @@ class Agents:
             # A wall clock that went backwards must not make anybody younger than now.
             ago = max(0, wall - record.seen_at)
             self._presence[agent_id] = Presence(now - ago / 1000, record.seen_at)
+            self._join(agent_id, record.groups)
             self._watch(agent_id)
         files.settle(tokens.find)
 
@@ -88,7 +94,13 @@ class Agents:
         agent_id = params.agent_id
         if agent_id in RESERVED_AGENT_IDS:
             raise InvalidRequest(f"`agentId`: {agent_id!r} is reserved", hint="choose another handle")
+        if is_house_handle(agent_id):
+            raise InvalidRequest(
+                f"`agentId`: {agent_id!r} is reserved: handles like this are those of spaces",
+                hint="choose a handle that does not begin with spc_",
+            )
         self._check_metadata(params.metadata)
+        self._check_groups(agent_id, params.groups or [])
         tx.subject = agent_id
         state = self._state
         old = state.agents.rows.get(agent_id)
@@ -111,6 +123,9 @@ class Agents:
             metadata=params.metadata,
             heartbeat_interval_ms=params.heartbeat_interval_ms,
             token_hash=old.token_hash if token is None and old is not None else hash_token(token or ""),
+            groups=list(dict.fromkeys(params.groups))
+            if params.groups is not None
+            else (old.groups if own and old else []),
             registered_at=now,
             seen_at=now,
         )
@@ -154,6 +169,8 @@ class Agents:
             self._files.publish(agent_id, token)
         self.touch(agent_id)
         self._watch(agent_id)
+        if self.on_groups is not None:
+            self.on_groups(agent_id)
         self._events.emit("agent.registered", agent_id=agent_id, sender=str(call.principal), status=how)
 
     def revoke(self, call: Call, params: AgentParams, tx: Transaction) -> RevokeResult:
@@ -187,6 +204,8 @@ class Agents:
 
     def list_agents(self, call: Call, params: AgentsListParams) -> list[AgentView]:
         views = []
+        # What agents say about themselves (panes, directories) is about the machine, and not for inside a sandbox.
+        outside = not is_house_handle(agent_of(call.principal) or "")
         for record in self._state.agents.rows.values():
             if params.type is not None and record.type != params.type:
                 continue
@@ -199,10 +218,31 @@ class Agents:
                     type=record.type,
                     status=status,
                     last_heartbeat=rfc3339(self._presence[record.agent_id].seen_wall),
-                    metadata=record.metadata,
+                    metadata=record.metadata if outside else {},
                     unread=self.unread(record.agent_id),
+                    groups=record.groups,
                 )
             )
+        return views + self._list_groups(params)
+
+    def _list_groups(self, params: AgentsListParams) -> list[AgentView]:
+        if params.type not in (None, GROUP_TYPE):
+            return []
+        views = []
+        for group, members in self._state.groups.items():
+            status = self.status(group)
+            if params.status in (None, status):
+                seen = max(self._presence[member].seen_wall for member in members)
+                views.append(
+                    AgentView(
+                        agent_id=group,
+                        type=GROUP_TYPE,
+                        status=status,
+                        last_heartbeat=rfc3339(seen),
+                        metadata={"members": sorted(members)},
+                        unread=self.unread(group),
+                    )
+                )
         return views
 
     # -- what the rest of the broker asks --
@@ -219,10 +259,17 @@ class Agents:
             )
         return record
 
+    def check_target(self, agent_id: str) -> None:
+        """An agent or a group; 404 for anything else."""
+        if agent_id not in self._state.groups:
+            self.find(agent_id)
+
     def status(self, agent_id: str) -> AgentStatus:
         presence = self._presence.get(agent_id)
         if presence is None:
-            return AgentStatus.OFFLINE
+            members = self._state.groups.get(agent_id, ())
+            online = any(self._presence[member].online for member in members)
+            return AgentStatus.ONLINE if online else AgentStatus.OFFLINE
         record = self._state.agents.rows[agent_id]
         if presence.connections and not presence.gone:
             return AgentStatus.ONLINE
@@ -351,6 +398,8 @@ class Agents:
         if presence.online:
             self._set_online(agent_id, presence, online=False)
             self._events.emit("agent.offline", agent_id=agent_id)
+            if self.on_offline is not None:
+                self.on_offline(agent_id)
 
     def _set_online(self, agent_id: str, presence: Presence, *, online: bool) -> None:
         presence.online = online
@@ -365,11 +414,36 @@ class Agents:
             self._tokens.remove(agent_id)
         if new is not None and new.token_hash is not None:
             self._tokens.add(agent_id, new.token_hash)
+        before, after = (old.groups if old else []), (new.groups if new else [])
+        if new is not None and agent_id not in self._presence:
+            self._presence[agent_id] = Presence(self._state.clock.monotonic(), new.seen_at)
+        if before != after:
+            self._leave(agent_id, before)
+            self._join(agent_id, after)
         if new is None:
             self._presence.pop(agent_id, None)
             self._online.discard(agent_id)
-        elif agent_id not in self._presence:
-            self._presence[agent_id] = Presence(self._state.clock.monotonic(), new.seen_at)
+
+    def _join(self, agent_id: str, groups: list[str]) -> None:
+        for group in groups:
+            self._state.groups.setdefault(group, {})[agent_id] = None
+
+    def _leave(self, agent_id: str, groups: list[str]) -> None:
+        for group in groups:
+            members = self._state.groups.get(group, {})
+            members.pop(agent_id, None)
+            if not members:
+                self._state.groups.pop(group, None)
+
+    def _check_groups(self, agent_id: str, groups: list[str]) -> None:
+        """A name is an agent's or a group's, never both: a message must mean one of them."""
+        if agent_id in self._state.groups:
+            raise Conflict(f"handle {agent_id} is a group", hint="register under a name of its own")
+        for group in groups:
+            if group in RESERVED_AGENT_IDS or is_house_handle(group):
+                raise InvalidRequest(f"`groups`: {group!r} is reserved", hint="choose another name")
+            if group == agent_id or group in self._state.agents.rows:
+                raise Conflict(f"group {group} has the name of an agent", hint="choose another name for the group")
 
     def _taken(self, agent_id: str, why: str) -> Conflict:
         free = self._free_name(agent_id)

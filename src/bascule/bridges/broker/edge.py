@@ -9,6 +9,7 @@ ROUTES: tuple[Route, ...] = (
     Route("POST", "/replies", "replies.post", status=204, section="5.2"),
     Route("GET", "/replies/{ticketId}", "replies.wait", section="5.3"),
     Route("GET", "/replies/{ticketId}/stream", "replies.stream", section="5.4"),
+    Route("POST", "/replies/gather", "replies.gather"),
     Route("GET", "/agents", "agents.list", section="5.5"),
     Route("POST", "/agents/{agentId}/heartbeat", "agents.heartbeat", section="5.6"),
     Route("GET", "/agents/{agentId}/inbox", "inbox.take"),

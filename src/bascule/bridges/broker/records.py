@@ -19,6 +19,7 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     heartbeat_interval_ms: int | None = None
     # SHA-256 of the agentToken in hex; None for an agent that only the config knows yet.
     token_hash: str | None = None
+    groups: list[str] = []
     registered_at: int = 0
     # As of the last write; the living value is in `state.Presence`.
     seen_at: int = 0
@@ -39,6 +40,8 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     # Keyed digest over everything the sender said: a retry must say the same.
     digest: str
     conversation_id: str | None = None
+    # Sent to this group; `target` is the member that has it, or the group itself.
+    group: str | None = None
     acked_at: int | None = None
     settled_at: int | None = None
     replied_at: int | None = None
@@ -50,6 +53,11 @@ class Ticket(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=F
     def is_open(self) -> bool:
         """Somebody still has to do something about it."""
         return self.status is _PENDING or (self.status is _DELIVERED and self.expect_reply)
+
+    @property
+    def is_assigned(self) -> bool:
+        """A group's message that a member has and that is open."""
+        return self.group is not None and self.target != self.group and self.is_open
 
     @property
     def undelivered(self) -> bool:

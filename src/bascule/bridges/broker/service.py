@@ -9,9 +9,12 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.events import EventHub
+from bascule.bridges.broker.gathering import Gathering
+from bascule.bridges.broker.groups import Groups
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.ports import Connections, TokenFiles
 from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.residents import Residents
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.tickets import Tickets
 from bascule.bridges.broker.views import sides, ticket_view
@@ -56,6 +59,7 @@ class Broker:
         self.state = State(store, clock, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
+        self.residents = Residents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)
         self.tickets = Tickets(
             self.state,
@@ -65,6 +69,8 @@ class Broker:
             key=key,
             waits=self.waits,
         )
+        self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
+        self.gathering = Gathering(self.state, self.waits)
         self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
 
     def handlers(self) -> dict[str, Any]:
@@ -78,8 +84,9 @@ class Broker:
             "replies.post": self.tickets.reply,
             "replies.wait": self.waits.wait_reply,
             "replies.stream": self.waits.stream_reply,
+            "replies.gather": self.gathering.gather,
             "inbox.take": self.waits.take,
-            "inbox.watch": self.waits.bells.watch,
+            "inbox.watch": self.waits.watch,
             "inbox.stream": self.waits.stream_inbox,
             "inbox.ack": self.tickets.ack,
             "tickets.cancel": self.tickets.cancel,
@@ -93,8 +100,11 @@ class Broker:
     def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
         return {"inbox.take": self.waits.give_back, "inbox.watch": self.waits.bells.unring}
 
-    def parties(self, ticket_id: str) -> tuple[Principal, Principal]:
-        return sides(self.state.ticket(ticket_id))
+    def parties(self, ticket_id: str) -> tuple[Principal, ...]:
+        ticket = self.state.ticket(ticket_id)
+        if ticket.group is None:
+            return sides(ticket)
+        return (Principal(ticket.sender), *map(agent_principal, self.state.holders(ticket)))
 
     # -- reads --
 
@@ -104,7 +114,7 @@ class Broker:
         for ticket in reversed(self.state.tickets.rows.values()):
             if params.status is not None and ticket.status is not params.status:
                 continue
-            if params.agent_id is not None and ticket.target != params.agent_id:
+            if params.agent_id is not None and params.agent_id not in (ticket.target, ticket.group):
                 continue
             if side is not None and ticket.target != params.party and ticket.sender != side:
                 continue

@@ -6,7 +6,7 @@ durable runs the same code the other way round.
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 
 from bascule.audit.journal import Table, Transaction
@@ -109,6 +109,10 @@ class State:
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
         self.conversations: dict[str, dict[str, None]] = {}
+        # Members of each group, whoever has waited longest for a message of it first.
+        self.groups: dict[str, dict[str, None]] = {}
+        # By member: messages of groups that it has and that are open.
+        self.assigned: dict[str, dict[str, None]] = {}
         # Told when a message is back in an inbox because what took it out could not be stored.
         self.on_return: Callable[[str], None] | None = None
         self._number = 0
@@ -142,6 +146,8 @@ class State:
                 self.inbox(ticket.target).add(key, ticket.number, ticket.payload_bytes)
             if ticket.conversation_id is not None:
                 self.conversations.setdefault(ticket.conversation_id, {})[key] = None
+            if ticket.is_assigned:
+                self.assigned.setdefault(ticket.target, {})[key] = None
         if loaded:
             self._number = loaded[-1][1].number
 
@@ -175,6 +181,12 @@ class State:
             hint="check the id; `bridgectl list tickets` shows them",
             details={"ticketId": ticket_id},
         )
+
+    def holders(self, ticket: Ticket) -> Collection[str]:
+        """Who may answer: its addressee; of a group any member, because one that was slow may still have the answer."""
+        if ticket.group is None:
+            return (ticket.target,)
+        return {ticket.target, *self.groups.get(ticket.group, ())}
 
     def message(self, ticket_id: str, number: int = 0) -> Message:
         return self.messages.rows[message_key(ticket_id, number)]
@@ -211,13 +223,17 @@ class State:
                 self.open_by_sender.pop(ticket.sender, None)
         was_in = old is not None and old.undelivered
         is_in = new is not None and new.undelivered
-        if was_in != is_in:
-            if is_in:
-                self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes)
-                if old is not None and self.on_return is not None:
-                    self.on_return(ticket.target)
-            else:
-                self.inbox(ticket.target).discard(ticket_id, ticket.payload_bytes)
+        # A message of a group moves from inbox to inbox.
+        moved = old is not None and new is not None and old.target != new.target
+        if was_in and (moved or not is_in):
+            assert old is not None
+            self.inbox(old.target).discard(ticket_id, ticket.payload_bytes)
+        if is_in and (moved or not was_in):
+            self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes)
+            if old is not None and self.on_return is not None:
+                self.on_return(ticket.target)
+        if ticket.group is not None:
+            self._assigned_changed(ticket_id, old, new)
         if ticket.conversation_id is not None and (old is None) != (new is None):
             members = self.conversations.setdefault(ticket.conversation_id, {})
             if new is not None:
@@ -226,3 +242,12 @@ class State:
                 members.pop(ticket_id, None)
                 if not members:
                     del self.conversations[ticket.conversation_id]
+
+    def _assigned_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
+        if old is not None and old.is_assigned:
+            members = self.assigned.get(old.target, {})
+            members.pop(ticket_id, None)
+            if not members:
+                self.assigned.pop(old.target, None)
+        if new is not None and new.is_assigned:
+            self.assigned.setdefault(new.target, {})[ticket_id] = None

@@ -91,7 +91,7 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
-        self._agents.find(target)
+        self._agents.check_target(target)
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
             raise TooLarge(
@@ -135,6 +135,7 @@ class Tickets:
             payload_bytes=len(payload),
             digest=digest,
             conversation_id=params.conversation_id,
+            group=target if target in state.groups else None,
         )
         message = Message(payload=msgspec.Raw(payload), metadata=params.metadata, sender=call.principal, at=now)
         tx.put(state.messages, message_key(ticket_id, 0), message)
@@ -183,7 +184,7 @@ class Tickets:
     def reply(self, call: Call, params: ReplyParams, tx: Transaction) -> ReplyResult:
         state = self._state
         ticket = state.ticket(params.ticket_id)
-        if agent_of(call.principal) != ticket.target and not call.as_owner:
+        if agent_of(call.principal) not in state.holders(ticket) and not call.as_owner:
             raise Forbidden(
                 f"ticket {ticket.ticket_id} is addressed to {ticket.target}",
                 hint=f"reply as {ticket.target}: bridge-reply --agent {ticket.target}",

@@ -81,6 +81,7 @@ def inbox_item(state: State, ticket: Ticket, attempts: int) -> InboxItem:
         lease_ms=state.limits.lease_ms,
         timed_out=ticket.status is TicketStatus.TIMEOUT,
         conversation_id=ticket.conversation_id,
+        group=ticket.group,
     )
 
 
@@ -125,6 +126,7 @@ def ticket_view(state: State, ticket: Ticket, principal: Principal, *, payloads:
         late=ticket.late,
         reason=ticket.reason if shown else None,
         conversation_id=ticket.conversation_id,
+        group=ticket.group,
         payload_bytes=ticket.payload_bytes,
         payload=message.payload if message else msgspec.UNSET,
         metadata=message.metadata if message else None,

@@ -7,7 +7,7 @@ is what keeps a killed long-poller from eating a message.
 import itertools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from bascule.audit.journal import Journal
 from bascule.bridges.broker.agents import Agents
@@ -27,6 +27,8 @@ from bascule.protocols.broker import (
     InboxItem,
     InboxTakeParams,
     InboxTakeResult,
+    InboxWatchParams,
+    InboxWatchResult,
     ReplyView,
     ReplyWaitParams,
     TicketParams,
@@ -42,6 +44,19 @@ STREAM_EVENTS = {
     TicketStatus.CANCELLED: "cancelled",
     TicketStatus.DELIVERED: "delivered",
 }
+
+
+class Sharing(Protocol):
+    """What waiting means to groups, whose members share a queue."""
+
+    def wanted(self, agent_id: str, room: int) -> None:
+        """The agent looks for messages now."""
+
+    def freed(self, agent_id: str) -> None:
+        """An agent may have room, or a group may have messages."""
+
+    def put_back(self, ticket_ids: list[str]) -> None:
+        """These were handed over and not acknowledged."""
 
 
 class _Poll:
@@ -132,6 +147,8 @@ class Waits:
         self._polls: set[Later[InboxTakeResult | None]] = set()
         self._stopping = False
         self.bells = Bells(state, events, self._hold, self._let_go)
+        # Set by whoever shares messages out among the members of groups.
+        self.groups: Sharing | None = None
 
     # -- methods --
 
@@ -190,6 +207,8 @@ class Waits:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
     def take(self, call: Call, params: InboxTakeParams) -> Later[InboxTakeResult | None] | None:
+        if self.groups is not None:
+            self.groups.wanted(params.agent_id, params.max)
         inbox = self._state.inbox(params.agent_id)
         later: Later[InboxTakeResult | None] = Later()
         # First come, first served: a poll that just arrived does not overtake one that waits.
@@ -230,7 +249,14 @@ class Waits:
         inbox.receivers[receiver] = None
         self.streams.add(receiver.stream)
         inbox.pump(self._expires, partial(self._leased, inbox))
+        if self.groups is not None:
+            self.groups.freed(params.agent_id)
         return receiver.stream
+
+    def watch(self, call: Call, params: InboxWatchParams) -> InboxWatchResult | Later[InboxWatchResult | None] | None:
+        if self.groups is not None:
+            self.groups.wanted(params.agent_id, 1)
+        return self.bells.watch(call, params)
 
     def stream_events(self, call: Call, params: EventsParams) -> Stream:
         self.check_room(call.principal)
@@ -274,6 +300,8 @@ class Waits:
                 _give_up(held, 0.0)
 
     def pump(self, agent_id: str) -> None:
+        if self.groups is not None:
+            self.groups.freed(agent_id)
         inbox = self._state.inboxes.get(agent_id)
         if inbox is None or not inbox.waiting:
             return
@@ -347,6 +375,8 @@ class Waits:
                     agent_id=inbox.agent_id,
                     detail=f"handed over {inbox.attempts[ticket_id]} times and never acknowledged",
                 )
+        if self.groups is not None:
+            self.groups.put_back(ticket_ids)
         if ticket_ids:
             self.pump(inbox.agent_id)
 

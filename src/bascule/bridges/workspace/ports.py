@@ -132,6 +132,22 @@ class SandboxFault(Exception):
     """No command can run here; the message says why and what to do (`bascule doctor`)."""
 
 
+class Door(Protocol):
+    """A listening socket for the commands of one space; whoever connects there acts as that space's agent."""
+
+    path: str
+    # The handle of that agent.
+    agent: str
+
+    async def close(self) -> None:
+        """The socket is gone, and nobody is connected."""
+
+
+class Doors(Protocol):
+    async def open(self, space_id: str, user: int) -> Door:
+        """For processes of `user` alone; `OSError` when it cannot be."""
+
+
 class RunningCommand(Protocol):
     process_id: str
 
@@ -159,8 +175,13 @@ class Sandboxes(Protocol):
     def problem(self) -> str | None:
         """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
 
-    def open(self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap") -> Sandbox:
-        """`SandboxFault` when there can be none of that kind here; "none" only because a person's settings say so."""
+    def open(
+        self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap", door: bool = False
+    ) -> Sandbox:
+        """`SandboxFault` when there can be none of that kind here; "none" only because a person's settings say so.
+
+        With `door` commands find `space.sock` and may send messages; outside a sandbox they never do.
+        """
 
     def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
         """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""

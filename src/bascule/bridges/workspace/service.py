@@ -93,7 +93,10 @@ class Workspace:
         limits: WorkspaceLimits | None = None,
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
+        on_closed: Callable[[Transaction, str], None] = lambda _tx, _space_id: None,
     ) -> None:
+        """`on_closed` adds to the transaction that forgets a space."""
+        self._on_closed = on_closed
         self._clock = clock
         self._journal = journal
         self._operations = operations
@@ -246,6 +249,7 @@ class Workspace:
             await self.spaces.shut(space)
             tx = Transaction()
             tx.put(self.spaces.table, space.space_id, None)
+            self._on_closed(tx, space.space_id)
             for record in self.book.of_space(space.space_id):
                 self.book.drop(tx, record.run_id)
             durable = self._journal.settled(self._journal.commit_quietly(tx))

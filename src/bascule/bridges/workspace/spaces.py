@@ -166,11 +166,12 @@ class Spaces:
         await self.look_for_problems()
         async with space.opening:
             if space.sandbox is None:
-                space.sandbox = self.open_sandbox(space.space_id, root)
+                space.sandbox = self.open_sandbox(space.space_id, root, door=True)
             return space.sandbox
 
-    def open_sandbox(self, name: str, root: Root) -> Sandbox:
-        return self._sandboxes.open(name, root, network=self._network, kind=self.kind)
+    def open_sandbox(self, name: str, root: Root, *, door: bool = False) -> Sandbox:
+        """Without a door for copies: nothing of them lasts until it is taken over, and a message lasts."""
+        return self._sandboxes.open(name, root, network=self._network, kind=self.kind, door=door)
 
     async def look_for_problems(self) -> None:
         if self.kind == "bubblewrap":

@@ -1,0 +1,175 @@
+"""A client of the desktop host: one connection, any number of requests at once."""
+
+import asyncio
+import contextlib
+import os
+import socket
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS, SCHEMA_VERSION
+from bascule.protocols.desktop_errors import Code, DesktopError
+from bascule.protocols.desktop_methods import METHODS
+from bascule.transports.framed import FramedConnection
+from bascule.wire import codec, jsonrpc
+
+# What a host may answer: a snapshot and refs; pictures stay on disk.
+MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
+# Beyond the request's own limit, before we stop believing in the host.
+GRACE_SECONDS: Final = 10.0
+STOP_SECONDS: Final = 5.0
+
+
+# msgspec knows no union with Raw.
+_ABSENT: Final = codec.Raw(b"")
+
+
+class _Error(msgspec.Struct):
+    code: str
+    message: str
+    retryable: bool = False
+    details: dict[str, Any] = {}
+
+
+class _Answer(msgspec.Struct):
+    id: int | str | None = None
+    result: codec.Raw = _ABSENT
+    error: _Error | None = None
+
+
+_answer = codec.decoder(_Answer, max_depth=codec.MAX_ANSWER_DEPTH)
+_results: Final = {name: codec.decoder(row.result, max_depth=codec.MAX_ANSWER_DEPTH) for name, row in METHODS.items()}
+
+
+class HostLost(Exception):
+    """The host is gone, or says what cannot be understood. Whether the last act happened is not known."""
+
+
+class _Connection(FramedConnection):
+    def __init__(self) -> None:
+        super().__init__(max_body_bytes=MAX_ANSWER_BYTES)
+        self.pending: dict[str, asyncio.Future[_Answer]] = {}
+
+    def on_frame(self, body: bytes) -> None:
+        try:
+            answer = _answer.decode(body)
+        except codec.BadJson:
+            self.close()
+            return
+        waiting = self.pending.pop(str(answer.id), None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(answer)
+
+    def on_lost(self, error: Exception | None) -> None:
+        pending, self.pending = self.pending, {}
+        for waiting in pending.values():
+            if not waiting.done():
+                waiting.set_exception(HostLost(f"the desktop host closed the connection: {error or 'it ended'}"))
+
+
+class HostClient:
+    """`call` gives the method's result, or raises DesktopError with the contract's code."""
+
+    def __init__(
+        self, connection: _Connection, workspace: str, child: asyncio.subprocess.Process | None = None
+    ) -> None:
+        self._connection = connection
+        self._workspace = workspace
+        self._child = child
+
+    @classmethod
+    async def connect(cls, path: str, workspace: str) -> "HostClient":
+        try:
+            _, connection = await asyncio.get_running_loop().create_unix_connection(_Connection, path)
+        except OSError as error:
+            raise HostLost(f"no desktop host listens on {path}: {error.strerror}") from error
+        return cls(connection, workspace)
+
+    @classmethod
+    async def spawn(
+        cls,
+        root: str,
+        workspace: str,
+        *,
+        options: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> "HostClient":
+        """A host of our own, on a socketpair: nobody else can reach it, and it ends with us."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            child = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-P", "-m", "bascule.cli.start", "desktop-host", "--no-phrase"),
+                *("--fd", str(theirs.fileno()), "--workspace-root", root, *options),
+                pass_fds=(theirs.fileno(),),
+                stdin=asyncio.subprocess.DEVNULL,
+                env=None if environment is None else dict(environment),
+            )
+        ours.setblocking(False)
+        _, connection = await asyncio.get_running_loop().connect_accepted_socket(_Connection, ours)
+        return cls(connection, workspace, child)
+
+    @property
+    def pid(self) -> int | None:
+        return self._child.pid if self._child is not None else None
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        request_id: str | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        workspace: str | None = None,
+    ) -> Any:
+        id_ = str(uuid.uuid4())
+        meta = {
+            "schemaVersion": SCHEMA_VERSION,
+            "requestId": request_id or id_,
+            "workspacePath": workspace or self._workspace,
+            "timeoutMs": timeout_ms,
+        }
+        if not self._connection.open:
+            raise HostLost("the desktop host is gone")
+        waiting: asyncio.Future[_Answer] = asyncio.get_running_loop().create_future()
+        self._connection.pending[id_] = waiting
+        self._connection.send(jsonrpc.request(id_, method, codec.encode({"meta": meta, **(params or {})})))
+        try:
+            async with asyncio.timeout(timeout_ms / 1000 + GRACE_SECONDS):
+                answer = await waiting
+        except TimeoutError:
+            raise HostLost(f"the desktop host did not answer {method} in time") from None
+        finally:
+            self._connection.pending.pop(id_, None)
+        if answer.error is not None:
+            try:
+                code = Code(answer.error.code)
+            except ValueError:
+                code = Code.INTERNAL_ERROR
+            raise DesktopError(code, answer.error.message, **answer.error.details)
+        if answer.result is _ABSENT:
+            raise HostLost("the desktop host answered neither result nor error")
+        try:
+            return _results[method].decode(answer.result)
+        except codec.BadJson as error:
+            raise HostLost(f"the desktop host's answer to {method} is not understood: {error.message}") from error
+
+    async def confirmed(self, method: str, params: Mapping[str, Any], **more: Any) -> Any:
+        """Issue a token for exactly this, and use it. Whoever calls this has asked whoever must be asked."""
+        issued = await self.call("desktop.confirm.issue", {"intent": {"method": method, "params": dict(params)}})
+        return await self.call(method, {**params, "confirm": {"token": issued.token}}, **more)
+
+    async def close(self) -> None:
+        self._connection.close()
+        if self._child is None:
+            return
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await self._child.wait()
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child.pid, 9)
+            await self._child.wait()

@@ -1,0 +1,76 @@
+"""Waiting for several tickets at once: a broadcast's answers, all of them or the first few."""
+
+from collections.abc import Callable
+from functools import partial
+
+from bascule.bridges.broker.state import State
+from bascule.bridges.broker.views import is_party, is_settled, reply_view
+from bascule.bridges.broker.waits import Waits
+from bascule.call import Call
+from bascule.errors import Forbidden
+from bascule.later import Later
+from bascule.protocols.broker import GatherParams, GatherResult, ReplyView, TicketStatus
+
+
+class _Gatherer:
+    """One answer that comes of several."""
+
+    def __init__(self, look: Callable[[], GatherResult]) -> None:
+        self._look = look
+        self.waiting: list[Later[ReplyView | None]] = []
+        self.later: Later[GatherResult] = Later()
+        self.later.add_done_callback(self._over)
+
+    def wait_for(self, one: Later[ReplyView | None] | ReplyView | None) -> None:
+        if isinstance(one, Later):
+            self.waiting.append(one)
+            one.add_done_callback(self._one_more)
+
+    def _one_more(self, one: Later[ReplyView | None]) -> None:
+        if self.later.done() or one.cancelled():
+            return
+        result = self._look()
+        # Nothing came of this one: its time is over, and so is everybody's.
+        if result.done or one.exception() is not None or one.result() is None:
+            self.later.set_result(result)
+
+    def _over(self, _: Later[GatherResult]) -> None:
+        for one in self.waiting:
+            one.cancel()
+
+
+class Gathering:
+    def __init__(self, state: State, waits: Waits) -> None:
+        self._state = state
+        self._waits = waits
+
+    def gather(self, call: Call, params: GatherParams) -> GatherResult | Later[GatherResult]:
+        ticket_ids = list(dict.fromkeys(params.ticket_ids))
+        for ticket_id in ticket_ids:
+            if not is_party(self._state.ticket(ticket_id), call.principal):
+                raise Forbidden(f"ticket {ticket_id} is not yours", hint="only its two sides may wait for its answer")
+        look = partial(self._look, ticket_ids, params)
+        so_far = look()
+        if so_far.done or not params.wait_ms:
+            return so_far
+        gatherer = _Gatherer(look)
+        try:
+            for ticket_id in so_far.open:
+                gatherer.wait_for(self._waits.ended(call.principal, ticket_id, params.wait_ms))
+        except BaseException:
+            gatherer.later.cancel()
+            raise
+        # The daemon may be stopping, and then nobody waits any more.
+        return gatherer.later if gatherer.waiting else so_far
+
+    def _look(self, ticket_ids: list[str], params: GatherParams) -> GatherResult:
+        rows = self._state.tickets.rows
+        # A ticket that expired while others were waited for has nothing to say any more.
+        known = [rows[ticket_id] for ticket_id in ticket_ids if ticket_id in rows]
+        replies = [reply_view(self._state, ticket) for ticket in known if is_settled(ticket)]
+        still = [ticket.ticket_id for ticket in known if not is_settled(ticket)]
+        answered = sum(reply.status is TicketStatus.RESPONDED for reply in replies)
+        wanted = params.count if params.count is not None else len(ticket_ids)
+        # No more can come, or fewer than are wanted: waiting longer would change nothing.
+        done = not still or answered >= wanted or (params.count is not None and answered + len(still) < wanted)
+        return GatherResult(replies=replies, open=still, done=done)

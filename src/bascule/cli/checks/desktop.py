@@ -1,0 +1,59 @@
+"""The desktop: what the host would find in this session. Nothing needs it but the desktop bridge, so nothing fails."""
+
+import importlib.util
+import os
+import sys
+
+from bascule.cli.checks.patient import Patient, Verdict, info, ok, warn
+
+_PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
+# Where distributions put what starts the accessibility bus.
+LAUNCHERS = (
+    "/usr/libexec/at-spi-bus-launcher",
+    "/usr/libexec/at-spi2/at-spi-bus-launcher",
+    "/usr/lib/at-spi-bus-launcher",
+    "/usr/lib/at-spi2-core/at-spi-bus-launcher",
+)
+
+
+def check_packages(_: Patient) -> Verdict:
+    if sys.platform == "darwin":
+        return info("the desktop host has no backend for macOS yet", "docs/bridges/desktop-macos.md says what it needs")
+    missing = [name for module, name in _PACKAGES.items() if importlib.util.find_spec(module) is None]
+    if missing:
+        return info(f"not installed: {', '.join(missing)}", "for the desktop host: pip install 'bascule[desktop]'")
+    return ok(", ".join(_PACKAGES.values()))
+
+
+def check_screen(patient: Patient) -> Verdict:
+    if sys.platform == "darwin":
+        return info("not looked at: no backend for macOS yet")
+    display, wayland = (patient.environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    if display and wayland:
+        return warn(
+            f"Wayland with Xwayland at {display}: windows of X11 programs only",
+            "log in to an Xorg session to see and use all of them",
+        )
+    if wayland:
+        return warn("Wayland without Xwayland: nothing can be seen", "log in to an Xorg session, or enable Xwayland")
+    if display:
+        return ok(f"X11 at {display}")
+    return info("no screen here (DISPLAY is not set)", "start the desktop host inside a desktop session")
+
+
+def check_accessibility(patient: Patient) -> Verdict:
+    """The bus that windows describe themselves on. Asking would start it, and the doctor changes nothing."""
+    if sys.platform == "darwin":
+        return info("not looked at: no backend for macOS yet")
+    runtime = patient.environment.get("XDG_RUNTIME_DIR", "")
+    session = patient.environment.get("DBUS_SESSION_BUS_ADDRESS") or (
+        f"unix:path={runtime}/bus" if runtime and os.path.exists(f"{runtime}/bus") else None
+    )
+    if not any(map(os.path.exists, LAUNCHERS)):
+        return info("AT-SPI is not installed", "for the desktop host: apt-get install at-spi2-core")
+    if session is None:
+        return info("no session bus here", "start the desktop host inside a desktop session")
+    return ok(
+        "AT-SPI, started on demand. Chromium and Electron programs need --force-renderer-accessibility; "
+        "Qt 6 and Firefox are to be started after the host"
+    )

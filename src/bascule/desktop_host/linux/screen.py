@@ -1,0 +1,32 @@
+"""Pixels of the screen, through the shared memory extension where there is one."""
+
+import contextlib
+from typing import Any
+
+import mss
+import mss.exception
+
+from bascule.desktop_host.geometry import Rect
+from bascule.desktop_host.ports import NotReachable, Shot
+
+
+class Screen:
+    """Used by the X thread alone."""
+
+    def __init__(self, name: str | None) -> None:
+        try:
+            self._mss: Any = mss.MSS(display=name) if name else mss.MSS()
+        except mss.exception.ScreenShotError as error:
+            raise NotReachable(f"the screen cannot be captured: {error}") from error
+
+    def close(self) -> None:
+        with contextlib.suppress(mss.exception.ScreenShotError, OSError):
+            self._mss.close()
+
+    def grab(self, rect: Rect) -> Shot:
+        area = {"left": rect.x, "top": rect.y, "width": rect.width, "height": rect.height}
+        try:
+            shot = self._mss.grab(area)
+        except mss.exception.ScreenShotError as error:
+            raise NotReachable(f"the screen cannot be captured: {error}") from error
+        return Shot(rect=rect, pixels=bytes(shot.bgra))

@@ -1,0 +1,35 @@
+"""How toolkits differ in what they tell AT-SPI, as data. Each line was seen in a real program."""
+
+from typing import Final
+
+import msgspec
+
+
+class Quirks(msgspec.Struct, frozen=True, kw_only=True):
+    # Cache.GetItems is complete by itself; else children are compared with the counts and asked for.
+    bulk: bool = True
+    # Coordinates that claim to be the screen's begin at the window's corner.
+    window_relative: bool = False
+    # It never sets SHOWING; VISIBLE is all there is.
+    showing: bool = True
+    # Names in the bulk answer may be '' although the object has one.
+    names_missing: bool = False
+    # GetText(0, -1) gives '': the end must be said.
+    text_needs_end: bool = False
+
+
+# GTK 3 (at-spi2-atk), Chromium, LibreOffice: nothing to correct.
+PLAIN: Final = Quirks()
+GTK4: Final = Quirks(window_relative=True, showing=False, text_needs_end=True)
+# Its cache is always empty, in an old signature.
+QT: Final = Quirks(bulk=False)
+GECKO: Final = Quirks(names_missing=True)
+
+
+def quirks_of(toolkit: str, version: str) -> Quirks:
+    name = toolkit.lower()
+    if name == "gtk" and not version.startswith(("2.", "3.")):
+        return GTK4
+    if name.startswith("qt"):
+        return QT
+    return GECKO if name == "gecko" else PLAIN

@@ -1,0 +1,124 @@
+"""Acts beyond the contract: other clicks, scrolling, dragging, values, windows, modals. Each one is confirmed."""
+
+import contextlib
+
+from bascule.desktop_host.acting import Acting, Aim, check_enabled
+from bascule.desktop_host.executions import Execution
+from bascule.desktop_host.looking import Looking, folder_of, modals, within
+from bascule.desktop_host.ports import AppGone
+from bascule.protocols import desktop as d
+from bascule.protocols import desktop_more as m
+from bascule.protocols.desktop_errors import not_found
+
+
+class Pointing:
+    def __init__(self, acting: Acting, looking: Looking) -> None:
+        self._acting = acting
+        self._looking = looking
+        self._desktop = looking.desktop
+
+    async def double_click(self, execution: Execution, params: m.DoubleClickParams) -> m.ActResult:
+        return await self._clicked(execution, params, button=1, count=2)
+
+    async def right_click(self, execution: Execution, params: m.RightClickParams) -> m.ActResult:
+        return await self._clicked(execution, params, button=3, count=1)
+
+    async def _clicked(
+        self, execution: Execution, params: m.DoubleClickParams | m.RightClickParams, *, button: int, count: int
+    ) -> m.ActResult:
+        aim = await self._acting.aim(execution, params)
+
+        async def act() -> None:
+            x, y = await self._acting.point(execution, aim, params)
+            await self._desktop.click_at(x, y, execution.halt, button=button, count=count)
+
+        return self._result(execution, aim, await self._acting.seen(execution, aim, act))
+
+    async def scroll(self, execution: Execution, params: m.ScrollParams) -> m.ActResult:
+        aim = await self._acting.aim(execution, params)
+
+        async def act() -> None:
+            x, y = await self._acting.point(execution, aim, params)
+            await self._desktop.scroll_at(x, y, execution.halt, direction=params.direction, steps=params.steps)
+
+        return self._result(execution, aim, await self._acting.seen(execution, aim, act))
+
+    async def drag(self, execution: Execution, params: m.DragParams) -> m.ActResult:
+        aim = await self._acting.aim(execution, params)
+        other = await self._acting.aim(execution, params, params.to)
+
+        async def act() -> None:
+            start = await self._acting.point(execution, aim, params)
+            end = await self._acting.point(execution, other, params)
+            await self._desktop.drag(start, end, execution.halt)
+
+        return self._result(execution, aim, await self._acting.seen(execution, aim, act))
+
+    async def set_value(self, execution: Execution, params: m.SetValueParams) -> m.ActResult:
+        aim = await self._acting.aim(execution, params)
+        check_enabled(aim.element)
+        value = params.value
+        shown = value if isinstance(value, str) else f"{value:g}"
+        if isinstance(value, str) and value:
+            self._looking.typed.remember(value)
+        done = False
+
+        async def act() -> None:
+            nonlocal done
+            done = await self._desktop.set_value(aim.element, value)
+            if not done:
+                raise not_found("the element takes no value: type or click instead", reason="action")
+
+        blanked = (aim.element.rect,) if isinstance(value, str) else ()
+        await self._acting.pictured(execution, aim.routed, act, aim, blanked)
+        now = None
+        with contextlib.suppress(AppGone):
+            now = await self._desktop.refreshed(aim.element)
+        effect: d.Effect = "unverified"
+        if now is not None and not now.secret:
+            # Firefox answers true and does nothing.
+            effect = "confirmed" if now.value == shown else "none"
+        return self._result(execution, aim, effect)
+
+    async def focus_window(self, execution: Execution, params: m.FocusWindowParams) -> m.ActResult:
+        routed = await self._looking.route(execution, params.route)
+        front = await self._acting.bring_to_front(execution, routed, params.route)
+        return m.ActResult(
+            execution_id=execution.id,
+            done=True,
+            effect="confirmed" if front.window.active else "unverified",
+            evidence=d.Evidence(dir=folder_of(execution)),
+        )
+
+    async def dismiss_modal(self, execution: Execution, params: m.DismissModalParams) -> m.ActResult:
+        routed = await self._looking.route(execution, params.route)
+        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        open_ones = modals(tree)
+        if not open_ones:
+            raise not_found("no dialog is open in this app", reason="modal")
+        modal = open_ones[0]
+        if params.button is None:
+            routed = await self._acting.bring_to_front(execution, routed, params.route)
+            aim = Aim(routed, modal, tree)
+            effect = await self._acting.seen(execution, aim, lambda: self._desktop.chord(("escape",), execution.halt))
+            return self._result(execution, aim, effect)
+        buttons = [each for each in within(tree, modal) if each.role == "AXButton" and each.title == params.button]
+        if len(buttons) != 1:
+            raise not_found(f"the dialog has {len(buttons)} buttons of that title", reason="modal")
+        aim = Aim(routed, buttons[0], tree)
+
+        async def act() -> None:
+            if not await self._desktop.press(aim.element):
+                x, y = await self._acting.point(execution, aim, params)
+                await self._desktop.click_at(x, y, execution.halt)
+
+        return self._result(execution, aim, await self._acting.seen(execution, aim, act))
+
+    def _result(self, execution: Execution, aim: Aim, effect: d.Effect) -> m.ActResult:
+        return m.ActResult(
+            execution_id=execution.id,
+            done=True,
+            effect=effect,
+            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            rematched=aim.rematched,
+        )

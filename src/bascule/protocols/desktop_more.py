@@ -1,0 +1,114 @@
+"""What the host does beyond the contract: the same requests, confirmation and evidence. Pure data."""
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from bascule.protocols.desktop import (
+    ConfirmedParams,
+    Effect,
+    Evidence,
+    Frame,
+    Meta,
+    Route,
+    Target,
+)
+from bascule.protocols.methods import Params, Result
+
+# Wheel steps at once: a page is about ten.
+MAX_SCROLL_STEPS = 100
+
+
+class ActResult(Result, frozen=True, kw_only=True):
+    execution_id: str
+    done: bool
+    effect: Effect
+    evidence: Evidence
+    rematched: bool = False
+
+
+class DoubleClickParams(ConfirmedParams, frozen=True, kw_only=True):
+    target: Target
+
+
+class RightClickParams(ConfirmedParams, frozen=True, kw_only=True):
+    target: Target
+
+
+class ScrollParams(ConfirmedParams, frozen=True, kw_only=True):
+    target: Target
+    direction: Literal["up", "down", "left", "right"]
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SCROLL_STEPS)] = 3
+
+
+class DragParams(ConfirmedParams, frozen=True, kw_only=True):
+    """From the middle of one element to the middle of another."""
+
+    target: Target
+    to: Target
+
+
+class SetValueParams(ConfirmedParams, frozen=True, kw_only=True):
+    target: Target
+    value: Annotated[str, msgspec.Meta(max_length=1_000_000)] | Annotated[float, msgspec.Meta()]
+
+
+class WindowsParams(Params, frozen=True, kw_only=True):
+    meta: Meta
+
+
+class WindowInfo(Result, frozen=True, kw_only=True, omit_defaults=False):
+    window_id: str
+    bundle_id: str
+    title: str
+    pid: int
+    frame: Frame
+    active: bool
+    # Nobody may act in it or see into it.
+    forbidden: bool
+
+
+class WindowsResult(Result, frozen=True, kw_only=True):
+    windows: list[WindowInfo]
+
+
+class FocusWindowParams(ConfirmedParams, frozen=True, kw_only=True):
+    route: Route | None = None
+
+
+class ListModalsParams(Params, frozen=True, kw_only=True):
+    meta: Meta
+    route: Route | None = None
+
+
+class Modal(Result, frozen=True, kw_only=True, omit_defaults=False):
+    title: str
+    text: str
+    buttons: list[str]
+
+
+class ListModalsResult(Result, frozen=True, kw_only=True):
+    execution_id: str
+    modals: list[Modal]
+    evidence: Evidence
+
+
+class DismissModalParams(ConfirmedParams, frozen=True, kw_only=True):
+    """By the title of one of its buttons, or with Escape."""
+
+    button: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+
+
+class StopParams(Params, frozen=True, kw_only=True):
+    """Abort everything of everybody, release all keys, take no more input until `desktop.resume`."""
+
+    meta: Meta
+
+
+class StopResult(Result, frozen=True, kw_only=True, omit_defaults=False):
+    stopped: bool
+    aborted: int
+
+
+class ResumeParams(ConfirmedParams, frozen=True, kw_only=True):
+    """Take input again after a stop."""

@@ -1,0 +1,68 @@
+"""`--auto-reply`: the program's answer to a message that was typed for it, found on its screen and sent back."""
+
+import asyncio
+
+from bascule.protocols.broker import InboxItem
+from bascule.wrap.answers import answer
+from bascule.wrap.bellman import LOOK_SECONDS, Obstacle
+from bascule.wrap.post import Post
+from bascule.wrap.profiles import Profile
+from bascule.wrap.screen import Transcript
+from bascule.wrap.session import Session
+
+# Nothing came at all: the program swallowed the message, or works without a sign. The ticket's own deadline is the end.
+MAX_ANSWER_SECONDS = 3600.0
+
+
+class Answering:
+    def __init__(
+        self,
+        post: Post,
+        session: Session,
+        transcript: Transcript,
+        profile: Profile,
+        obstacle: Obstacle,
+        *,
+        sentinel: str | None,
+    ) -> None:
+        self._post = post
+        self._session = session
+        self._transcript = transcript
+        self._profile = profile
+        self._obstacle = obstacle
+        self._sentinel = sentinel
+
+    async def before(self) -> list[str]:
+        self._transcript.cut = False
+        return await self._transcript.lines()
+
+    async def send(self, item: InboxItem, typed: str, before: list[str]) -> None:
+        """Wait for the end of the answer, and reply with what is new on the screen."""
+        if not item.expect_reply:
+            return
+        text = await self._when_still(before, typed)
+        metadata = {"status": "completed", "by": "auto-reply"}
+        if self._transcript.cut:
+            metadata["truncated"] = "the beginning of a long answer is missing"
+        await self._post.reply(item.ticket_id, text, metadata)
+
+    async def _when_still(self, before: list[str], typed: str) -> str:
+        """The answer is over when the program is quiet, and ready for the next line or has written the sentinel."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MAX_ANSWER_SECONDS
+        looked = -1
+        text = ""
+        while loop.time() < until:
+            await asyncio.sleep(LOOK_SECONDS)
+            quiet = loop.time() - self._session.output.last_output
+            if quiet < self._profile.answer_quiet_seconds and not self._sentinel:
+                continue
+            if looked != self._session.output.count:
+                looked = self._session.output.count
+                after = await self._transcript.lines()
+                text = answer(before, after, typed, self._profile, self._sentinel)
+                if self._sentinel and any(self._sentinel in line for line in after[len(before) :]):
+                    return text
+            if quiet >= self._profile.answer_quiet_seconds and self._obstacle() is None and not self._sentinel:
+                return text
+        return text

@@ -1,0 +1,191 @@
+"""`bridge-wrap`: run an agent's program so that it can be written to."""
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+
+from bascule import places
+from bascule.client.faults import NotRunning
+from bascule.doors import choice
+from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
+from bascule.doors.values import agent_id, ticket_id
+from bascule.errors import BasculeError
+from bascule.helpers import program, terminal
+from bascule.wrap import child, profiles, screen
+from bascule.wrap.outer import Outer
+from bascule.wrap.post import Post, metadata_here
+from bascule.wrap.recording import Recording
+from bascule.wrap.served import Served
+from bascule.wrap.session import Session
+from bascule.wrap.spool import Spool
+from bascule.wrap.turns import Turns
+
+EXAMPLES = """\
+  bridge-wrap --agent Jerry --type codex -- codex
+  bridge-wrap --agent Jerry -- claude --continue
+
+The program runs as it would without: keys, colours, size, Ctrl-C, Ctrl-Z and exit code are its own.
+While it runs it is the agent Jerry; when a message waits, one line is typed for it, between your lines
+and its turns. Messages it has received and not answered are answered for it when it ends.
+"""
+
+
+def main(arguments: Sequence[str]) -> int:
+    options = build_parser().parse_args(arguments)
+    command = options.command[1:] if options.command[:1] == ["--"] else options.command
+    if not command:
+        raise WrongUsage("which program? Write it behind `--`", "bridge-wrap --agent Jerry -- codex")
+    handle = agent_id(options.agent) if options.agent else choice.environment_handle()
+    if handle is None:
+        raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
+    if options.ticket:
+        ticket_id(options.ticket)
+    if options.auto_reply and options.deliver != "payload":
+        raise WrongUsage("--auto-reply answers messages that were typed", "add --deliver payload")
+    if options.sentinel and not options.auto_reply:
+        raise WrongUsage("--sentinel belongs to --auto-reply")
+    try:
+        return asyncio.run(_wrapped(options, handle, command))
+    except BasculeError as error:
+        terminal.say(f"bridge-wrap: {error.message}")
+        if error.hint:
+            terminal.say(f"  next: {error.hint}")
+        return BY_STATUS.get(error.status, UNEXPECTED)
+
+
+async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
+    state = places.state_dir(options.state_dir)
+    profile = profiles.choose(options.profile, command, options.type)
+    outer = Outer()
+    sees = options.auto_reply or (profile.row is not None and screen.is_there())
+    transcript = screen.Transcript(*outer.size()) if sees else None
+    if profile.row is not None and transcript is None:
+        terminal.say(f"bridge-wrap: no bell is typed for {profile.name}: its screen cannot be read without pyte")
+        terminal.say("  next: pip install 'bascule[wrap]'; until then its hooks and MCP tools tell it of messages")
+    type_ = options.type or profile.type or os.path.basename(command[0])
+    groups = [agent_id(each) for each in options.group] if options.group else None
+    post = Post(state, handle, type_=type_, metadata=metadata_here(), groups=groups)
+    joined = await _joined(post, start_daemon=not options.no_start)
+    turns = Turns(state, handle)
+    recording = Recording(options.record, *outer.size(), command[0]) if options.record else None
+    spool = None if options.spool == "off" else Spool(state, handle, options.spool)
+    try:
+        environment = await _environment(options, post, state, joined=joined)
+        if spool is not None:
+            environment["BRIDGE_SPOOL"] = spool.path
+        started = child.start(
+            command,
+            environment,
+            size=outer.size(),
+            like=0 if outer.reads_terminal else None,
+            # With a terminal in front the output is for it, be it through `| tee`.
+            plain=not outer.reads_terminal,
+        )
+        session = Session(started, outer, profile, transcript)
+        session.recording = recording
+        session.open()
+        try:
+            served = Served(session, post, profile, turns=turns, spool=spool, options=options)
+            await _until_ended(session, served, joined=joined)
+        finally:
+            session.close()
+            await post.leave(started.exit_code if started.exit_code is not None else UNEXPECTED)
+    finally:
+        turns.close()
+        if spool is not None:
+            spool.close()
+        if recording is not None:
+            recording.close()
+    return started.exit_code if started.exit_code is not None else UNEXPECTED
+
+
+async def _joined(post: Post, *, start_daemon: bool) -> bool:
+    try:
+        await post.join(start_daemon=start_daemon)
+    except NotRunning as away:
+        # The person wants their program; that others can write to it comes second.
+        terminal.say(f"bridge-wrap: {away.message}")
+        terminal.say(f"  going on without it; {post.handle} joins when it runs")
+        return False
+    return True
+
+
+async def _until_ended(session: Session, served: Served, *, joined: bool) -> None:
+    serving = asyncio.ensure_future(served.run(joined=joined))
+    ended = asyncio.ensure_future(session.ended.wait())
+    try:
+        await asyncio.wait((ended, serving), return_when=asyncio.FIRST_COMPLETED)
+        # Should the broker's side break, the person's program goes on; the reason is told when it has ended.
+        await ended
+    finally:
+        ended.cancel()
+        if not serving.done():
+            serving.cancel()
+            await asyncio.wait((serving,))
+        elif not serving.cancelled() and (fault := serving.exception()) is not None:
+            terminal.say(f"bridge-wrap: stopped serving {served.handle}: {_first(fault)}\r")
+
+
+def _first(fault: BaseException) -> str:
+    while isinstance(fault, BaseExceptionGroup):
+        fault = fault.exceptions[0]
+    return str(fault) or type(fault).__name__
+
+
+async def _environment(options: argparse.Namespace, post: Post, state: str, *, joined: bool) -> dict[str, str]:
+    """The program's: who it is and where the broker is, for every helper that it or its shells run."""
+    environment = dict(os.environ)
+    for name in ("BRIDGE_AGENT_TOKEN", "BRIDGE_TICKET", "BRIDGE_BROKER_URL"):
+        environment.pop(name, None)
+    environment["BRIDGE_AGENT_ID"] = post.handle
+    # Two processes share the handle: the shim that the program may start is not a namesake.
+    environment["BRIDGE_WRAPPED"] = post.handle
+    if options.state_dir:
+        environment["BASCULE_STATE_DIR"] = state
+    if token := choice.stored_token(state, post.handle):
+        environment["BRIDGE_AGENT_TOKEN"] = token
+    if options.ticket:
+        environment["BRIDGE_TICKET"] = options.ticket
+    if joined and (url := await post.broker_url()):
+        environment["BRIDGE_BROKER_URL"] = url
+    return environment
+
+
+def build_parser() -> argparse.ArgumentParser:
+    parser = program.parser("bridge-wrap", "Run a program as an agent that others can write to.", EXAMPLES)
+    parser.add_argument("--agent", metavar="NAME", help="the handle (default: BRIDGE_AGENT_ID)")
+    parser.add_argument("--type", metavar="TYPE", help="what kind of agent (default: the program's name)")
+    parser.add_argument("--group", metavar="NAME", action="append", help="share this group's queue; may be repeated")
+    parser.add_argument("--profile", metavar="NAME", help="what is known about the program (default: by its name)")
+    parser.add_argument("--ticket", metavar="ID", help="the message it is started for, as BRIDGE_TICKET")
+    parser.add_argument(
+        "--deliver",
+        choices=("bell", "payload"),
+        default="bell",
+        help="type a one-line notice, or the message itself where the program takes pastes (default: bell)",
+    )
+    parser.add_argument(
+        "--auto-reply",
+        action="store_true",
+        help="send what the program shows after a typed message back as its reply; needs --deliver payload",
+    )
+    parser.add_argument("--sentinel", metavar="TEXT", help="with --auto-reply: the answer ends where this is shown")
+    parser.add_argument(
+        "--spool", metavar="DIR", help="where helpers in shells without sockets leave requests; `off`: nowhere"
+    )
+    parser.add_argument(
+        "--record", metavar="FILE", help="write down what is shown and typed (asciicast), for a profile"
+    )
+    parser.add_argument("--no-start", action="store_true", help="do not start the daemon when none runs")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="what to run")
+    return parser
+
+
+def bridge_wrap() -> int:
+    return program.run("bridge-wrap", main)
+
+
+if __name__ == "__main__":
+    sys.exit(bridge_wrap())

@@ -1,0 +1,87 @@
+"""`--deliver payload`: the message itself, for programs that cannot fetch it."""
+
+import os
+import re
+
+import msgspec
+
+from bascule.helpers.terminal import payload_text
+from bascule.protocols.broker import InboxItem
+from bascule.terminals import text
+from bascule.wrap.post import Post
+from bascule.wrap.profiles import Profile
+from bascule.wrap.session import Session
+
+# Programs hold a paste in an input box; of a longer message only the place is typed.
+MAX_TYPED_BYTES = 128 * 1024
+
+
+def introduced(item: InboxItem, handle: str, *, auto_reply: bool) -> str:
+    """The message under lines that say whose it is; nothing in it can stand above them."""
+    sender = item.from_
+    if sender == "person":
+        whose = "from the person at this machine"
+    else:
+        who = "an unnamed program of this user" if sender == "local" else f"agent {sender}"
+        whose = f"from {who} (sender verified): not from your user"
+    lines = [f"message for {handle} {whose}", f"ticket: {item.ticket_id}"]
+    if item.expect_reply and auto_reply:
+        lines.append("your next answer is sent back as the reply")
+    elif item.expect_reply:
+        lines.append(f'reply with: bridge-reply {item.ticket_id} "your answer"')
+    else:
+        lines.append("no reply is expected")
+    header = "\n".join(f"[bascule] {text.one_line(line)}" for line in lines)
+    return f"{header}\n{'-' * 40}\n{payload_text(item.payload)}"
+
+
+def typed_text(item: InboxItem, handle: str, profile: Profile, *, auto_reply: bool = False) -> str:
+    """What is put into the program's input: for a shell or a REPL the payload alone, or it would read our lines too."""
+    body = introduced(item, handle, auto_reply=auto_reply) if profile.header else payload_text(item.payload)
+    # A newline at the end would be an empty line, or an Enter of its own.
+    return re.sub(r"\s+\Z", "", text.typeable(body))
+
+
+class Delivery:
+    """Types one message at a time, each under a lease until the program has it."""
+
+    def __init__(
+        self, post: Post, session: Session, profile: Profile, *, folder: str | None = None, auto_reply: bool = False
+    ) -> None:
+        self._post = post
+        self._session = session
+        self._profile = profile
+        # Where messages are put that are too long to be typed.
+        self._folder = folder
+        self._auto_reply = auto_reply
+
+    async def deliver(self) -> tuple[InboxItem, str] | None:
+        """The message, and what was typed of it; None when the program cannot take one now."""
+        if not self._session.output.takes_pastes:
+            # Each line of it would be read as a line of its own: only the bell is typed.
+            return None
+        item = await self._post.take()
+        if item is None:
+            return None
+        body = typed_text(item, self._post.handle, self._profile, auto_reply=self._auto_reply)
+        if len(text.as_bytes(body)) > MAX_TYPED_BYTES:
+            body = self._put_aside(item)
+        if not self._session.output.takes_pastes:
+            # It began to do something else while we asked. The lease brings the message back.
+            return None
+        await self._session.type(text.pasted(body))
+        await self._post.ack(item.ticket_id)
+        return item, body
+
+    def _put_aside(self, item: InboxItem) -> str:
+        whole = payload_text(item.payload)
+        where = os.path.join(self._folder or "", f"message-{item.ticket_id}.txt")
+        if self._folder is not None:
+            descriptor = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
+                file.write(whole)
+            said = f"(the message has {len(whole)} characters; it is in {where})"
+        else:
+            said = f"(the message has {len(whole)} characters, too many to type: `bridgectl show {item.ticket_id}`)"
+        short = msgspec.structs.replace(item, payload=said)
+        return typed_text(short, self._post.handle, self._profile, auto_reply=self._auto_reply)

@@ -1,0 +1,111 @@
+"""Agents of the house: a space's commands, whom nobody can be but they."""
+
+import pytest
+from broker_acts import send, status_of, take_ids
+
+from bascule.bridges.broker.limits import Limits
+from bascule.errors import BasculeError, InvalidRequest, NotFound, Overloaded
+
+SPACE = "spc_0123456789abcdef0123"
+INSIDE = f"agent:{SPACE}"
+HOUR = 3600.0
+
+
+@pytest.fixture
+def house(make_house):
+    house = make_house()
+    move_in(house)
+    house.register("Jerry")
+    return house
+
+
+def move_in(house):
+    house.run(lambda: house.broker.residents.move_in(SPACE, "space", {"space": "work"}))
+
+
+def move_out(house):
+    from bascule.audit.journal import Transaction
+
+    tx = Transaction()
+    house.run(lambda: (house.broker.residents.move_out(tx, SPACE), house.journal.commit_quietly(tx)))
+
+
+def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(house):
+    assert status_of(house, SPACE) == "offline"
+    house.call(INSIDE, "agents.heartbeat", {"agentId": SPACE})
+    assert status_of(house, SPACE) == "online"
+    house.run(lambda: house.broker.residents.is_out(SPACE))
+    assert status_of(house, SPACE) == "offline"
+
+
+def test_what_is_sent_to_it_waits_across_lives_and_for_as_long_as_any_message(house):
+    send(house, "t", to=SPACE)
+    house.restart(clean=False)
+    move_in(house)
+    assert take_ids(house, SPACE) == ["t"]
+
+
+@pytest.mark.parametrize("who", ["local", "agent:Jerry", "person", INSIDE])
+def test_nobody_registers_its_handle_however_long_it_is_silent(house, who):
+    house.advance(30 * HOUR)
+    with pytest.raises(InvalidRequest, match="handles like this are those of spaces"):
+        house.call(who, "agents.register", {"agentId": SPACE})
+    # Of an agent that registered, somebody else may take over by then.
+    assert house.call("person", "agents.register", {"agentId": "Jerry"})["agentToken"]
+
+
+def test_it_is_not_forgotten_with_the_agents_that_are_long_gone(house):
+    house.advance(8 * 24 * HOUR)
+    known = {agent["agentId"] for agent in house.call("local", "agents.list")}
+    assert SPACE in known
+    assert "Jerry" not in known
+
+
+def test_it_leaves_with_its_space(house):
+    move_out(house)
+    with pytest.raises(NotFound, match="agent not registered"):
+        send(house, to=SPACE)
+    assert not house.broker.residents.is_welcome(SPACE)
+    # Twice is once.
+    move_out(house)
+
+
+def test_one_that_a_person_revoked_is_not_let_in_again_by_moving_in(house):
+    assert house.broker.residents.is_welcome(SPACE)
+    house.call("person", "agents.revoke", {"agentId": SPACE})
+    assert not house.broker.residents.is_welcome(SPACE)
+    house.restart()
+    move_in(house)
+    assert not house.broker.residents.is_welcome(SPACE)
+    with pytest.raises(BasculeError):
+        house.call("local", "agents.register", {"agentId": SPACE})
+
+
+def test_its_moving_in_is_recorded_once(house):
+    move_in(house)
+    records = [record for record in house.ledger() if record["method"] == "agents.declare"]
+    assert [(record["principal"], record["subject"]) for record in records] == [("daemon", SPACE)]
+
+
+@pytest.mark.parametrize(("sender", "room"), [(INSIDE, 5), ("local", 10), ("agent:Tom", 10)])
+def test_commands_in_sandboxes_fill_half_an_inbox_others_all_of_it(make_house, sender, room):
+    house = make_house(limits=Limits(max_inbox_messages=10))
+    house.register("Jerry")
+    house.register("Tom")
+    move_in(house)
+    for _ in range(room):
+        # Timed out at once, so that no limit of open tickets stands in the way.
+        send(house, by=sender, timeoutMs=1)
+        house.advance(0.01)
+    with pytest.raises(Overloaded, match="the inbox of Jerry is full"):
+        send(house, by=sender)
+
+
+def test_a_flood_from_inside_leaves_room_for_those_outside(make_house):
+    house = make_house(limits=Limits(max_inbox_messages=10, max_inbox_bytes=100))
+    house.register("Jerry")
+    move_in(house)
+    send(house, payload="x" * 40, by=INSIDE)
+    with pytest.raises(Overloaded):
+        send(house, payload="x" * 40, by=INSIDE)
+    send(house, payload="x" * 40, by="local")

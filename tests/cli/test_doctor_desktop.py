@@ -1,0 +1,54 @@
+"""What `bascule doctor` says about the desktop: never a failure, always what to do."""
+
+import pytest
+
+from bascule.cli.checks import desktop
+from bascule.cli.checks.patient import Mark, Patient
+
+
+def patient(tmp_path, **environment):
+    return Patient(str(tmp_path), environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "mark", "said"),
+    [
+        ({"DISPLAY": ":1"}, Mark.OK, "X11 at :1"),
+        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "X11 programs only"),
+        ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "nothing can be seen"),
+        ({}, Mark.INFO, "DISPLAY is not set"),
+    ],
+)
+def test_the_kind_of_screen_decides_what_can_be_seen(tmp_path, monkeypatch, environment, mark, said):
+    monkeypatch.setattr(desktop.sys, "platform", "linux")
+    verdict = desktop.check_screen(patient(tmp_path, **environment))
+    assert verdict.mark is mark
+    assert said in verdict.what
+    assert verdict.fix or mark is Mark.OK
+
+
+def test_the_accessibility_bus_needs_its_program_and_a_session(tmp_path, monkeypatch):
+    monkeypatch.setattr(desktop.sys, "platform", "linux")
+    monkeypatch.setattr(desktop, "LAUNCHERS", (str(tmp_path / "launcher"),))
+    assert "at-spi2-core" in desktop.check_accessibility(patient(tmp_path)).fix
+    (tmp_path / "launcher").touch()
+    assert "session" in desktop.check_accessibility(patient(tmp_path)).what
+    (tmp_path / "bus").touch()
+    verdict = desktop.check_accessibility(patient(tmp_path, XDG_RUNTIME_DIR=str(tmp_path)))
+    assert verdict.mark is Mark.OK
+    assert "--force-renderer-accessibility" in verdict.what
+    assert "Firefox" in verdict.what
+
+
+def test_missing_packages_are_named_with_the_command_that_installs_them(tmp_path, monkeypatch):
+    monkeypatch.setattr(desktop.sys, "platform", "linux")
+    monkeypatch.setattr(desktop, "_PACKAGES", {"no_such_module": "dbus-fast"})
+    verdict = desktop.check_packages(patient(tmp_path))
+    assert verdict.mark is Mark.INFO
+    assert "bascule[desktop]" in verdict.fix
+
+
+def test_on_a_mac_it_says_that_there_is_no_backend(tmp_path, monkeypatch):
+    monkeypatch.setattr(desktop.sys, "platform", "darwin")
+    for check in (desktop.check_packages, desktop.check_screen, desktop.check_accessibility):
+        assert check(patient(tmp_path)).mark is Mark.INFO

@@ -1,0 +1,58 @@
+"""One desktop and one host per worker; programs and workspaces are each test's own."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from desktop_rig import Desktop, Program
+from host_process import HostProcess
+
+Start = Callable[..., Program]
+
+
+@pytest.fixture(scope="session")
+def desktop() -> Iterator[Desktop]:
+    desktop = Desktop()
+    yield desktop
+    desktop.close()
+
+
+@pytest.fixture(scope="session")
+def shared_host(desktop: Desktop, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostProcess]:
+    host = HostProcess(desktop, tmp_path_factory.mktemp("root"))
+    yield host
+    host.close()
+
+
+@pytest.fixture
+def host(shared_host: HostProcess) -> HostProcess:
+    """A workspace of the test's own on the worker's host."""
+    shared_host.new_workspace()
+    return shared_host
+
+
+@pytest.fixture
+def start_host(desktop: Desktop, tmp_path: Path) -> Iterator[Callable[..., HostProcess]]:
+    started: list[HostProcess] = []
+
+    def start(*options: str, **more: object) -> HostProcess:
+        started.append(HostProcess(desktop, tmp_path, *options, **more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.close()
+
+
+@pytest.fixture
+def start(desktop: Desktop) -> Iterator[Start]:
+    """`start("gtk3", ...)`: a program with a title of its own, gone when the test is over."""
+    started: list[Program] = []
+
+    def start(app: str, *options: str, **more: object) -> Program:
+        started.append(desktop.start(app, *options, **more))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()

@@ -1,0 +1,13 @@
+"""What to do where a tool that a test needs is not there."""
+
+import os
+from typing import NoReturn
+
+import pytest
+
+
+def missing_here(what: str) -> NoReturn:
+    """A laptop goes on without this test; in CI nothing may be skipped."""
+    if os.environ.get("CI") == "true":
+        pytest.fail(what)
+    pytest.skip(what)

@@ -1,0 +1,65 @@
+"""Programs we did not write, judged by what they themselves show or save."""
+
+import shutil
+
+import pytest
+from desktop_rig import until
+from host_process import Refused
+from lacking_desktop import missing_here
+
+
+def open_program(desktop, host, title, *command):
+    if shutil.which(command[0]) is None:
+        missing_here(f"{command[0]} is not installed: sh tools/setup.sh packages")
+    process = desktop.spawn(*command)
+    until(lambda: any(title in each["title"] for each in host.call("desktop.windows")["windows"]), title)
+    return process
+
+
+@pytest.fixture
+def kill():
+    started = []
+    yield started.append
+    for each in started:
+        each.kill()
+        each.wait()
+
+
+def test_mousepad_takes_a_text_and_saves_it(host, desktop, tmp_path, kill):
+    file = tmp_path / "note.txt"
+    file.write_text("")
+    kill(open_program(desktop, host, "note.txt", "mousepad", "--disable-server", str(file)))
+    window = {"window": {"titlePattern": "note.txt"}}
+    host.call(
+        "desktop.waitUntil", route=window, condition={"selectorExists": {"byRole": "AXTextArea"}}, timeoutMs=30_000
+    )
+    text = "Zeile eins\n中文 é 😀\nlast"
+    typed = host.act("desktop.typeText", route=window, target={"selector": {"byRole": "AXTextArea"}}, text=text)
+    assert typed["typed"] is True
+    assert typed["effect"] == "confirmed"
+    host.act("desktop.hotkey", route=window, keys=["cmd", "s"])
+    until(lambda: file.read_text("utf-8").rstrip("\n") == text, "the file holds the text")
+
+
+def test_gnome_calculator_computes_what_its_buttons_say(host, desktop, kill):
+    kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=basic"))
+    window = {"window": {"titlePattern": "Calculator"}}
+    ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "7"}}
+    host.call("desktop.waitUntil", route=window, condition=ready, timeoutMs=30_000)
+    for key in ("6", "multiply", "7", "enter"):
+        keys = {"multiply": ["*"], "enter": ["enter"]}.get(key, [key])
+        host.act("desktop.hotkey", route=window, keys=keys)
+    shown = {"valueContains": {"selector": {"byRole": "AXTextArea"}, "text": "42"}}
+    assert host.call("desktop.waitUntil", route=window, condition=shown, timeoutMs=30_000)["ok"]
+
+
+def test_a_program_of_the_contracts_example_form_is_found_by_its_bundle_id(host, start):
+    program = start("gtk4")
+    by_id = {"app": {"bundleId": "org.bascule.fixture.Gtk4", "pid": program.pid}}
+    seen = host.call("desktop.observe", route=by_id)
+    assert seen["routeResolved"] == {
+        "frontmostBundleId": "org.bascule.fixture.Gtk4",
+        "windowTitle": program.title,
+    }
+    with pytest.raises(Refused, match="ELEMENT_NOT_FOUND"):
+        host.call("desktop.observe", route={"app": {"bundleId": "com.apple.Safari"}})

@@ -1,0 +1,301 @@
+"""Abort, the kill switch, and programs that freeze or die: nothing hangs, and no event comes after."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from desktop_rig import until
+from host_process import Refused, route
+from x_recorder import Recorder
+
+ABORTED = "DESKTOP_ABORTED"
+
+
+def selector(title, role="AXButton"):
+    return {"byRole": role, "titleContains": title}
+
+
+@pytest.fixture
+def app(start):
+    return start("gtk3")
+
+
+@pytest.fixture
+def seen(desktop):
+    with Recorder(desktop.display) as recorder:
+        yield recorder
+
+
+def never(host, app):
+    return host.later(
+        "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Never")}, timeoutMs=60_000
+    )
+
+
+def abort(host, name):
+    """As soon as the host knows the execution."""
+
+    def attempt():
+        try:
+            return host.call("desktop.abort", executionId=name)
+        except Refused:
+            # Not known yet.
+            return None
+
+    return until(attempt, "the execution is known")
+
+
+@pytest.mark.req("DSK-5.9-1")
+@pytest.mark.req("DSK-5.9-2")
+@pytest.mark.req("DSK-6-7")
+def test_abort_ends_a_wait_at_once(host, app):
+    waiting = never(host, app)
+    began = time.monotonic()
+    aborted = abort(host, waiting.request_id)
+    assert aborted["aborted"] is True
+    with pytest.raises(Refused) as refused:
+        waiting.result()
+    assert refused.value.code == ABORTED
+    assert refused.value.details["executionId"] == aborted["executionId"]
+    assert time.monotonic() - began < 20
+
+
+@pytest.mark.req("DSK-5.9-4")
+def test_what_has_ended_cannot_be_aborted(host, app):
+    done = host.call("desktop.find", route=route(app), selector=selector("Press me"))
+    with pytest.raises(Refused, match="DESKTOP_INVALID_REQUEST"):
+        host.call("desktop.abort", executionId=done["executionId"])
+
+
+@pytest.mark.req("DSK-5.9-3")
+def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app, seen):
+    """Sixteen pieces are pasted one by one; the abort comes among them."""
+    text = "0123456789abcdef" * 32_768
+    typing = host.later(
+        "desktop.typeText",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        target={"selector": selector("Notes", "AXTextArea")},
+        text=text,
+    )
+    until(lambda: seen.count("key down") >= 4, "two pieces are pasted")
+    abort(host, typing.request_id)
+    at = time.monotonic()
+    with pytest.raises(Refused) as refused:
+        typing.result()
+    assert refused.value.code == ABORTED
+    # Other programs' events could still come; so something is awaited that takes longer than a piece does.
+    never_there = {"selectorExists": selector("Never")}
+    with pytest.raises(Refused, match="TIMEOUT"):
+        host.call("desktop.waitUntil", route=route(app), condition=never_there, timeoutMs=1_000)
+    assert [each for each in seen.events if each[0] > at] == []
+    assert seen.down() == set()
+    assert 0 < len(app.state["notes"]) < len(text)
+
+
+def test_after_its_time_is_over_no_event_of_a_request_reaches_the_screen(host, app, seen):
+    with pytest.raises(Refused) as refused:
+        host.call(
+            "desktop.hotkey",
+            meta=host.meta(timeoutMs=1_500),
+            route=route(app),
+            confirm={"phrase": "CONFIRM"},
+            keys=["ctrl", "shift", "alt", "a"],
+            options={"delayMs": 1_000},
+        )
+    assert refused.value.code == "DESKTOP_TIMEOUT"
+    at = time.monotonic()
+    with pytest.raises(Refused, match="TIMEOUT"):
+        host.call(
+            "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Never")}, timeoutMs=2_000
+        )
+    assert [each for each in seen.events if each[0] > at] == []
+    assert seen.down() == set()
+    assert 1 <= seen.count("key down") < 4
+
+
+def test_a_text_that_is_not_aborted_arrives_whole(host, app, seen):
+    """The control of the test above: so many pieces, so many pastes."""
+    text = "0123456789abcdef" * 8_192
+    target = {"selector": selector("Notes", "AXTextArea")}
+    result = host.act("desktop.typeText", route=route(app), target=target, text=text)
+    app.until(notes=text)
+    assert result["effect"] == "confirmed"
+    assert seen.count("key down") == 2 * 4
+
+
+@pytest.mark.req("DSK-5.7-3")
+def test_an_abort_between_two_keys_releases_the_one_that_is_down(host, app, seen):
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["ctrl", "shift", "alt", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    abort(host, pressing.request_id)
+    with pytest.raises(Refused, match=ABORTED):
+        pressing.result()
+    assert seen.down() == set()
+    assert seen.count("key down") == 1
+
+
+def test_a_client_that_goes_away_takes_its_keys_with_it(host, app, seen):
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["ctrl", "shift", "alt", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    pressing.wire.socket.shutdown(2)
+    until(lambda: seen.count("key up") == 1, "it is released")
+    assert pressing.answer() is None
+    assert seen.down() == set()
+
+
+def test_another_process_cannot_abort(host, app):
+    waiting = never(host, app)
+    script = (
+        "import json,sys; sys.path.insert(0, sys.argv[1]); from host_process import Wire\n"
+        "wire = Wire(sys.argv[2]); wire.send('desktop.abort', json.loads(sys.argv[3])); print(json.dumps(wire.read()))"
+    )
+    params = json.dumps({"meta": host.meta(), "executionId": waiting.request_id})
+    command = [sys.executable, "-c", script, os.path.dirname(__file__), host.socket_path, params]
+    answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert answer["error"]["code"] == "DESKTOP_INVALID_REQUEST"
+    assert not waiting.done
+    abort(host, waiting.request_id)
+    waiting.answer()
+
+
+def test_the_kill_switch_aborts_everything_and_takes_no_input_until_it_is_resumed(start_host, app, seen):
+    host = start_host()
+    token = host.issue("desktop.hotkey", {"keys": ["a"]})["token"]
+    waiting = never(host, app)
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["ctrl", "shift", "alt", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    assert host.call("desktop.stop")["aborted"] == 2
+    for each in (waiting, pressing):
+        with pytest.raises(Refused, match=ABORTED):
+            each.result()
+    assert seen.down() == set()
+    with pytest.raises(Refused, match="DESKTOP_CONFIRM_REQUIRED"):
+        host.call("desktop.hotkey", confirm={"token": token}, keys=["a"])
+    with pytest.raises(Refused, match="DESKTOP_HOST_STOPPED"):
+        host.act("desktop.click", route=route(app), target={"selector": selector("Press me")})
+    assert host.call("desktop.health")["stopped"] is True
+    assert host.call("desktop.doctor")["issues"] == ["Input was stopped"]
+    host.act("desktop.resume")
+    host.act("desktop.click", route=route(app), target={"selector": selector("Press me")})
+    app.until(pressed=1)
+
+
+def test_a_signal_is_a_kill_switch_too(start_host, app, seen):
+    host = start_host()
+    waiting = never(host, app)
+    until(lambda: not waiting.done and host.call("desktop.windows"), "the wait is under way")
+    host.process.send_signal(signal.SIGUSR1)
+    with pytest.raises(Refused, match=ABORTED):
+        waiting.result()
+
+
+def test_the_chord_stops_everything_whatever_is_in_front(start_host, app, seen):
+    """Pressed by another program, while we hold keys ourselves."""
+    host = start_host(stop_keys=True)
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["super", "b", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=host.desktop.environment, check=True, timeout=60)
+    with pytest.raises(Refused, match=ABORTED):
+        pressing.result()
+    assert host.call("desktop.health")["stopped"] is True
+    until(lambda: seen.down() == set(), "all keys are up")
+    second = start_host(stop_keys=True)
+    assert "belong to another program" in second.call("desktop.doctor")["issues"][0]
+
+
+def test_a_host_that_is_ended_leaves_no_key_down(start_host, app, seen):
+    host = start_host()
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["ctrl", "shift", "alt", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") == 1, "the first key is down")
+    host.close()
+    pressing.answer()
+    assert seen.down() == set()
+    assert host.process.returncode == 0
+
+
+# -- programs that freeze or die --
+
+
+@pytest.mark.req("DSK-6-6")
+def test_a_frozen_program_hangs_nothing(host, start):
+    frozen, lively = start("gtk3"), start("gtk3")
+    os.kill(frozen.pid, signal.SIGSTOP)
+    began = time.monotonic()
+    observing = host.later("desktop.observe", route=route(frozen))
+    # Others are answered meanwhile, well before the frozen one's time is over.
+    host.call("desktop.find", route=route(lively), selector=selector("Press me"))
+    assert not observing.done
+    with pytest.raises(Refused) as refused:
+        observing.result()
+    assert refused.value.code == "DESKTOP_TIMEOUT"
+    assert refused.value.error["retryable"] is True
+    with pytest.raises(Refused, match="DESKTOP_TIMEOUT"):
+        host.act("desktop.click", route=route(frozen), target={"selector": selector("Press me")})
+    assert time.monotonic() - began < 60
+    os.kill(frozen.pid, signal.SIGCONT)
+    host.act("desktop.click", route=route(frozen), target={"selector": selector("Press me")})
+    frozen.until(pressed=1)
+
+
+def test_a_program_that_freezes_after_it_was_found_gives_a_clear_error(host, start):
+    app = start("gtk3")
+    button = host.call("desktop.find", route=route(app), selector=selector("Press me"))["elementRefs"][0]
+    os.kill(app.pid, signal.SIGSTOP)
+    with pytest.raises(Refused) as refused:
+        host.act("desktop.click", target={"elementRef": button})
+    assert refused.value.code == "DESKTOP_TIMEOUT"
+    assert refused.value.details["reason"] == "unresponsive"
+    os.kill(app.pid, signal.SIGCONT)
+
+
+@pytest.mark.req("DSK-5.5-6")
+@pytest.mark.req("DSK-6-8")
+def test_a_program_that_dies_while_it_is_clicked_gives_a_clear_answer(host, start):
+    app = start("gtk3")
+    answer = host.later(
+        "desktop.click",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        target={"selector": selector("Die")},
+    ).answer()
+    # It may answer before it dies; then its end is what was seen.
+    error = answer.get("error", {"code": "DESKTOP_INTERNAL_ERROR", "details": {"reason": "appGone"}})
+    assert error["code"] == "DESKTOP_INTERNAL_ERROR"
+    assert error["details"]["reason"] == "appGone"
+    assert answer.get("result", {}).get("effect", "confirmed") == "confirmed"
+    assert app.process.wait(60) == 3

@@ -1,0 +1,191 @@
+"""`bascule exec`, `run`, `runs`, `spaces` and `processes` as people use them: a real daemon, a real sandbox."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+
+import pytest
+from living import eventually, run_command
+
+from bascule.doors.exits import INTERRUPTED, REFUSED, USAGE
+from daemon_process import DaemonProcess
+
+if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
+    pytest.skip("bubblewrap is not installed", allow_module_level=True)
+
+WAIT_SECONDS = 30
+
+
+@pytest.fixture(scope="module")
+def house():
+    daemon = DaemonProcess(None, "--durability", "memory")
+    yield daemon
+    daemon.remove()
+
+
+@pytest.fixture
+def project(house, tmp_path, monkeypatch):
+    """A directory of the test's own, which we are in."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def bascule(house, project):
+    def run(*arguments, message=None):
+        if message is not None:
+            path = project.parent / "ops.json"
+            path.write_text(message)
+            arguments = (*arguments, "-f", str(path))
+        verb = 2 if arguments[0] in ("runs", "spaces", "processes") else 1
+        command = (*arguments[:verb], "--state-dir", house.state_dir, *arguments[verb:])
+        return run_command(*command, seconds=WAIT_SECONDS)
+
+    return run
+
+
+def test_a_command_is_live_and_has_its_own_exit_code(bascule, project):
+    done = bascule("exec", "--", "sh", "-c", "echo out; echo err >&2; pwd; exit 7")
+    assert (done.returncode, done.stderr) == (7, "err\n")
+    assert done.stdout == f"out\n{project}\n"
+
+
+def test_one_text_is_a_shell_line_and_several_words_are_a_program(bascule):
+    assert bascule("exec", "echo 'a  b' && echo $((1 + 1))").stdout == "a  b\n2\n"
+    assert bascule("exec", "--", "echo", "$HOME", "a  b").stdout == "$HOME a  b\n"
+
+
+def test_what_a_command_makes_is_there_with_usual_modes_and_nothing_else_of_the_machine_is_seen(bascule, project):
+    done = bascule("exec", "echo x > made; ls /root /home; ls -a /run")
+    assert oct((project / "made").stat().st_mode & 0o777) == "0o644"
+    assert "No such file" in done.stderr
+    assert "sock" not in done.stdout.replace("space.sock", "")
+
+
+def test_a_denied_command_says_what_to_change(bascule):
+    done = bascule("exec", "--", "sudo", "id")
+    assert done.returncode == REFUSED
+    assert done.stderr == "[denied: Command 'sudo' is blocked; Remove sudo from command]\n"
+
+
+def test_a_command_that_takes_too_long_is_ended(bascule):
+    done = bascule("exec", "--timeout", "300ms", "--", "sleep", "60")
+    assert done.returncode == 124
+    assert "everything it started was ended" in done.stderr
+
+
+def test_what_asks_is_not_waited_for_when_nobody_wants_to(bascule, project):
+    (project / "data").mkdir()
+    done = bascule("exec", "--no-wait", "rm -rf data")
+    assert done.returncode == REFUSED
+    assert "asks: Destructive command requires approval" in done.stderr
+    assert (project / "data").is_dir()
+
+
+def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
+    command = [sys.executable, "-P", "-m", "bascule.cli.start", "exec", "--state-dir", house.state_dir]
+    process = subprocess.Popen([*command, "setsid sleep 61 & exec sleep 62"], stderr=subprocess.PIPE, text=True)
+    listed = [sys.executable, "-P", "-m", "bascule.cli.start", "processes", "list", "--json", "--state-dir"]
+
+    def running():
+        answer = subprocess.run([*listed, house.state_dir], capture_output=True, text=True, timeout=60, check=True)
+        return [each for each in json.loads(answer.stdout) if each["running"]]
+
+    eventually(running, "the command runs", WAIT_SECONDS)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=WAIT_SECONDS)
+    assert process.returncode == INTERRUPTED
+    assert "cancelled" in said
+    eventually(lambda: not running(), "nothing of it is left", WAIT_SECONDS)
+
+
+def test_a_file_of_operations_is_one_run_that_can_be_shown_and_undone(bascule, project):
+    (project / "old.txt").write_text("before\n")
+    operations = [
+        {"type": "message", "content": "working"},
+        {"type": "createFile", "path": "src/new.txt", "content": "hello\n"},
+        {"type": "editFile", "path": "old.txt", "edits": [{"oldContent": "before", "newContent": "after"}]},
+        {"type": "shell", "command": "cat src/new.txt old.txt"},
+    ]
+    message = json.dumps({"protocolVersion": "1.0", "operations": operations})
+    done = bascule("run", message=message)
+    assert (done.returncode, done.stdout) == (0, "hello\nafter\n")
+    assert "completed: 4 operations, 0 without success" in done.stderr
+    diff = bascule("runs", "diff", "last")
+    assert "+hello" in diff.stdout
+    assert "-before\n+after" in diff.stdout
+    dry = bascule("runs", "undo", "last", "--dry-run")
+    assert "would put back 2 files" in dry.stderr
+    assert (project / "src" / "new.txt").exists()
+    assert "put back 2 files" in bascule("runs", "undo", "last").stderr
+    assert (project / "old.txt").read_text() == "before\n"
+    assert not (project / "src" / "new.txt").exists()
+    listed = json.loads(bascule("runs", "list", "--json").stdout)
+    assert (listed[0]["status"], listed[0]["undone"]) == ("completed", True)
+
+
+def test_an_undo_that_would_lose_something_later_is_refused_and_names_it(bascule, project):
+    bascule("exec", "echo one > shared.txt")
+    (project / "shared.txt").write_text("mine\n")
+    done = bascule("runs", "undo", "last")
+    assert done.returncode != 0
+    assert "shared.txt" in done.stderr
+    assert (project / "shared.txt").read_text() == "mine\n"
+
+
+def test_a_message_that_is_none_is_told_in_one_sentence(bascule):
+    done = bascule("run", message='{"protocolVersion": "9", "operations": []}')
+    assert done.returncode == USAGE
+    assert "protocolVersion" in done.stderr
+    answer = json.loads(bascule("run", "--json", message='{"protocolVersion": "9"}').stdout)
+    assert answer["events"][0]["category"] == "validation"
+
+
+def test_a_run_on_a_copy_changes_nothing_until_it_is_taken_over(bascule, project):
+    message = json.dumps({"protocolVersion": "1.0", "operations": [{"type": "shell", "command": "echo x > copied"}]})
+    assert bascule("run", "--on-copy", message=message).returncode == 0
+    assert not (project / "copied").exists()
+    assert "+x" in bascule("runs", "diff", "last").stdout
+    assert bascule("runs", "commit", "last").returncode == 0
+    assert (project / "copied").read_text() == "x\n"
+
+
+def test_a_command_in_the_background_is_listed_read_and_stopped(bascule):
+    started = json.loads(bascule("exec", "--background", "--json", "echo begun; exec sleep 600").stdout)["processId"]
+    eventually(lambda: bascule("processes", "logs", started).stdout == "begun\n", "it has begun", WAIT_SECONDS)
+    assert started in bascule("processes", "list").stdout
+    assert bascule("processes", "stop", started).stdout == f"{started} stopped\n"
+    (view,) = (
+        each for each in json.loads(bascule("processes", "list", "--json").stdout) if each["processId"] == started
+    )
+    assert (view["running"], view["exitCode"]) == (False, 137)
+
+
+def test_spaces_are_listed_opened_by_name_and_closed(bascule, project):
+    opened = json.loads(bascule("spaces", "open", "--json", "--name", "otter").stdout)
+    assert opened["path"] == str(project)
+    assert "otter" in bascule("spaces", "list").stdout
+    assert bascule("exec", "--space", "otter", "--", "pwd").stdout == f"{project}\n"
+    assert "is closed" in bascule("spaces", "close", "otter").stdout
+    assert "otter" not in bascule("spaces", "list").stdout
+
+
+def test_a_place_that_is_no_project_is_refused_with_the_reason(bascule):
+    done = bascule("exec", "--space", "/", "--", "ls")
+    assert done.returncode != 0
+    assert "ls" not in done.stdout
+    assert done.stderr
+
+
+def test_a_link_to_a_private_place_is_seen_through(bascule, tmp_path):
+    secret = tmp_path / ".ssh"
+    secret.mkdir()
+    (tmp_path / "innocent").symlink_to(secret)
+    done = bascule("exec", "--space", str(tmp_path / "innocent"), "--", "ls")
+    assert done.returncode != 0
+    assert f"leads to {secret}" in done.stderr

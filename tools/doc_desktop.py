@@ -1,0 +1,75 @@
+"""The generated blocks of docs/bridges/desktop.md: methods, limits, and what the contract asks for."""
+
+import sys
+from collections.abc import Iterator
+
+from bascule.protocols import desktop
+from bascule.protocols.desktop_methods import METHODS
+from doc_text import HERE, code, comments_on_numbers, read, table
+
+sys.path.insert(0, str(HERE / "tests" / "conformance"))
+
+from desktop_requirements import REQUIREMENTS, proofs
+
+
+def blocks() -> dict[str, str]:
+    return {"methods": methods(), "limits": limits(), "coverage": coverage(), "requirements": requirements()}
+
+
+def methods() -> str:
+    rows = [
+        (
+            code(row.name),
+            row.kind.value,
+            "yes" if row.confirmed else "",
+            "contract" if row.contract else "addition",
+            ", ".join(code(name) for name in row.params.__struct_encode_fields__ if name not in ("meta", "confirm")),
+        )
+        for row in METHODS.values()
+    ]
+    return table(("method", "kind", "confirm", "from", "parameters beside meta"), rows)
+
+
+def limits() -> str:
+    said = comments_on_numbers(read("src/bascule/protocols/desktop.py"))
+    rows = [(code(name), str(value), said[name]) for name in said if isinstance(value := getattr(desktop, name), int)]
+    return table(("limit", "value", "why"), rows)
+
+
+def coverage() -> str:
+    counted = {
+        status: sum(row.status == status for row in REQUIREMENTS.values()) for status in ("done", "differs", "later")
+    }
+    tests = {test for found in proofs().values() for test in found}
+    return (
+        f"{len(REQUIREMENTS)} requirements: {counted['done']} met as written, {counted['differs']} met in another way, "
+        f"{counted['later']} not built yet. {len(tests)} tests name them."
+    )
+
+
+def requirements() -> str:
+    return "\n\n".join(_sections())
+
+
+def _sections() -> Iterator[str]:
+    proved = proofs()
+    for section in dict.fromkeys(row.section for row in REQUIREMENTS.values()):
+        rows = [
+            (
+                name,
+                f"{row.sentence} *{row.note}*" if row.note else row.sentence,
+                row.status,
+                _tests(proved.get(name, [])),
+            )
+            for name, row in REQUIREMENTS.items()
+            if row.section == section
+        ]
+        yield f"### Section {section}\n\n" + table(("id", "what", "status", "shown by"), rows)
+
+
+def _tests(names: list[str]) -> str:
+    links = []
+    for name in names:
+        file, _, test = name.partition("::")
+        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/desktop_host/{file})")
+    return "<br>".join(links)
