@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
+from measure_game import BARE as ECHO
+from measure_game import SESSION
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
 from measure_work import BARE as SPAWN
 from measure_work import CELL, OUR_FILE, RAW_FILE
@@ -121,6 +123,13 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
         at_most=True,
     ),
     Growth("A run after 1,000 others / after 10", "earlier-runs", 1.2),
+    Ratio(
+        "A call of a game's tool: p50 / a bare echo of its frames",
+        *(Figure("game-calls", label, "p50_us") for label in (SESSION, ECHO)),
+        1.5,
+        at_most=True,
+    ),
+    Growth("A call beside 20 games, and with 60 channels / alone", "game-scale", 1.2),
     Ratio(
         "100 MB of output through `bridge-wrap` / through `script`",
         *(Figure("wrap", label, "median_s") for label in (WRAPPED, SCRIPT)),

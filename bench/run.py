@@ -19,6 +19,7 @@ import plot
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
+from measure_game import MEASURES as GAMES
 from measure_http import http_requests, routes
 from measure_ledger import ledger
 from measure_scale import scale_agents, scale_tickets, waiters
@@ -48,6 +49,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "messages": messages,
     "earlier-runs": earlier_runs,
     "checkpoints": checkpoints,
+    **GAMES,
 }
 
 

@@ -18,6 +18,7 @@ from typing import Any, get_args
 import msgspec
 
 from bascule.bridges.broker.service import Broker
+from bascule.bridges.game.service import GameBridge
 from bascule.bridges.house.service import House
 from bascule.bridges.workspace.service import Workspace
 from bascule.daemon import config
@@ -37,7 +38,7 @@ REF = "{name}"
 def handlers() -> dict[str, str]:
     """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
     found: dict[str, Any] = {}
-    for service in (Broker, House, Workspace):
+    for service in (Broker, House, Workspace, GameBridge):
         found |= service.handlers(_stand_in(service))
     return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
 
@@ -163,7 +164,7 @@ def _route_row(route: Route, found: dict[str, str]) -> tuple[str, ...]:
     if row is None:
         handler: Any = Mount if route.method.startswith("mcp.") else Daemon.web_app
         return at, "", "", "", "", "", "", code(f"{handler.__module__}:{handler.__qualname__}")
-    link = f"[{route.method}](methods.md#{route.method.replace('.', '')})"
+    link = f"[{route.method}](methods.md#{route.method.replace('.', '').lower()})"
     columns = (code(who(row)), row.effect.value, row.shape.value, row.record.value, route.section)
     return at, link, *columns, code(found[route.method])
 

@@ -1,5 +1,6 @@
 """A call: one request with its envelope gone."""
 
+from collections.abc import Mapping
 from typing import Any, NewType
 
 Principal = NewType("Principal", str)
@@ -9,6 +10,7 @@ PERSON = Principal("person")
 DAEMON = Principal("daemon")
 
 _AGENT_PREFIX = "agent:"
+_NOTHING: Mapping[str, Any] = {}
 
 
 def agent_principal(agent_id: str) -> Principal:
@@ -33,7 +35,7 @@ class Call:
     A plain class with slots: one is made per request, on the path whose budget is 15 us.
     """
 
-    __slots__ = ("as_owner", "asking", "connection", "door", "method", "params", "principal")
+    __slots__ = ("ahead", "as_owner", "asking", "bound", "connection", "door", "method", "params", "principal")
 
     def __init__(
         self,
@@ -53,5 +55,9 @@ class Call:
         self.as_owner = False
         # It waits for a person's answer, and nothing of it has begun: a client that leaves withdraws it.
         self.asking = False
+        # It cannot be taken back, says its bridge: its record is on disk before it begins.
+        self.ahead = False
+        # What the word for it rests on besides its params, as the bridge drew it: its handler looks once more.
+        self.bound: Mapping[str, Any] = _NOTHING
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection

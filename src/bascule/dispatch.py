@@ -31,7 +31,7 @@ from bascule.wire import codec
 
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK = Decision.ALLOW, Decision.ASK
-_JOINED, _AHEAD = Record.JOINED, Record.AHEAD
+_JOINED, _BEHIND, _AHEAD = Record.JOINED, Record.BEHIND, Record.AHEAD
 
 
 class Reader(Protocol):
@@ -238,7 +238,7 @@ class Dispatch:
         """Everybody has said yes. A grant is spent in the transaction that records what it is spent for."""
         if mounted.record is _JOINED:
             return self._change(call, mounted, params, rule, approval_id)
-        if mounted.record is _AHEAD:
+        if mounted.record is _AHEAD or mounted.record is _BEHIND:
             begun = self._effects.begin(
                 call.principal,
                 mounted.name,
@@ -248,7 +248,8 @@ class Dispatch:
                 run_id=getattr(params, "run_id", None),
             )
             act = partial(mounted.handler, call, params)
-            return Ahead(self._effects, begun, act, partial(self._internal, call)).told
+            first = mounted.record is _AHEAD or approval_id is not None or call.ahead
+            return Ahead(self._effects, begun, act, partial(self._internal, call), first=first).told
         answer = mounted.handler(call, params)
         if mounted.streams or isinstance(answer, Later):
             return answer
@@ -356,7 +357,7 @@ def _denied(verdict: Verdict, method: str) -> PolicyDenied:
     return PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": method})
 
 
-_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id")
+_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")
 
 
 def _subject(params: Any) -> str | None:

@@ -131,6 +131,13 @@ class Overloaded(BasculeError):
     status = 429
 
 
+class PeerFailed(BasculeError):
+    """What is behind a bridge answered with an error of its own, or not at all; `details` has it word for word."""
+
+    code = "peer_failed"
+    status = 502
+
+
 class Unavailable(BasculeError):
     """The daemon is stopping or not ready yet."""
 
@@ -166,6 +173,7 @@ ALL_ERRORS: tuple[type[BasculeError], ...] = (
     Misdirected,
     VersionMismatch,
     Overloaded,
+    PeerFailed,
     Unavailable,
     StorageFull,
     Internal,

@@ -34,6 +34,7 @@ ROWS = (
     row("tree.never", record=Record.JOINED, consent=Consent.NEVER),
     row("tree.burn"),
     row("tree.water", effect=Effect.MESSAGE),
+    row("tree.prune", effect=Effect.MESSAGE, record=Record.BEHIND),
 )
 POLICY = """
 version = 1
@@ -68,6 +69,7 @@ class Grove:
 
     def __init__(self, **settings):
         self.cut = []
+        self.calls = []
         self.answer = "felled"
         self.drawn = Drawn(summary="cut", preview="a drawing", bound={"rings": 1})
         self.marks = Table("tickets", Mark)
@@ -78,12 +80,14 @@ class Grove:
             "tree.never": self._mark,
             "tree.burn": self._cut,
             "tree.water": self._cut,
+            "tree.prune": self._cut,
         }
-        draw = {"tree.drawn": lambda call, params: self.drawn}
+        draw = dict.fromkeys(("tree.drawn", "tree.prune"), lambda call, params: self.drawn)
         self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, draw=draw, **settings)
 
     def _cut(self, call, params, doing):
         self.cut.append(params.path)
+        self.calls.append(call)
         doing.details["rings"] = 7
         if isinstance(self.answer, Exception):
             raise self.answer

@@ -3,8 +3,9 @@
 import asyncio
 
 import pytest
-from felling import Grove, later
+from felling import Grove, later, stricter
 
+from bascule.approval.holding import Drawn
 from bascule.errors import Internal, InvalidRequest, StorageFull
 from bascule.later import Later
 from bascule.testing.stores import HeldStore
@@ -125,3 +126,50 @@ def test_details_of_the_handler_are_in_the_record_of_the_end(grove):
     water(grove).result()
     record = grove.house.ledger()[-1]
     assert record["details"]["rings"] == 7
+
+
+# -- behind -----------------------------------------------------------------------------------------
+
+
+def prune(grove, **drawn):
+    grove.drawn = Drawn(summary="prune", preview="a drawing", **drawn)
+    return grove.begin("tree.prune")
+
+
+def test_what_can_be_taken_back_happens_while_its_record_is_on_the_way(grove, store):
+    store.hold = True
+    call = prune(grove)
+    assert grove.cut == ["oak"]
+    assert call.result() == "felled"
+    store.finish_all()
+    assert grove.records("tree.prune") == [("tree.prune", "begun"), ("tree.prune", "ok")]
+    assert begun(grove) == []
+
+
+def test_what_its_bridge_says_cannot_be_taken_back_waits_for_its_record(grove, store):
+    store.hold = True
+    call = prune(grove, ahead=True)
+    assert grove.cut == []
+    store.finish()
+    assert grove.cut == ["oak"]
+    store.finish_all()
+    assert call.result() == "felled"
+
+
+def test_a_persons_yes_is_spent_on_disk_before_what_it_is_spent_for(grove, store):
+    grove.set_person()
+    asking = prune(grove, verdict=stricter())
+    asking.cancel()
+    grove.decide()
+    store.hold = True
+    call = prune(grove, verdict=stricter())
+    assert grove.cut == []
+    store.finish()
+    assert grove.cut == ["oak"]
+    store.finish_all()
+    assert call.result() == "felled"
+
+
+def test_what_a_call_rests_on_is_there_for_its_handler(grove):
+    prune(grove, bound={"rings": 3}).result()
+    assert grove.calls[-1].bound == {"rings": 3}

@@ -15,9 +15,8 @@ from bascule.errors import ApprovalRequired
 from bascule.mcp.errand import Errand
 from bascule.protocols.methods import ANYONE, Consent, Effect, Record, Row
 from bascule.protocols.workspace import ProcessParams, ProcessView
-from bascule.protocols.workspace_methods import METHODS
 from bascule.shim import calls, tools
-from bascule.shim.calls import HELD, Ask, Me
+from bascule.shim.calls import Ask, Me
 from bascule.shim.link import ANSWER_SECONDS, Link
 from bascule.testing.house import House
 
@@ -60,10 +59,6 @@ def test_other_refusals_stay_failures():
     denied = Refusal(403, {"code": "policy_denied", "message": "no"})
     with pytest.raises(Refusal):
         Script(calls.answer(ME, "exec_stop", ARGUMENTS["exec_stop"]), denied)
-
-
-def test_the_shim_knows_which_methods_may_be_held():
-    assert {row.name for row in METHODS if row.consent is Consent.HOLD} == HELD
 
 
 def test_the_shim_waits_as_long_as_the_daemon_may_hold():

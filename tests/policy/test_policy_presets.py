@@ -42,6 +42,7 @@ ADMIN = (
 )
 WRITES = ("createFile", "editFile", "deleteFile")
 READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
+PLAYS = ("start", "connect", "call", "setState", "acknowledge")
 RESTRICTED = {
     **{(name, JERRY, method): ("deny", "no-admin-by-agents") for name, method in product(PRESETS, ADMIN)},
     ("restrictive", LOCAL, "messages.send"): ("deny", "register-first"),
@@ -52,6 +53,7 @@ RESTRICTED = {
         ("restrictive", who, method): ("deny", "no-commands")
         for who, method in product(EVERYONE, ("workspace.shell", "processes.start"))
     },
+    **{("restrictive", who, f"games.{name}"): ("deny", "no-games") for who, name in product(EVERYONE, PLAYS)},
     ("restrictive", LOCAL, "spaces.open"): ("ask", "spaces-ask"),
     ("restrictive", JERRY, "spaces.open"): ("ask", "spaces-ask"),
 }
@@ -65,7 +67,14 @@ def decide(name, principal, method, params=ORDINARY):
 
 
 def test_the_rows_of_every_bridge_are_here():
-    assert {"messages.send", "daemon.gc", "approvals.decide", "runs.start", "workspace.shell"} <= EFFECTS.keys()
+    assert {
+        "messages.send",
+        "daemon.gc",
+        "approvals.decide",
+        "runs.start",
+        "workspace.shell",
+        "games.call",
+    } <= EFFECTS.keys()
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -188,3 +197,39 @@ def test_standard_is_the_default():
 def test_an_unknown_preset_is_answered_with_the_known_ones():
     with pytest.raises(BadPolicy, match="there are: restrictive, standard, permissive"):
         preset("paranoid")
+
+
+# -- games ------------------------------------------------------------------------------------------
+
+
+def play(name, principal, method="games.call", **about):
+    return decide(name, principal, method, {"gameId": "burrow", "tool": "burrow/dig", "about": about})
+
+
+@pytest.mark.parametrize("principal", [LOCAL, JERRY])
+@pytest.mark.parametrize(
+    ("about", "standard_rule", "permissive_rule"),
+    [
+        ({"destructive": True, "pin": "same"}, "destructive-tools-ask", None),
+        ({"destructive": True, "pin": "changed"}, "changed-tools-ask", "changed-tools-ask"),
+        ({"attached": True, "pin": "new"}, "attached-tools-ask", None),
+        ({"attached": True, "pin": "same"}, None, None),
+        ({"attached": True, "pin": "changed"}, "changed-tools-ask", "changed-tools-ask"),
+        ({"attached": False, "pin": "new"}, None, None),
+    ],
+)
+def test_what_the_bridge_knows_of_a_tool_decides_whether_it_asks(principal, about, standard_rule, permissive_rule):
+    for name, rule in (("standard", standard_rule), ("permissive", permissive_rule)):
+        verdict = play(name, principal, **about)
+        expected = ("allow", "games") if rule is None else ("ask", rule)
+        assert (verdict.decision.value, verdict.rule) == expected
+    assert play("restrictive", principal, **about).decision is Decision.DENY
+    assert play("standard", PERSON, **about).decision is Decision.ALLOW
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_anothers_game_is_not_stopped_without_asking(name):
+    for method in ("games.stop", "games.kill"):
+        assert play(name, JERRY, method, own=True).decision is Decision.ALLOW
+        assert play(name, JERRY, method, own=False).rule == "anothers-game-asks"
+        assert play(name, PERSON, method, own=False).decision is Decision.ALLOW

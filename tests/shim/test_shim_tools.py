@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from bascule.doors.exits import WrongUsage
+from bascule.protocols import broker_methods, game_methods
 from bascule.protocols import tools as rows
-from bascule.protocols.broker_methods import METHODS
-from bascule.shim import calls, tools, workspace
+from bascule.shim import calls, games, tools, workspace
 
 ROOT = Path(__file__).parent.parent.parent
 # What a session of an agent may cost before it has said a word.
@@ -46,9 +46,23 @@ def test_the_agents_tools_cost_at_most_1500_tokens():
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= MAX_TOKENS
 
 
+def test_the_games_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_them():
+    listed = {"tools": tools.visible(["games"])}
+    assert len(listed["tools"]) == 18
+    assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= 2_000
+    assert "games" not in tools.DEFAULT_TOOLSETS
+
+
+def test_the_names_that_users_of_gabs_know_are_all_there():
+    known = (
+        "list show start stop kill status connect tool_names tool_detail tools call_tool get_attention ack_attention"
+    )
+    assert {f"games_{name}" for name in known.split()} <= set(tools.SETS["games"])
+
+
 def test_every_tool_is_carried_out_by_code_or_by_a_method_of_the_house():
-    known = {row.name for row in METHODS}
-    coded = set(calls.TOOLS) | set(workspace.TOOLS)
+    known = {row.name for row in (*broker_methods.METHODS, *game_methods.METHODS)}
+    coded = set(calls.TOOLS) | set(workspace.TOOLS) | set(games.TOOLS)
     for row in rows.TOOLS:
         assert (row.name in coded) != (row.method in known), row.name
     assert coded <= set(tools.BY_NAME)

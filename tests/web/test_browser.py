@@ -18,6 +18,7 @@ from chromium import PATIENCE_SECONDS, Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
+from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
 from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.daemon.compose import ROUTES
 from bascule.protocols.route import Route
@@ -63,6 +64,8 @@ BODIES: dict[str, dict[str, Any]] = {
         },
     },
 }
+# Of what does not exist here.
+BRIDGE_ROUTES = (*WORKSPACE_ROUTES, *GAME_ROUTES)
 NAMES = {
     "agentId": "Jerry",
     "ticketId": "t-NUMBER",
@@ -70,6 +73,8 @@ NAMES = {
     "spaceId": "spc_1",
     "runId": "run_1",
     "processId": "prc_1",
+    "gameId": "burrow",
+    "tool": "burrow/look",
     "path": "a.txt",
 }
 QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait": "?waitMs=0"}
@@ -275,12 +280,12 @@ def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     """Each request of the matrix would have worked: what stops it above is not that it was badly made."""
     page = attack(auth="off", bug=NO_GATE_NO_TYPES)
     said = page.run("json", EVIL).read
-    work = {route.method for route in WORKSPACE_ROUTES}
+    work = {route.method for route in BRIDGE_ROUTES}
     unserved = {route.method for route in ROUTES if not said[page.name_of(route)].startswith("2")}
     # The agent is not the sender, who alone withdraws; and these two want a session of MCP.
     assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete"}
-    # There is no such space, which only the methods themselves can say.
-    for route in WORKSPACE_ROUTES:
+    # There is no such space and no such game, which only the methods themselves can say.
+    for route in BRIDGE_ROUTES:
         answer = said[page.name_of(route)]
         assert not any(refusal in answer for refusal in REFUSALS), (route, answer)
         assert answer[:3] in ("200", "400", "403", "404", "409"), (route, answer)

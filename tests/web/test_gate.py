@@ -28,6 +28,8 @@ NAMES = {
     "spaceId": "spc_1",
     "runId": "run_1",
     "processId": "prc_1",
+    "gameId": "burrow",
+    "tool": "burrow/look",
     "path": "src/a.txt",
 }
 

@@ -35,16 +35,20 @@ class Doing:
 
 
 class Ahead:
-    __slots__ = ("_act", "_begun", "_doing", "_effects", "_fault", "told")
+    __slots__ = ("_act", "_begun", "_doing", "_effects", "_fault", "_first", "told")
 
-    def __init__(self, effects: Effects, begun: Begun, act: Callable[[Doing], Any], fault: Fault) -> None:
+    def __init__(
+        self, effects: Effects, begun: Begun, act: Callable[[Doing], Any], fault: Fault, *, first: bool = True
+    ) -> None:
+        """`first`: on disk before the effect, and its end before the answer. Else both records are on their way."""
         self._effects = effects
         self._begun = begun
         self._act = act
         self._fault = fault
         self._doing = Doing(begun)
+        self._first = first
         self.told: Later[Any] = Later()
-        if begun.durable is None:
+        if begun.durable is None or not first:
             self._start()
         else:
             begun.durable.add_done_callback(self._recorded)
@@ -92,7 +96,7 @@ class Ahead:
         except Exception as error:  # noqa: BLE001 - the bridge's own changes failed: it stays begun, and will be unknown
             self._tell(self._fault(error))
             return
-        if durable is None:
+        if durable is None or not self._first:
             self._tell(answer)
         else:
             durable.add_done_callback(lambda _: self._tell(_unrecorded(durable.exception()) or answer))

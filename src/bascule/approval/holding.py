@@ -46,6 +46,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     offers: tuple[Rule, ...] = ()
     # What the answer rests on besides the params: digests of scripts, of the tree that is taken over.
     bound: dict[str, Any] = {}
+    # It cannot be taken back: of a method that is recorded behind, this call is recorded ahead.
+    ahead: bool = False
     # What the bridge itself knows: a stricter word than the policy's counts.
     verdict: Verdict | None = None
 
@@ -111,6 +113,8 @@ class HeldCall:
 
     def _go_on(self, verdict: Verdict, drawn: Drawn) -> Any:
         principal, name = self._call.principal, self._row.name
+        self._call.bound = drawn.bound
+        self._call.ahead = drawn.ahead
         if drawn.verdict is not None and drawn.verdict.decision > verdict.decision:
             verdict = drawn.verdict
         verdict = allowed_for_now(self._desk, verdict, principal, self._row, self._params) or verdict

@@ -54,6 +54,7 @@ HOMES = {
     "doctor": ("doctor",),
     "work": ("run", "exec"),
     "spaces": ("spaces", "runs", "processes"),
+    "games": ("games",),
     "desktop": ("desktop-host", "desktop"),
     "agents": ("agents",),
     "tmux": ("tmux",),

@@ -23,7 +23,7 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.clock import Clock, SystemClock
 from bascule.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.ids import new_ticket_id
-from bascule.protocols import approvals, broker, broker_methods, house, workspace_methods
+from bascule.protocols import approvals, broker, broker_methods, game_methods, house, workspace_methods
 from bascule.protocols.broker import (
     AgentsListParams,
     AgentStatus,
@@ -63,7 +63,13 @@ ANSWER_SECONDS = 15.0
 # The ticket's own deadline is the daemon's to call; this is how much longer than it we listen for that.
 GRACE_SECONDS = 2.0
 
-_METHODS = (*broker_methods.METHODS, *house.METHODS, *approvals.METHODS, *workspace_methods.METHODS)
+_METHODS = (
+    *broker_methods.METHODS,
+    *house.METHODS,
+    *approvals.METHODS,
+    *workspace_methods.METHODS,
+    *game_methods.METHODS,
+)
 ROWS: dict[str, Row] = {row.name: row for row in _METHODS}
 
 # What `ask` and `wait` answer: status, payload, metadata, from_, latency_ms, late, replies.

@@ -23,6 +23,7 @@ from bascule.audit.ports import JournalStore
 from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
+from bascule.bridges.game import edge as game_edge
 from bascule.bridges.house import edge as house_edge
 from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, PERSON_KEY, HouseFact
@@ -32,6 +33,7 @@ from bascule.bridges.workspace import edge as workspace_edge
 from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
+from bascule.daemon.compose_games import make_games
 from bascule.daemon.config import Config, DeclaredAgent, declared_agents
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
@@ -49,6 +51,7 @@ from bascule.operations import Operations
 from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
+from bascule.protocols import game_methods as game_protocol
 from bascule.protocols import house as house_protocol
 from bascule.protocols import workspace_methods as workspace_protocol
 from bascule.protocols.house import StatusResult
@@ -76,8 +79,10 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
-ROUTES: tuple[Route, ...] = (*broker_edge.ROUTES, *house_edge.ROUTES, *workspace_edge.ROUTES, *PAGES, *MCP)
-ROWS = (*broker_protocol.METHODS, *house_protocol.METHODS, *approvals_protocol.METHODS, *workspace_protocol.METHODS)
+_BRIDGES = (broker_edge, house_edge, workspace_edge, game_edge)
+ROUTES: tuple[Route, ...] = (*(route for bridge in _BRIDGES for route in bridge.ROUTES), *PAGES, *MCP)
+_PROTOCOLS = (broker_protocol, house_protocol, approvals_protocol, workspace_protocol, game_protocol)
+ROWS = tuple(row for protocol in _PROTOCOLS for row in protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
 RULED = (*ROWS, *workspace_protocol.OPERATIONS)
 
@@ -95,6 +100,7 @@ class Daemon:
         *,
         config_dir: str | None = None,
     ) -> None:
+        config_dir = config_dir or places.config_dir()
         self.config = config
         self.state_dir = state_dir
         self.clock = clock
@@ -113,8 +119,7 @@ class Daemon:
         self.turns = Turns(calls_per_turn=CALLS_PER_TURN)
         self.anchors = AnchorFile(places.anchors_file(state_dir))
         self.facts: Table[HouseFact] = Table("house", HouseFact)
-        for key, fact in store.load("house", HouseFact):
-            self.facts.rows[key] = fact
+        self.facts.rows.update(store.load("house", HouseFact))
         self.journal = Journal(store, clock, on_anchor=self._anchor)
         digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         self.broker = Broker(
@@ -137,11 +142,10 @@ class Daemon:
             log=log,
             key=digest_key.encode(),
         )
-        self.broker.agents.on_revoked.append(self.desk.end_agent)
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
         rulebook = Rulebook(
             facts=self.facts,
-            file=PolicyFile(config_dir or places.config_dir()),
+            file=PolicyFile(config_dir),
             setting=config.policy,
             rows=RULED,
             clock=clock,
@@ -155,7 +159,9 @@ class Daemon:
             effects=self.effects,
             rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
         )
-        self.workspace = self._make_workspace(config_dir or places.config_dir(), digest_key.encode())
+        self.workspace = self._make_workspace(config_dir, digest_key.encode())
+        self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy)
+        self.broker.agents.on_revoked += [self.desk.end_agent, self.games.forget_agent]
         self._announcer = Announcer(log=log) if config.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)
@@ -192,10 +198,7 @@ class Daemon:
             plain=PLAIN_METHODS if config.auth == "off" else frozenset(),
             starters=self.workspace.starters(),
         )
-        self.dispatch.mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
-        self.dispatch.mount(house_protocol.METHODS, self.house.handlers())
-        self.dispatch.mount(approvals_protocol.METHODS, self.house.consent_handlers())
-        self.dispatch.mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
+        self._mount()
         rulebook.on_change = self._change_policy
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
@@ -209,6 +212,14 @@ class Daemon:
         self._add_gauges()
         self._record_start(hash_token(digest_key))
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
+
+    def _mount(self) -> None:
+        mount = self.dispatch.mount
+        mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
+        mount(house_protocol.METHODS, self.house.handlers())
+        mount(approvals_protocol.METHODS, self.house.consent_handlers())
+        mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
+        mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
         config = self.config
@@ -317,6 +328,10 @@ class Daemon:
 
     # -- start and stop --
 
+    async def open(self) -> None:
+        """What needs more than being made; `close` is called by the same task."""
+        await self.games.open()
+
     def stop_waits(self) -> None:
         """Everybody who waits gets an answer before the doors close."""
         self.ready = False
@@ -324,11 +339,13 @@ class Daemon:
         self.desk.end()
         self.house.consent.end()
         self.workspace.end()
+        self.games.end()
         if self._announcer is not None:
             self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.games.close()
         await self.workspace.close()
         self.space_doors.close()
         self.broker.store_presence()
@@ -437,6 +454,7 @@ class Daemon:
         gauge("bascule_approvals_pending", "Questions that wait for the person.", lambda: len(self.desk.pending()))
         gauge("bascule_spaces", "Spaces.", lambda: len(self.workspace.spaces.table.rows))
         gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.workspace.runs.live))
+        gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.games.running()))
         gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
         gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
         gauge(

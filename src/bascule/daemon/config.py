@@ -22,7 +22,7 @@ from bascule.errors import InvalidRequest
 from bascule.ids import is_house_handle
 from bascule.policy.presets import PRESETS
 from bascule.protocols.broker import AgentIdText
-from bascule.shim.tools import TOOLSETS, toolsets_in
+from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec
 
 DEFAULT_PORT = 5050
@@ -110,7 +110,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # Serve MCP over HTTP at /mcp; off saves half a second at start and 40 MB. `bascule mcp` works either way.
     mcp: Literal["on", "off"] = "on"
     # Which tools /mcp shows, by set, with commas: agents, workspace, desktop, games.
-    mcp_toolsets: str = ",".join(TOOLSETS)
+    mcp_toolsets: str = ",".join(DEFAULT_TOOLSETS)
     # How /mcp labels text of other agents for the model: peer, colleague or untrusted.
     mcp_trust_label: Literal["peer", "colleague", "untrusted"] = "peer"
     # Tell the person when something waits for them: a desktop notification, a line in tmux.

@@ -195,6 +195,7 @@ async def _live(
     link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
     mcp_surface = begin_loading() if config.mcp == "on" else None
     daemon = Daemon(config, state_dir, clock, log, open_store(config, state_dir, log))
+    await daemon.open()
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
     doors = [HttpDoor(daemon.web_app("unix"), http)]

@@ -72,6 +72,7 @@ STATUS_OF_CODE: dict[str, int] = {
     "version_mismatch": 426,
     "overloaded": 429,
     "internal": 500,
+    "peer_failed": 502,
     "unavailable": 503,
     "storage_full": 507,
 }

@@ -41,6 +41,9 @@ class Record(StrEnum):
     NONE = "none"
     # In the same transaction as the effect.
     JOINED = "joined"
+    # Queued before the effect, on disk within milliseconds. Ahead when a person's yes is spent on it, or its bridge
+    # says that it cannot be taken back.
+    BEHIND = "behind"
     # On disk before the effect, finished on disk before the answer.
     AHEAD = "ahead"
 

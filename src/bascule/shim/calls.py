@@ -39,6 +39,13 @@ HELD = frozenset(
         "runs.commit",
         "processes.start",
         "processes.stop",
+        "games.start",
+        "games.connect",
+        "games.stop",
+        "games.kill",
+        "games.call",
+        "games.setState",
+        "games.acknowledge",
     }
 )
 
@@ -330,15 +337,21 @@ TOOLS: dict[str, Tool] = {
 }
 
 
-def _workspace() -> dict[str, Tool]:
+def _tool(name: str) -> Tool | None:
+    if name in TOOLS:
+        return TOOLS[name]
+    if name.startswith("games_"):
+        from bascule.shim import games  # noqa: PLC0415 - only who plays pays for it
+
+        return games.TOOLS.get(name)
     from bascule.shim import workspace  # noqa: PLC0415 - only who works in files pays for it
 
-    return workspace.TOOLS
+    return workspace.TOOLS.get(name)
 
 
 def answer(me: Me, name: str, arguments: dict[str, Any]) -> Generator[Ask | Become, Any, dict[str, Any]]:
     """The tool's result, with the number of unread messages on it when there are any."""
-    tool = TOOLS.get(name) or _workspace().get(name) or _forward(name, tools.METHODS[name])
+    tool = _tool(name) or _forward(name, tools.METHODS[name])
     try:
         result = yield from tool(me, arguments)
     except NotRunning:

@@ -59,7 +59,7 @@ def _shim(arguments: Sequence[str]) -> Shim:
         _link(state, Starter(state, enabled=starts)),
         lambda client: identity_for(state, client, name, kind),
         starts=starts,
-        toolsets=tools.toolsets_in(toolsets) if toolsets else tools.TOOLSETS,
+        toolsets=tools.toolsets_in(toolsets) if toolsets else tools.DEFAULT_TOOLSETS,
         hidden=("register_agent",) if options and options.no_rename else (),
         trust=words.trust_label(trust) if trust else words.DEFAULT_TRUST,
         directory=os.getcwd(),
@@ -120,7 +120,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--toolset",
         metavar="SETS",
-        help=f"show only these sets of tools: {','.join(tools.TOOLSETS)} (default: BRIDGE_TOOLSETS, else all)",
+        help=f"show these sets of tools: {','.join(tools.TOOLSETS)} "
+        f"(default: BRIDGE_TOOLSETS, else {','.join(tools.DEFAULT_TOOLSETS)})",
     )
     parser.add_argument("--no-rename", action="store_true", help="hide register_agent: the handle stays as it is")
     parser.add_argument(

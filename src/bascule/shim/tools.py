@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 # Held equal to `protocols.tools` by a test; here so that an option is checked without reading the table.
 TOOLSETS = ("agents", "workspace", "desktop", "games")
+# What an agent that was not told otherwise sees. Games cost 2,000 tokens in every session, and few agents play.
+DEFAULT_TOOLSETS = ("agents", "workspace")
 
 _FILE = os.path.join(os.path.dirname(__file__), "tools.json")
 

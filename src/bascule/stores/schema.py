@@ -11,9 +11,11 @@ from bascule.places import make_private_dir, sync_dir
 _TABLES_1 = ("agents", "tickets", "messages", "remembered", "segments", "house")
 # Consent and the workspace.
 _TABLES_2 = ("approvals", "rules", "begun", "spaces", "runs")
-TABLES = _TABLES_1 + _TABLES_2
+# Games.
+_TABLES_3 = ("pins",)
+TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 # Older copies than these were made by versions nobody goes back to.
 KEEP_BACKUPS = 3
 
@@ -28,6 +30,7 @@ _VERSION_1 = (
     "CREATE TABLE ledger (seq INTEGER PRIMARY KEY, hash BLOB NOT NULL, body BLOB NOT NULL)",
 )
 _VERSION_2 = tuple(map(_table, _TABLES_2))
+_VERSION_3 = tuple(map(_table, _TABLES_3))
 
 
 def _add_version_2(connection: sqlite3.Connection) -> None:
@@ -35,15 +38,20 @@ def _add_version_2(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _add_version_3(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_3:
+        connection.execute(statement)
+
+
 Migration = Callable[[sqlite3.Connection], None]
 # From version N to N + 1. A migration never changes a row it does not have to, and is never edited once released.
-MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2}
+MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3}
 
 
 def check_schema(connection: sqlite3.Connection) -> str | None:
     """What is there besides, or instead of, what we made: a flipped bit in a column's type changes what it keeps."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2)
+    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2 + _VERSION_3)
     return f"its schema is not ours: {min(odd)!r}" if odd else None
 
 

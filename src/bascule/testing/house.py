@@ -41,7 +41,7 @@ from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols import approvals, broker_methods, workspace_methods
+from bascule.protocols import approvals, broker_methods, game_methods, workspace_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
@@ -78,6 +78,7 @@ _RULED = (
     *approvals.METHODS,
     *workspace_methods.METHODS,
     *workspace_methods.OPERATIONS,
+    *game_methods.METHODS,
 )
 
 

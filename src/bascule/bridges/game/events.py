@@ -13,6 +13,7 @@ import msgspec
 from bascule.later import Later
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_session import channel_matches
+from bascule.protocols.games import EventPage, GameEvent
 from bascule.stream import Stream
 from bascule.wire.codec import Raw
 
@@ -23,27 +24,6 @@ MAX_EVENT_BYTES = 8 * 1024 * 1024
 MAX_DROPPED_CHANNELS = 1_024
 # Waiting at one game; more agents than that do not play one game.
 MAX_WAITERS = 1_024
-
-
-class GameEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """`cursor` counts all events of this game since the daemon started; `seq` is the mod's own, per channel."""
-
-    cursor: int
-    channel: str
-    at_ms: int
-    seq: int | None = None
-    payload: Raw | None = None
-    # Of this channel, before this one: the mod or the connection dropped them.
-    missed: int = 0
-    # -32503: what follows is not all there was.
-    code: int | None = None
-    message: str | None = None
-
-
-class EventPage(msgspec.Struct, frozen=True, kw_only=True):
-    events: list[GameEvent]
-    # Where to go on from.
-    cursor: int
 
 
 class _Waiter(msgspec.Struct, eq=False):
@@ -142,6 +122,13 @@ class EventLog:
         self._waiters.append(waiter)
         later.add_done_callback(lambda _: self._waiters.remove(waiter) if waiter in self._waiters else None)
         return later
+
+    def end(self) -> None:
+        """The house closes: whoever waits is answered with what there is."""
+        waiters, self._waiters = self._waiters, []
+        for waiter in waiters:
+            if not waiter.later.done():
+                waiter.later.set_result(self.page(waiter.since, waiter.channels, waiter.limit))
 
     def stream(self, channels: tuple[str, ...], limit: int | None = None) -> Stream:
         """As they come; what a slow reader's buffer cannot hold is counted there."""

@@ -5,13 +5,13 @@ from collections.abc import Hashable
 from typing import Any, Final
 
 from bascule.bridges.game.calls import Calls
-from bascule.bridges.game.catalog import Catalog, check_arguments
+from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
 from bascule.bridges.game.events import EventLog
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import GameProcess
 from bascule.bridges.game.settings import GameSettings
-from bascule.bridges.game.states import GameState, Turn, after
+from bascule.bridges.game.states import Turn, after
 from bascule.bridges.game.subscriptions import Subscriptions
 from bascule.errors import Conflict, Unavailable
 from bascule.later import Later
@@ -19,13 +19,12 @@ from bascule.protocols import game
 from bascule.protocols.game_attention import blocked, passes
 from bascule.protocols.game_bridge_session import BridgeSession, Came
 from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_kept import Kept
+from bascule.protocols.game_kept import Kept, KeptResult
 from bascule.protocols.game_session import SessionLimits
+from bascule.protocols.games import MAX_INLINE_BYTES, GameState
 from bascule.wire.codec import BadJson, Raw, decoder
 from bascule.wire.gabp import ascii_text, to_json
 
-# Small enough for every door behind us; larger results are read piece by piece.
-MAX_INLINE_BYTES = 1024 * 1024 - 4096
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
 
@@ -49,6 +48,8 @@ class Game:
         self.attention: game.Attention | None = None
         self.welcome: game.Welcome | None = None
         self.life: Life | None = None
+        # Who may stop it unasked.
+        self.started_by: str | None = None
         self.launches = 0
         self.connects = 0
         self._machine = machine
@@ -184,20 +185,37 @@ class Game:
 
     # -- what agents do --
 
-    def call_tool(self, client: Hashable, name: str, arguments: Any, seconds: float | None = None) -> Later[Raw]:
-        """The tool's result as JSON text. Raises GameError when it is not even sent."""
-        self._require_live()
-        known = self.catalog.find(name)
+    def tool(self, name: str) -> KnownTool:
+        """GameError when there is none; Conflict or Unavailable when the game is not live."""
+        self.require_live()
+        return self.catalog.find(name)
+
+    def call_tool(
+        self,
+        client: Hashable,
+        name: str,
+        arguments: Any,
+        seconds: float | None = None,
+        *,
+        inline_bytes: int = MAX_INLINE_BYTES,
+    ) -> Later[Raw | KeptResult]:
+        """The tool's result as JSON text, or where it is kept. Raises GameError when it is not even sent."""
+        known = self.tool(name)
         check_arguments(known, arguments)
         if self.attention is not None and self.attention.blocking and not passes(name, known.tool.tags):
             raise blocked(name, self.attention)
         params = to_json({"name": name, "arguments": arguments})
-        return self._ask(client, game.TOOLS_CALL, params, seconds).mapped(self._kept_if_large)
+        asked: Later[Raw] = self._ask(client, game.TOOLS_CALL, params, seconds)
+        return asked.mapped(lambda result: self._kept_if_large(result, inline_bytes))
 
-    def _kept_if_large(self, result: Raw) -> Raw:
-        if memoryview(result).nbytes <= MAX_INLINE_BYTES:
+    def _kept_if_large(self, result: Raw, inline_bytes: int) -> Raw | KeptResult:
+        if memoryview(result).nbytes <= inline_bytes:
             return result
-        return Raw(to_json({"resource": self._kept.keep(ascii_text(bytes(result)))}))
+        return self._kept.keep(ascii_text(bytes(result)))
+
+    def keeps(self, uri: str) -> bool:
+        """It is one of our own: a large result."""
+        return self._kept.owns(uri)
 
     def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
         if self._kept.owns(uri):
@@ -252,12 +270,12 @@ class Game:
                 await link.unsubscribe(gone)
 
     def _ask(self, client: Hashable, method: str, params: bytes, seconds: float | None = None) -> Later[Any]:
-        link = self._require_live()
+        link = self.require_live()
         if not link.session.offers(method):
             raise GameError(ErrorCode.METHOD_NOT_FOUND, f"this game's mod does not have {method}")
         return self._calls.call(client, method, params, seconds or self.settings.call_timeout)
 
-    def _require_live(self) -> Link:
+    def require_live(self) -> Link:
         if self._link is not None and self.state is GameState.LIVE:
             return self._link
         why = f": {self.problem}" if self.problem else ""

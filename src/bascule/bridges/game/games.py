@@ -1,43 +1,28 @@
 """All games: those of `games.toml`, each started, stopped and found by its id."""
 
 import asyncio
-from collections.abc import Hashable
+import contextlib
+from collections.abc import Coroutine, Hashable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Self
-
-import msgspec
+from typing import Any, Self, TypeVar
 
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.settings import LiveSettings
-from bascule.bridges.game.states import GameState
 from bascule.errors import Conflict, NotFound
+from bascule.later import Later
 from bascule.protocols.game_session import SessionLimits
+from bascule.protocols.games import GameState, GameStatus
 
 # How long `start` waits for the game to be live before it answers that it is starting.
 START_WAIT_SECONDS = 20.0
+# Between the end of a crashed game's connection and of its process.
+EXIT_SECONDS = 1.0
 # Running at once. Fifty were measured; each is a process beside.
 MAX_RUNNING = 64
 
-
-class GameStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    game_id: str
-    state: GameState
-    name: str | None = None
-    description: str | None = None
-    problem: str | None = None
-    pid: int | None = None
-    app: str | None = None
-    version: str | None = None
-    transport: str | None = None
-    tools: int = 0
-    launches: int = 0
-    connects: int = 0
-    calls_waiting: int = 0
-    calls_sent: int = 0
-    attention: str | None = None
-    notes: list[str] = []
+T = TypeVar("T")
 
 
 class Games(AbstractAsyncContextManager["Games"]):
@@ -73,6 +58,36 @@ class Games(AbstractAsyncContextManager["Games"]):
             task.cancel()
         # Without the error: it goes on by itself, and not inside a group of one.
         await self._group.__aexit__(None, None, None)
+
+    def carry(self, work: Coroutine[Any, Any, T], name: str) -> Later[T]:
+        """Work that ends with the games. Withdrawing what it is to answer cancels it."""
+        told: Later[T] = Later()
+
+        async def carried() -> None:
+            # A group ends with its first failure: what fails here is one caller's answer.
+            try:
+                answer = await work
+            except asyncio.CancelledError:
+                told.cancel()
+                raise
+            except Exception as error:  # noqa: BLE001 - see above
+                if not told.done():
+                    told.set_exception(error)
+                return
+            if not told.done():
+                told.set_result(answer)
+
+        task = self._group.create_task(carried(), name=name)
+        told.add_done_callback(lambda _: task.cancel() if told.cancelled() else None)
+        return told
+
+    async def end(self, seconds: float) -> None:
+        """Ask every game that we started to end, all at once; what does not is ended by leaving."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
+                for name, each in self.running().items():
+                    if each.process is not None:
+                        group.create_task(self.stop(name))
 
     # -- finding --
 
@@ -119,6 +134,8 @@ class Games(AbstractAsyncContextManager["Games"]):
             app=welcome.app.name if welcome is not None else None,
             version=welcome.app.version if welcome is not None else None,
             transport=found.settings.transport,
+            attached=found.settings.command is None,
+            started_by=None if found.state is GameState.STOPPED else found.started_by,
             tools=len(found.catalog.tools) if live else 0,
             launches=found.launches,
             connects=found.connects,
@@ -130,7 +147,9 @@ class Games(AbstractAsyncContextManager["Games"]):
 
     # -- life --
 
-    async def start(self, game_id: str, wait_seconds: float = START_WAIT_SECONDS) -> GameStatus:
+    async def start(
+        self, game_id: str, wait_seconds: float = START_WAIT_SECONDS, *, started_by: str | None = None
+    ) -> GameStatus:
         """Launch it, or attach to it when it has no command; returns when it is live, has failed, or is taking long."""
         found = self.find(game_id)
         if found.state is not GameState.STOPPED:
@@ -138,6 +157,7 @@ class Games(AbstractAsyncContextManager["Games"]):
         running = sum(not task.done() for task in self._tasks.values())
         if running >= self._max_running:
             raise Conflict(f"{running} games run already, as many as may", hint="stop one of them first")
+        found.started_by = started_by
         self._tasks[game_id] = self._group.create_task(
             self._run(found, found.begin(found.settings)), name=f"game {game_id}"
         )
@@ -167,6 +187,11 @@ class Games(AbstractAsyncContextManager["Games"]):
         except TimeoutError:
             # It goes on by itself; the status says how far it is.
             return self._status(found)
+        if found.state is GameState.FAILED and found.process is not None:
+            # A game that crashed closes its connection first, and its exit has more to say.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(EXIT_SECONDS):
+                    await found.reached(GameState.STOPPED)
         return self._status(found)
 
     async def stop(self, game_id: str, *, kill: bool = False) -> GameStatus:

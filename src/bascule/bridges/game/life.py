@@ -85,6 +85,8 @@ class Life:
         self.stopping = False
         # Why the last try to connect failed.
         self._failure: str | None = None
+        # Why nobody tries any more.
+        self._given_up: str | None = None
         self._machine = machine
         self._owner = owner
         self._token = ""
@@ -128,7 +130,8 @@ class Life:
         if self.stopping:
             return None
         said = self.process.output().strip()
-        return f"it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
+        before = f"{self._given_up}; " if self._given_up else ""
+        return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
 
     async def _prepare(self) -> None:
         settings, machine = self.settings, self._machine
@@ -217,9 +220,11 @@ class Life:
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
 
     async def _give_up(self, why: str) -> None:
+        self._given_up = why
         self._owner.turn(Turn.GAVE_UP, why)
         self._again.clear()
         await self._again.wait()
+        self._given_up = None
         self._owner.turn(Turn.CONNECT)
 
     async def _connected(self) -> Link:

@@ -3,18 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-
-class GameState(StrEnum):
-    # Not running, as far as we know.
-    STOPPED = "stopped"
-    # Launched or attached to, not welcomed yet.
-    STARTING = "starting"
-    LIVE = "live"
-    # Was live; the connection is gone and is being made again.
-    RECONNECTING = "reconnecting"
-    STOPPING = "stopping"
-    # It may run, but cannot be reached; `connect` tries again, `stop` ends it.
-    FAILED = "failed"
+from bascule.protocols.games import GameState
 
 
 class Turn(StrEnum):

@@ -1,0 +1,333 @@
+"""A game's tools and events: the session beside a bare echo of its frames, and the whole way of an agent's call."""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import uvloop
+
+import processes
+from bare_frames import Frames
+from bascule.adapters.games.bridge_file import BridgeJson
+from bascule.adapters.games.connector import LoopbackConnector
+from bascule.adapters.games.processes import GameLauncher
+from bascule.adapters.games.settings_file import TomlFile
+from bascule.bridges.game.games import Games
+from bascule.bridges.game.life import Machine
+from bascule.bridges.game.settings import LiveSettings
+from bascule.client.sync import SyncClient
+from bascule.clock import SystemClock
+from bascule.later import Later
+from bascule.places import read_private_file
+from bascule.transports.backoff import delays
+from report import Section, Settings, middle, ratio
+
+BARE = "asyncio, Content-Length and JSON (the limit)"
+SESSION = "our session, the same echo as its mod"
+WITH_SDK = "our session, a mod with our SDK"
+LINK_MEMORY = "an agent's call over the link, in memory"
+LINK_FSYNC = "an agent's call over the link, ledger on disk"
+MCP = "the same through `bascule mcp`"
+CALLS = 5_000
+EVENTS = 20_000
+SUBSCRIBERS = 10
+MANY_GAMES = 20
+MANY_CHANNELS = 60
+PATIENCE_SECONDS = 60.0
+ECHO_MOD = os.path.join(processes.HERE, "bare_frames.py")
+
+MOD = """
+from bascule.mod import Mod
+
+mod = Mod("bench")
+
+@mod.tool(read_only=True)
+def echo(value: str) -> str:
+    "Give back what was given."
+    return value
+
+@mod.tool
+def shout(times: int) -> int:
+    "Send as many events."
+    for number in range(times):
+        mod.emit("noise/a", {"n": number})
+    return times
+
+for each in ["a", *map(str, range(100))]:
+    mod.channel("noise/" + each)
+
+mod.serve()
+"""
+_VALUE = "x" * 100
+
+
+def calls(settings: Settings) -> Section:
+    """One call at a time, all ways in turn in every round."""
+    section = Section("game-calls", "A call of a game's tool, 100 characters there and back", ("", "p50", "/ limit"))
+    times = 100 if settings.quick else CALLS // settings.rounds
+    taken: dict[str, list[float]] = {}
+    with processes.scratch(settings.directory) as directory, contextlib.ExitStack() as stack:
+        echo = stack.enter_context(processes.http_program("bare_frames", directory))
+        ways: dict[str, Callable[[], list[float]]] = {
+            BARE: lambda: uvloop.run(_bare(echo, times)),
+            SESSION: lambda: uvloop.run(_session(f"{directory}/session", times, ECHO_MOD)),
+            WITH_SDK: lambda: uvloop.run(_session(f"{directory}/sdk", times)),
+            LINK_MEMORY: partial(_agent, stack.enter_context(_daemon(f"{directory}/memory", "memory")), times),
+            LINK_FSYNC: partial(_agent, stack.enter_context(_daemon(f"{directory}/fsync", "fsync")), times),
+            MCP: partial(_over_mcp, f"{directory}/memory/state", times),
+        }
+        for _ in range(settings.rounds):
+            for name, way in ways.items():
+                taken.setdefault(name, []).extend(way())
+            settings.progress()
+    limit = middle(taken[BARE])
+    for name, values in taken.items():
+        section.add(name, f"{middle(values) * 1e6:.0f} us", ratio(middle(values) / limit))
+        section.keep(name, p50_us=middle(values) * 1e6)
+    section.notes.append(
+        "An agent's call is judged, its tool compared with its pin, its arguments with their schema, and recorded "
+        "`behind`. The mod SDK hands each call to the game's own thread."
+    )
+    return section
+
+
+def events(settings: Settings) -> Section:
+    """A mod that shouts, and readers that each hear everything."""
+    section = Section("game-events", "Events of one game", ("", "events/s", "delivered/s"))
+    count = 500 if settings.quick else EVENTS
+    with processes.scratch(settings.directory) as directory:
+        for readers in (1, SUBSCRIBERS):
+            took = middle([uvloop.run(_shouted(directory, readers, count)) for _ in range(settings.few_rounds)])
+            name = f"{readers} reader{'s'[: readers > 1]}"
+            section.add(name, f"{count / took:,.0f}", f"{count * readers / took:,.0f}")
+            section.keep(name, per_second=count / took)
+    return section
+
+
+def scale(settings: Settings) -> Section:
+    """What a call costs beside many other games, and with many channels subscribed to."""
+    many = 4 if settings.quick else MANY_GAMES
+    section = Section("game-scale", "A call beside others", ("", "alone", "beside them", "growth"))
+    times = 50 if settings.quick else 1_000
+    with processes.scratch(settings.directory) as directory:
+        costs = uvloop.run(_scaled(directory, many, times))
+    for name, (first, last) in costs.items():
+        section.add(name, f"{first * 1e6:.0f} us", f"{last * 1e6:.0f} us", ratio(last / first))
+        section.keep(name, growth=last / first)
+    return section
+
+
+# -- the ways --
+
+
+@contextlib.contextmanager
+def _apart(pid: int | None) -> Iterator[None]:
+    """We on one core, the game on another: two processes that take turns cost half as much where they share one."""
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    if len(cores) < 2 or pid is None:
+        yield
+        return
+    os.sched_setaffinity(0, {cores[0]})
+    os.sched_setaffinity(pid, {cores[1]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+async def _bare(echo: processes.Server, times: int) -> list[float]:
+    answered: list[Later[Any]] = []
+
+    class Client(Frames):
+        def body(self, message: dict[str, object]) -> None:
+            answered.pop().set_result(message["result"])
+
+    _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", int(echo.address))
+
+    async def ask() -> None:
+        later: Later[Any] = Later()
+        answered.append(later)
+        params = {"name": "bench/echo", "arguments": {"value": _VALUE}}
+        client.send({"v": "gabp/1", "id": "1", "type": "request", "method": "tools/call", "params": params})
+        await later
+
+    with _apart(echo.pid):
+        taken = await _timed(ask, times)
+    client.transport.close()
+    return taken
+
+
+async def _session(directory: str, times: int, program: str | None = None) -> list[float]:
+    async with _games(directory, ["bench"], program=program) as games:
+        found = games.find("bench")
+
+        async def ask() -> None:
+            await found.call_tool("bench", "bench/echo", {"value": _VALUE})
+
+        with _apart(games.status("bench").pid):
+            return await _timed(ask, times)
+
+
+async def _shouted(directory: str, readers: int, count: int) -> float:
+    async with _games(f"{directory}/{readers}", ["bench"]) as games:
+        found = games.find("bench")
+        heard = [0] * readers
+        all_heard: Later[None] = Later()
+
+        async def listen(number: int) -> None:
+            await found.subscribe(number, ["noise/a"])
+            cursor = found.events.cursor
+            while heard[number] < count:
+                page = await found.events.wait(cursor, ("noise/a",), 1_000)
+                heard[number] += sum(1 + event.missed for event in page.events)
+                cursor = page.cursor
+            if min(heard) >= count and not all_heard.done():
+                all_heard.set_result(None)
+
+        async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
+            for number in range(readers):
+                group.create_task(listen(number))
+            await asyncio.sleep(0.1)
+            began = time.perf_counter()
+            # In pieces that fit the log, which keeps the newest 2,048.
+            for _ in range(count // 500):
+                await found.call_tool("bench", "bench/shout", {"times": 500})
+            await all_heard
+            return time.perf_counter() - began
+
+
+async def _scaled(directory: str, many: int, times: int) -> dict[str, tuple[float, float]]:
+    names = [f"bench{number}" for number in range(many)]
+    async with _games(directory, names, started=1) as games:
+        first = games.find(names[0])
+
+        async def ask() -> None:
+            await first.call_tool("bench", "bench/echo", {"value": _VALUE})
+
+        alone = middle(await _timed(ask, times))
+        for name in names[1:]:
+            await games.start(name, PATIENCE_SECONDS)
+        beside = middle(await _timed(ask, times))
+        await first.subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
+        subscribed = middle(await _timed(ask, times))
+        return {
+            f"{many} games": (alone, beside),
+            f"{MANY_CHANNELS} channels subscribed to": (beside, subscribed),
+        }
+
+
+def _agent(client: SyncClient, times: int) -> list[float]:
+    params = {"gameId": "bench", "tool": "bench/echo", "arguments": {"value": _VALUE}}
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        client.call("games.call", params)
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+def _over_mcp(state: str, times: int) -> list[float]:
+    command = [sys.executable, "-P", "-m", "bascule.cli.start", "mcp", "--state-dir", state, "--toolset", "games"]
+    with subprocess.Popen(
+        [*command, "--no-start"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=processes.environment()
+    ) as shim:
+        assert shim.stdin is not None
+        assert shim.stdout is not None
+
+        def ask(number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
+            line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+            shim.stdin.write(line.encode() + b"\n")
+            shim.stdin.flush()
+            while True:
+                answer = json.loads(shim.stdout.readline())
+                if answer.get("id") == number:
+                    return answer
+
+        client = {"name": "bench", "version": "1"}
+        ask(0, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": client})
+        shim.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+        arguments = {"gameId": "bench", "tool": "bench/echo", "arguments": {"value": _VALUE}}
+        taken = []
+        for number in range(1, times + 1):
+            began = time.perf_counter()
+            answer = ask(number, "tools/call", {"name": "games_call_tool", "arguments": arguments})
+            taken.append(time.perf_counter() - began)
+            if answer["result"]["structuredContent"].get("result") != _VALUE:
+                raise RuntimeError(f"the game answered {answer}")
+        shim.stdin.close()
+        return taken
+
+
+# -- games --
+
+
+def _settings(directory: str, names: list[str], transport: str, program: str | None = None) -> str:
+    os.makedirs(directory, exist_ok=True)
+    if program is None:
+        program = f"{directory}/mod.py"
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(MOD)
+    path = f"{directory}/games.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        for name in names:
+            file.write(f"[games.{name}]\ncommand = {sys.executable!r}\nargs = [{program!r}]\n")
+            file.write(f"transport = {transport!r}\n")
+    return path
+
+
+@contextlib.asynccontextmanager
+async def _games(
+    directory: str, names: list[str], *, started: int | None = None, program: str | None = None
+) -> AsyncIterator[Games]:
+    """The bridge by itself, in this process."""
+    path = _settings(directory, names, "tcp", program)
+    clock = SystemClock()
+
+    def log(*_: Any, **__: Any) -> None:
+        """Nobody reads it here."""
+
+    machine = Machine(
+        connector=LoopbackConnector(),
+        launcher=GameLauncher(),
+        bridge_file=BridgeJson(f"{directory}/bridge.json", clock, log),
+        clock=clock,
+        log=log,
+        delays=partial(delays, 0.1, 1.0),
+        read_token=read_private_file,
+    )
+    async with Games(LiveSettings(TomlFile(path)), machine) as games:
+        for name in names[:started]:
+            await games.start(name, PATIENCE_SECONDS)
+        yield games
+
+
+@contextlib.contextmanager
+def _daemon(directory: str, durability: str) -> Iterator[SyncClient]:
+    state = f"{directory}/state"
+    # Over stdio: a launch over TCP would write the user's own bridge.json.
+    _settings(f"{state}/config", ["bench"], "stdio")
+    os.chmod(state, 0o700)
+    with processes.bascule(state, durability=durability), SyncClient.connect(state) as client:
+        client.call("games.start", {"gameId": "bench"})
+        yield client
+
+
+async def _timed(ask: Callable[[], Any], times: int) -> list[float]:
+    for _ in range(20):
+        await ask()
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await ask()
+        taken.append(time.perf_counter() - began)
+    return taken
+
+
+MEASURES = {"game-calls": calls, "game-events": events, "game-scale": scale}

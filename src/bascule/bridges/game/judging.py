@@ -1,0 +1,174 @@
+"""What the policy is told about a call to a game beyond its params, and how a person sees it.
+
+Rules reach it as `about.*`. It is the bridge's own knowledge, so a caller cannot say it. A rule that needs it can ask
+or deny, and not allow: whether a call is allowed at all is decided before the game is looked at.
+"""
+
+import glob
+import json
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from bascule.approval.holding import Drawn
+from bascule.bridges.game.catalog import KnownTool
+from bascule.bridges.game.game import Game
+from bascule.bridges.game.pins import Pinned, Pins
+from bascule.call import PERSON, Call, Principal
+from bascule.policy.decision import Decision, Verdict
+from bascule.policy.rules import Rule
+from bascule.protocols import game
+from bascule.protocols.games import CallToolParams, GameParams, SetStateParams
+from bascule.wire.canonical import digest
+
+# What the mod SDK tags such tools with; GABS's users do by hand.
+DESTRUCTIVE = "destructive"
+# Pinned like a tool: it has no schema that could change, but an attached game asks on its first use too.
+SET_STATE = game.STATE_SET
+_SET_STATE_HASH = digest({"method": SET_STATE})
+
+
+class Judge(Protocol):
+    def __call__(self, principal: Principal, method: str, facts: Any, /) -> Verdict: ...
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the bridge knows."""
+
+    # Its tool is tagged as one.
+    destructive: bool = False
+    # Somebody else starts the game: nobody but that program says what it is.
+    attached: bool = False
+    # Whether this tool was allowed before, as it is now.
+    pin: Pinned = "same"
+    # The caller started the game, or is the person.
+    own: bool = True
+
+
+class Judging:
+    def __init__(self, judge: Judge, pins: Pins) -> None:
+        self._judge = judge
+        self._pins = pins
+
+    def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Drawn:
+        tags = known.tool.tags
+        about = About(
+            destructive=isinstance(tags, list) and DESTRUCTIVE in tags,
+            attached=found.settings.command is None,
+            pin=self._pins.compare(found.id, params.tool, known.schema_hash),
+            own=_is_own(call, found),
+        )
+        return self._drawn(
+            call,
+            params,
+            about,
+            lambda: (
+                f"{found.id}: {params.tool} {_one_line(params.arguments)}",
+                _tool_preview(found, known, about, params.arguments),
+            ),
+            bound={"tool": known.schema_hash, "attached": about.attached},
+            tool=params.tool,
+        )
+
+    def set_state(self, call: Call, params: SetStateParams, found: Game) -> Drawn:
+        about = About(
+            attached=found.settings.command is None,
+            pin=self._pins.compare(found.id, SET_STATE, _SET_STATE_HASH),
+            own=_is_own(call, found),
+        )
+        player = "" if params.player_id is None else f"\nof the player: {params.player_id}"
+        return self._drawn(
+            call,
+            params,
+            about,
+            lambda: (
+                f"{found.id}: set state {_one_line(params.updates)}",
+                f"{_title(found)}\nchanges its state:\n{_indented(params.updates)}{player}",
+            ),
+            bound={"tool": _SET_STATE_HASH, "attached": about.attached},
+        )
+
+    def end(self, call: Call, params: GameParams, found: Game) -> Drawn:
+        about = About(attached=found.settings.command is None, own=_is_own(call, found))
+        what = "lets go of" if about.attached else "ends"
+        owner = found.started_by or "nobody"
+        return self._drawn(
+            call,
+            params,
+            about,
+            lambda: (
+                f"{call.method} {found.id}",
+                f"{_title(found)}\n{what} the game, which {owner} started; what is not saved in it is lost",
+            ),
+            # Another launch is another game.
+            bound={"launch": found.launches},
+        )
+
+    def _drawn(
+        self,
+        call: Call,
+        params: Any,
+        about: About,
+        shown: Callable[[], tuple[str, str]],
+        *,
+        bound: dict[str, Any],
+        tool: str | None = None,
+    ) -> Drawn:
+        facts = {**msgspec.to_builtins(params), "about": msgspec.to_builtins(about)}
+        verdict = self._judge(call.principal, call.method, facts)
+        if verdict.decision is not Decision.ASK:
+            return Drawn(summary="", preview="", bound=bound, verdict=verdict, ahead=about.destructive)
+        summary, preview = shown()
+        offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
+        return Drawn(
+            summary=summary, preview=preview, bound=bound, verdict=verdict, offers=offers, ahead=about.destructive
+        )
+
+    @staticmethod
+    def hash_of(params: CallToolParams | SetStateParams, found: Game) -> str:
+        return _SET_STATE_HASH if isinstance(params, SetStateParams) else found.tool(params.tool).schema_hash
+
+
+def _is_own(call: Call, found: Game) -> bool:
+    return call.principal in (found.started_by, PERSON)
+
+
+def _offer(call: Call, game_id: str, tool: str) -> Rule:
+    """This tool of this game, with any arguments, for a while."""
+    return Rule(
+        name="timed.games.call",
+        decision=Decision.ALLOW,
+        reason="a person allowed it for a while",
+        principals=(glob.escape(call.principal),),
+        methods=(call.method,),
+        params={"gameId": glob.escape(game_id), "tool": glob.escape(tool)},
+    )
+
+
+def _title(found: Game) -> str:
+    how = "attached: another program" if found.settings.command is None else f"started as {found.settings.command}"
+    return f"game {found.id} ({found.settings.name or found.id}, {how})"
+
+
+def _tool_preview(found: Game, known: KnownTool, about: About, arguments: dict[str, Any]) -> str:
+    tool = known.tool
+    lines = [_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")]
+    if about.pin == "changed":
+        lines.append("It is NOT what was allowed before: its description or schema has changed. It now says:")
+    elif about.pin == "new":
+        lines.append("It was not called before. It says of itself:")
+    else:
+        lines.append("It says of itself:")
+    lines += [f"  {line}" for line in (tool.description or tool.title or "nothing").split("\n")]
+    lines += ["arguments:", _indented(arguments), f"schema {known.schema_hash[:16]}"]
+    return "\n".join(lines)
+
+
+def _indented(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    return "\n".join(f"  {line}" for line in text.split("\n"))
+
+
+def _one_line(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,0 +1,33 @@
+"""A resource in pieces: what a reader with little room asks for."""
+
+import json
+
+from bascule.protocols import game
+from bascule.protocols.games import ResourceContent, ResourceParams
+
+
+def piece_of(result: game.ResourcesReadResult, params: ResourceParams, *, is_piece: bool) -> ResourceContent:
+    """The part that was asked for. `is_piece`: it was cut where it is kept, and begins at the offset already."""
+    content = result.content
+    next_offset: int | None = None
+    if is_piece:
+        if len(content) == params.limit:
+            next_offset = params.offset + len(content)
+    elif isinstance(content, str) or params.offset:
+        content, next_offset = _cut(content, params)
+    elif len(text := json.dumps(content, ensure_ascii=False)) > params.limit:
+        content, next_offset = _cut(text, params)
+    return ResourceContent(
+        game_id=params.game_id,
+        uri=params.uri,
+        content=content,
+        mime_type=result.mime_type if isinstance(result.mime_type, str) else None,
+        encoding=result.encoding if isinstance(result.encoding, str) else None,
+        next_offset=next_offset,
+    )
+
+
+def _cut(content: object, params: ResourceParams) -> tuple[str, int | None]:
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+    end = params.offset + params.limit
+    return text[params.offset : end], end if end < len(text) else None

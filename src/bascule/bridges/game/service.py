@@ -1,0 +1,475 @@
+"""The game bridge behind its method rows."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from msgspec import UNSET
+
+from bascule.approval.ahead import Doing
+from bascule.approval.holding import Draw, Drawn
+from bascule.audit.ports import JournalStore
+from bascule.bridges.game.catalog import KnownTool, check_arguments
+from bascule.bridges.game.game import Game
+from bascule.bridges.game.games import Games
+from bascule.bridges.game.judging import SET_STATE, Judge, Judging
+from bascule.bridges.game.pins import Pins
+from bascule.bridges.game.reading import piece_of
+from bascule.bridges.game.refusals import refusal
+from bascule.call import Call, agent_principal
+from bascule.clock import Clock
+from bascule.errors import BasculeError, Conflict
+from bascule.later import Later
+from bascule.protocols import game
+from bascule.protocols.broker import MAX_WAIT_MS
+from bascule.protocols.game_errors import GameError
+from bascule.protocols.game_kept import KeptResult
+from bascule.protocols.games import (
+    MAX_CHANNELS,
+    Acknowledged,
+    AcknowledgeParams,
+    AttentionView,
+    CallToolParams,
+    CallToolResult,
+    EventPage,
+    GameDetails,
+    GameEventsParams,
+    GameParams,
+    GamesList,
+    GameStartParams,
+    GameState,
+    GameStateView,
+    GameStatus,
+    GetStateParams,
+    ResourceContent,
+    ResourceParams,
+    ResourcesPage,
+    ResourcesParams,
+    SetStateParams,
+    StateChanged,
+    Subscribed,
+    ToolDetail,
+    ToolParams,
+    ToolsPage,
+    ToolsParams,
+    ToolView,
+    UnsubscribeParams,
+    names_in,
+)
+from bascule.protocols.methods import Nothing
+from bascule.wire.canonical import canonical
+from bascule.wire.codec import Raw
+from bascule.wire.gabp import to_json
+
+# Games get their own `stop_timeout` first; the daemon's end is not put off for longer than this.
+CLOSE_SECONDS = 5.0
+# Of what a game printed, in `show`.
+MAX_OUTPUT_CHARS = 4_000
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class GameBridge:
+    def __init__(self, *, games: Games, store: JournalStore, clock: Clock, judge: Judge) -> None:
+        self.games = games
+        self.pins = Pins(store, clock)
+        self._judging = Judging(judge, self.pins)
+
+    # -- what is mounted --
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "games.list": self.list_games,
+            "games.status": self.status,
+            "games.show": self.show,
+            "games.start": self.start,
+            "games.connect": self.connect,
+            "games.stop": self.stop,
+            "games.kill": self.kill,
+            "games.tools": self.list_tools,
+            "games.tool": self.show_tool,
+            "games.call": self.call_tool,
+            "games.events": self.read_events,
+            "games.unsubscribe": self.unsubscribe,
+            "games.resources": self.list_resources,
+            "games.resource": self.read_resource,
+            "games.state": self.get_state,
+            "games.setState": self.set_state,
+            "games.attention": self.attention,
+            "games.acknowledge": self.acknowledge,
+        }
+
+    def draw(self) -> dict[str, Draw]:
+        """What the bridge knows of a call that its params do not say: the policy hears it too."""
+        return {
+            "games.call": self._draw_call,
+            "games.setState": self._draw_set_state,
+            "games.stop": self._draw_end,
+            "games.kill": self._draw_end,
+        }
+
+    async def open(self) -> None:
+        await self.games.__aenter__()
+
+    def end(self) -> None:
+        """Whoever waits for an event is answered."""
+        for each in self.games.running().values():
+            each.events.end()
+
+    def forget_agent(self, agent_id: str) -> None:
+        """A handle was revoked or taken over: nobody hears the events it asked for."""
+        client = agent_principal(agent_id)
+        for each in self.games.running().values():
+            if each.subscriptions.of(client):
+                self.games.carry(each.unsubscribe(client), "games.unsubscribe")
+
+    async def close(self) -> None:
+        """End the games that we started, and let go of the others."""
+        await self.games.end(CLOSE_SECONDS)
+        await self.games.__aexit__(None, None, None)
+
+    # -- games --
+
+    def list_games(self, call: Call, params: Nothing) -> GamesList:
+        listed = self.games.list()
+        return GamesList(games=listed, problem=self.games.settings_problem)
+
+    def status(self, call: Call, params: GameParams) -> GameStatus:
+        return self.games.status(params.game_id)
+
+    def show(self, call: Call, params: GameParams) -> GameDetails:
+        found = self.games.find(params.game_id)
+        settings = found.settings
+        welcome = found.welcome if found.state is GameState.LIVE else None
+        capabilities = welcome.capabilities if welcome is not None else game.Capabilities()
+        return GameDetails(
+            status=self.games.status(found.id),
+            # Without its arguments and environment: people put keys there.
+            command=settings.command,
+            cwd=settings.cwd,
+            mode=settings.mode,
+            call_timeout_ms=int(settings.call_timeout * 1000),
+            methods=_listed(capabilities.methods),
+            channels=_listed(capabilities.events),
+            extensions=sorted(capabilities.extensions) if isinstance(capabilities.extensions, dict) else [],
+            output=found.process.output()[-MAX_OUTPUT_CHARS:] if found.process is not None else "",
+        )
+
+    def start(self, call: Call, params: GameStartParams, doing: Doing) -> Later[GameStatus]:
+        seconds = params.wait_ms / 1000
+        return self._life(call, self.games.start(params.game_id, seconds, started_by=call.principal), doing)
+
+    def connect(self, call: Call, params: GameStartParams, doing: Doing) -> Later[GameStatus]:
+        found = self.games.find(params.game_id)
+        seconds = params.wait_ms / 1000
+        if found.state is GameState.STOPPED and found.settings.command is None:
+            return self._life(call, self.games.start(found.id, seconds, started_by=call.principal), doing)
+        return self._life(call, self.games.connect(found.id, seconds), doing)
+
+    def stop(self, call: Call, params: GameParams, doing: Doing) -> Later[GameStatus]:
+        return self._life(call, self.games.stop(params.game_id), doing)
+
+    def kill(self, call: Call, params: GameParams, doing: Doing) -> Later[GameStatus]:
+        return self._life(call, self.games.stop(params.game_id, kill=True), doing)
+
+    def _draw_end(self, call: Call, params: GameParams) -> Drawn:
+        return self._judging.end(call, params, self.games.find(params.game_id))
+
+    def _life(self, call: Call, work: Coroutine[Any, Any, GameStatus], doing: Doing) -> Later[GameStatus]:
+        def noted(status: GameStatus) -> GameStatus:
+            doing.details |= {"state": str(status.state)}
+            if status.pid is not None:
+                doing.details["pid"] = status.pid
+            return status
+
+        return self.games.carry(work, call.method).mapped(noted)
+
+    # -- tools --
+
+    def list_tools(self, call: Call, params: ToolsParams) -> ToolsPage:
+        found = self.games.find(params.game_id)
+        found.require_live()
+        wanted = [
+            known
+            for name, known in sorted(found.catalog.tools.items())
+            if (params.prefix is None or name.startswith(params.prefix))
+            and (params.query is None or _speaks_of(known.tool, params.query.casefold()))
+        ]
+        rest = [known for known in wanted if params.cursor is None or known.tool.name > params.cursor]
+        shown = rest[: params.limit]
+        return ToolsPage(
+            game_id=found.id,
+            tools=[
+                ToolView(
+                    name=known.tool.name,
+                    title=known.tool.title,
+                    description=known.tool.description,
+                    tags=_listed(known.tool.tags),
+                    deprecated=known.tool.deprecated is True,
+                    schema_hash=known.schema_hash,
+                )
+                for known in shown
+            ],
+            total=len(wanted),
+            next_cursor=shown[-1].tool.name if len(shown) < len(rest) else None,
+        )
+
+    def show_tool(self, call: Call, params: ToolParams) -> ToolDetail:
+        found, known = self._tool(params.game_id, params.tool)
+        tool = known.tool
+        return ToolDetail(
+            game_id=found.id,
+            name=tool.name,
+            title=tool.title,
+            description=tool.description,
+            input_schema=tool.input_schema,
+            output_schema=tool.output_schema,
+            tags=_listed(tool.tags),
+            deprecated=tool.deprecated is True,
+            version=tool.version if isinstance(tool.version, str) else None,
+            schema_hash=known.schema_hash,
+        )
+
+    def _draw_call(self, call: Call, params: CallToolParams) -> Drawn:
+        found, known = self._tool(params.game_id, params.tool)
+        # A person is not asked about what the game would not even be sent.
+        _refused(lambda: check_arguments(known, params.arguments))
+        return self._judging.call_tool(call, params, found, known)
+
+    def call_tool(self, call: Call, params: CallToolParams, doing: Doing) -> Later[CallToolResult]:
+        found = self.games.find(params.game_id)
+        doing.details |= {"tool": params.tool, "bytes": len(canonical(params.arguments))}
+        self._pin(call, params, found, doing)
+        seconds = None if params.timeout_ms is None else params.timeout_ms / 1000
+
+        def ask() -> Later[Raw | KeptResult]:
+            return found.call_tool(
+                call.principal, params.tool, params.arguments, seconds, inline_bytes=params.inline_bytes
+            )
+
+        def told(result: Raw | KeptResult) -> CallToolResult:
+            inline, kept = (UNSET, result) if isinstance(result, KeptResult) else (result, None)
+            return CallToolResult(game_id=found.id, tool=params.tool, executed="yes", result=inline, resource=kept)
+
+        return _act(ask, told, doing)
+
+    def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, doing: Doing) -> None:
+        """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
+        now = _refused(lambda: self._judging.hash_of(params, found))
+        if now != call.bound.get("tool"):
+            doing.details["executed"] = "no"
+            raise Conflict(
+                "the tool has changed since this call was judged; it was not called",
+                hint="call again: it is judged as it is now",
+                details={"executed": "no"},
+            )
+        tool = params.tool if isinstance(params, CallToolParams) else SET_STATE
+        doing.changes.append(lambda tx: self.pins.pin(tx, found.id, tool, now, call.principal))
+
+    def _tool(self, game_id: str, name: str) -> tuple[Game, KnownTool]:
+        found = self.games.find(game_id)
+        return found, _refused(lambda: found.tool(name))
+
+    # -- events --
+
+    def read_events(self, call: Call, params: GameEventsParams) -> Later[EventPage]:
+        """Whoever names channels hears them from now on; what came before is there if anybody else did."""
+        found = self.games.find(params.game_id)
+        named = names_in(params.channels)
+        channels = named or _announced(found)
+        heard = found.subscriptions.of(call.principal)
+        told: Later[EventPage] = Later()
+        if all(each in heard for each in channels):
+            self._wait(found, params, tuple(named), [], told)
+            return told
+        subscribing = _told(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
+
+        def subscribed(_: Later[list[str]]) -> None:
+            error = None if subscribing.cancelled() else subscribing.exception()
+            if told.done():
+                return
+            if error is not None:
+                told.set_exception(error)
+            elif subscribing.cancelled():
+                told.cancel()
+            else:
+                self._wait(found, params, tuple(named), subscribing.result(), told)
+
+        subscribing.add_done_callback(subscribed)
+        return told
+
+    @staticmethod
+    def _wait(
+        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Later[EventPage]
+    ) -> None:
+        """Without a task, so that who waits is answered the moment it comes, or the house closes."""
+        waiting = found.events.wait(params.since, wanted, params.limit)
+
+        def over() -> None:
+            if not waiting.done():
+                waiting.set_result(found.events.page(params.since, wanted, params.limit))
+
+        if not waiting.done():
+            timer = asyncio.get_running_loop().call_later(min(params.wait_ms, MAX_WAIT_MS) / 1000, over)
+            waiting.add_done_callback(lambda _: timer.cancel())
+
+        def came(_: Later[EventPage]) -> None:
+            if not told.done() and not waiting.cancelled():
+                page = waiting.result()
+                told.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
+
+        waiting.add_done_callback(came)
+        told.add_done_callback(lambda _: waiting.cancel())
+
+    def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Later[Subscribed]:
+        found = self.games.find(params.game_id)
+
+        async def unsubscribed() -> Subscribed:
+            await found.unsubscribe(call.principal, params.channels or None)
+            return Subscribed(game_id=found.id, channels=found.subscriptions.of(call.principal))
+
+        return _told(self.games.carry(unsubscribed(), call.method), lambda answer: answer)
+
+    # -- resources --
+
+    def list_resources(self, call: Call, params: ResourcesParams) -> Later[ResourcesPage]:
+        found = self.games.find(params.game_id)
+        asked = game.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
+        return _told(
+            _refused(lambda: found.list_resources(call.principal, asked)),
+            lambda result: ResourcesPage(game_id=found.id, resources=result.resources),
+        )
+
+    def read_resource(self, call: Call, params: ResourceParams) -> Later[ResourceContent]:
+        found = self.games.find(params.game_id)
+        kept = found.keeps(params.uri)
+        uri = f"{params.uri}?offset={params.offset}&length={params.limit}" if kept else params.uri
+        return _told(
+            _refused(lambda: found.read_resource(call.principal, uri)),
+            lambda result: piece_of(result, params, is_piece=kept),
+        )
+
+    # -- state and attention --
+
+    def get_state(self, call: Call, params: GetStateParams) -> Later[GameStateView]:
+        found = self.games.find(params.game_id)
+        components = names_in(params.components) or None
+        asked = game.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
+        return _told(
+            _refused(lambda: found.get_state(call.principal, asked)),
+            lambda result: GameStateView(game_id=found.id, state=result.state, timestamp=result.timestamp),
+        )
+
+    def _draw_set_state(self, call: Call, params: SetStateParams) -> Drawn:
+        return self._judging.set_state(call, params, self.games.find(params.game_id))
+
+    def set_state(self, call: Call, params: SetStateParams, doing: Doing) -> Later[StateChanged]:
+        found = self.games.find(params.game_id)
+        self._pin(call, params, found, doing)
+        asked = game.StateSetParams(
+            updates={name: Raw(to_json(value)) for name, value in params.updates.items()},
+            player_id=_or_unset(params.player_id),
+            validate=params.validate or UNSET,
+        )
+
+        def told(result: game.StateSetResult) -> StateChanged:
+            return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
+
+        return _act(lambda: found.set_state(call.principal, asked), told, doing)
+
+    def attention(self, call: Call, params: GameParams) -> AttentionView:
+        found = self.games.find(params.game_id)
+        found.require_live()
+        return AttentionView(game_id=found.id, attention=found.attention)
+
+    def acknowledge(self, call: Call, params: AcknowledgeParams, doing: Doing) -> Later[Acknowledged]:
+        found = self.games.find(params.game_id)
+
+        def told(result: game.AttentionAckResult) -> Acknowledged:
+            return Acknowledged(
+                game_id=found.id,
+                acknowledged=result.acknowledged,
+                attention_id=result.attention_id or params.attention_id,
+                attention=result.current_attention,
+            )
+
+        return _act(lambda: found.acknowledge(call.principal, params.attention_id), told, doing)
+
+
+def _act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> Later[U]:
+    """A call that acts: whether it was executed is in its record, as is the game's code, and never its words."""
+
+    def failed(error: BaseException) -> BaseException:
+        if isinstance(error, GameError):
+            doing.details |= {"executed": error.executed, "gabp": error.code, "reason": f"GABP {error.code}"}
+        elif isinstance(error, BasculeError):
+            doing.details.setdefault("executed", "no")
+        return error
+
+    try:
+        asked = ask()
+    except (GameError, BasculeError) as error:
+        failed(error)
+        raise (refusal(error) if isinstance(error, GameError) else error) from None
+
+    def done(result: T) -> U:
+        doing.details["executed"] = "yes"
+        return told(result)
+
+    return _told(asked, done, failed)
+
+
+def _told(
+    asked: Later[T], told: Callable[[T], U], failed: Callable[[BaseException], object] = lambda _: None
+) -> Later[U]:
+    """What a caller hears of what a game answered; withdrawing it withdraws the question."""
+    out: Later[U] = Later()
+
+    def settle(_: Later[T]) -> None:
+        if out.done():
+            return
+        if asked.cancelled():
+            out.cancel()
+            return
+        error = asked.exception()
+        if error is not None:
+            failed(error)
+            out.set_exception(refusal(error) if isinstance(error, GameError) else error)
+            return
+        try:
+            answer = told(asked.result())
+        except (GameError, BasculeError) as refused:
+            failed(refused)
+            out.set_exception(refusal(refused) if isinstance(refused, GameError) else refused)
+            return
+        out.set_result(answer)
+
+    asked.add_done_callback(settle)
+    out.add_done_callback(lambda _: asked.cancel() if out.cancelled() else None)
+    return out
+
+
+def _refused(act: Callable[[], T]) -> T:
+    try:
+        return act()
+    except GameError as error:
+        raise refusal(error) from None
+
+
+def _speaks_of(tool: game.Tool, query: str) -> bool:
+    return any(query in (text or "").casefold() for text in (tool.name, tool.title, tool.description))
+
+
+def _announced(found: Game) -> list[str]:
+    events = found.welcome.capabilities.events if found.welcome is not None else UNSET
+    # Attention and progress are listened to by the bridge itself.
+    return [each for each in _listed(events) if each not in game.ATTENTION_CHANNELS][:MAX_CHANNELS]
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _or_unset(value: Any) -> Any:
+    return UNSET if value is None else value

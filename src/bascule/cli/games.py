@@ -1,0 +1,228 @@
+"""`bascule games`: what can be played, what it can do, what happens in it."""
+
+import argparse
+import json
+from typing import Any
+
+from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.doors.exits import UNEXPECTED, WrongUsage
+from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
+from bascule.wire.codec import BadJson, decode
+
+# How long a follower of events waits for more before it asks again.
+_FOLLOW_MS = 25_000
+# In one answer of the daemon.
+_MOST_TOOLS = 500
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    games = commands.add_parser("games", help="games that agents play: list, start, stop, tools, call, events")
+    verbs = games.add_subparsers(metavar="VERB")
+    for name, run, help_ in (
+        ("list", list_games, "every game of games.toml (the default)"),
+        ("show", show_game, "how it is set up, what its mod offers, what it printed"),
+        ("start", start_game, "start it and connect to it"),
+        ("stop", stop_game, "ask it to end; let go of one that somebody else started"),
+        ("kill", kill_game, "end it at once"),
+        ("attach", attach_game, "connect to one that runs already, or was lost"),
+        ("tools", list_tools, "its tools, or one of them with its schemas"),
+        ("call", call_tool, "call a tool"),
+        ("events", show_events, "what happened in it"),
+    ):
+        verb = verbs.add_parser(name, help=help_)
+        verb.set_defaults(run=run)
+        if name != "list":
+            verb.add_argument("game", metavar="GAME")
+        if name == "tools":
+            verb.add_argument("tool", metavar="TOOL", nargs="?")
+            verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
+        elif name == "call":
+            verb.add_argument("tool", metavar="TOOL")
+            verb.add_argument(
+                "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
+            )
+            verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
+        elif name == "events":
+            verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
+            verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
+            verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+        _common(verb)
+    games.set_defaults(run=list_games)
+    _common(games)
+
+
+def _common(parser: argparse.ArgumentParser) -> None:
+    add_state_dir(parser)
+    add_json(parser)
+
+
+# -- life --
+
+
+def list_games(args: argparse.Namespace) -> int:
+    listed = ask(args, "games.list")
+    if args.json:
+        show_json(listed)
+        return 0
+    if listed.get("problem"):
+        say(f"games.toml is not in force as it is now: {listed['problem']}")
+    if not listed["games"]:
+        show("no game yet: put one into games.toml in the configuration directory; docs/mods.md shows how")
+        return 0
+    rows = [
+        (
+            each["gameId"],
+            each["state"],
+            str(each.get("tools", "-")),
+            str(each.get("pid", "-")),
+            each.get("startedBy", "-"),
+            one_line(each.get("problem") or each.get("attention") or each.get("name") or ""),
+        )
+        for each in listed["games"]
+    ]
+    show_table(("GAME", "STATE", "TOOLS", "PID", "BY", "ABOUT"), rows)
+    return 0
+
+
+def show_game(args: argparse.Namespace) -> int:
+    details = ask(args, "games.show", {"gameId": args.game})
+    if args.json:
+        show_json(details)
+        return 0
+    status = details["status"]
+    facts = {
+        "game": f"{status['gameId']} ({status.get('name', 'no name')})",
+        "state": status["state"],
+        "problem": status.get("problem"),
+        "started as": details.get("command") or "somebody else's program",
+        "directory": details.get("cwd"),
+        "transport": f"{status.get('transport')}, {details.get('mode', 'compat')}",
+        "app": " ".join(filter(None, (status.get("app"), status.get("version")))) or None,
+        "tools": str(status["tools"]) if "tools" in status else None,
+        "channels": ", ".join(details.get("channels", [])) or None,
+        "attention": status.get("attention"),
+    }
+    for name, value in facts.items():
+        if value:
+            show(f"{name:<10} {visible(value)}")
+    for note in status.get("notes", []):
+        show(f"{'note':<10} {one_line(note)}")
+    if details.get("output"):
+        show(f"it last printed:\n{visible(details['output']).rstrip()}")
+    return 0
+
+
+def start_game(args: argparse.Namespace) -> int:
+    return _live(args, ask(args, "games.start", {"gameId": args.game}))
+
+
+def attach_game(args: argparse.Namespace) -> int:
+    return _live(args, ask(args, "games.connect", {"gameId": args.game}))
+
+
+def stop_game(args: argparse.Namespace) -> int:
+    return _told(args, ask(args, "games.stop", {"gameId": args.game}))
+
+
+def kill_game(args: argparse.Namespace) -> int:
+    return _told(args, ask(args, "games.kill", {"gameId": args.game}))
+
+
+def _live(args: argparse.Namespace, status: dict[str, Any]) -> int:
+    _told(args, status)
+    if status["state"] in ("live", "starting", "reconnecting"):
+        return 0
+    return UNEXPECTED
+
+
+def _told(args: argparse.Namespace, status: dict[str, Any]) -> int:
+    if args.json:
+        show_json(status)
+    else:
+        why = f": {visible(status['problem'])}" if status.get("problem") else ""
+        show(f"{status['gameId']} is {status['state']}{why}")
+    return 0
+
+
+# -- playing --
+
+
+def list_tools(args: argparse.Namespace) -> int:
+    if args.tool is not None:
+        tool = ask(args, "games.tool", {"gameId": args.game, "tool": args.tool})
+        # Schemas are for programs, and JSON is what people read them in too.
+        show_json(tool)
+        return 0
+    params = {"gameId": args.game, "limit": _MOST_TOOLS} | ({"query": args.query} if args.query else {})
+    page = ask(args, "games.tools", params)
+    if args.json:
+        show_json(page)
+        return 0
+    rows = [
+        (each["name"], ",".join(each.get("tags", [])), one_line(each.get("description") or each.get("title") or ""))
+        for each in page["tools"]
+    ]
+    show_table(("TOOL", "TAGS", "WHAT IT DOES"), rows) if rows else show("no such tool")
+    if page.get("nextCursor"):
+        say(f"{page['total'] - len(rows)} more; narrow them down with --query")
+    return 0
+
+
+def call_tool(args: argparse.Namespace) -> int:
+    params: dict[str, Any] = {"gameId": args.game, "tool": args.tool, "arguments": arguments_in(args.arguments)}
+    if args.timeout is not None:
+        params["timeoutMs"] = int(args.timeout * 1000)
+    answer = ask(args, "games.call", params)
+    if args.json:
+        show_json(answer)
+    elif "resource" in answer:
+        show(f"the result has {answer['resource']['size']} bytes: {answer['resource']['uri']}")
+    else:
+        result = answer.get("result")
+        show(visible(result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, indent=2)))
+    return 0
+
+
+def arguments_in(words: list[str]) -> dict[str, Any]:
+    """`x=3 name=Ada`, or one JSON object."""
+    if len(words) == 1 and words[0].lstrip().startswith("{"):
+        try:
+            found: dict[str, Any] = decode(words[0].encode())
+        except BadJson as bad:
+            hint = "quote them for the shell: '{\"x\": 3}'"
+            raise WrongUsage(f"the arguments are not JSON: {bad.message}", hint) from bad
+        return found
+    out: dict[str, Any] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals or not name:
+            raise WrongUsage(f"{word!r} is no argument", "write name=value, or one JSON object")
+        try:
+            out[name] = decode(value.encode())
+        except BadJson:
+            out[name] = value
+    return out
+
+
+def show_events(args: argparse.Namespace) -> int:
+    since = args.since
+    with connect(args) as client:
+        while True:
+            params = {"gameId": args.game, "since": since, "channels": ",".join(args.channel)}
+            page = client.call("games.events", {**params, "waitMs": _FOLLOW_MS} if args.follow else params)
+            for event in page["events"]:
+                _show_event(event, as_json=args.json)
+            if page.get("unknown"):
+                say(f"the game has no such channel (yet): {', '.join(page['unknown'])}")
+            since = page["cursor"]
+            if not args.follow and not page["events"]:
+                return 0
+
+
+def _show_event(event: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        show(json.dumps(event, ensure_ascii=False))
+        return
+    text = json.dumps(event["payload"], ensure_ascii=False) if "payload" in event else ""
+    words = " ".join(filter(None, (text, event.get("message"))))
+    show(f"{event['cursor']:>6} {visible(event['channel'])} {one_line(words)}")

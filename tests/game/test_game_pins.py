@@ -1,0 +1,108 @@
+"""What a tool is pinned by; and a tool that changes under a call that was judged already."""
+
+import msgspec
+import pytest
+from playground import PATIENCE, on_loop, playground
+
+from bascule.approval.ahead import Doing
+from bascule.approval.effects import Begun
+from bascule.audit.journal import Transaction
+from bascule.bridges.game.pins import Pins
+from bascule.bridges.game.reading import piece_of
+from bascule.bridges.game.service import GameBridge
+from bascule.call import Call, agent_principal
+from bascule.clock import SystemClock
+from bascule.errors import Conflict
+from bascule.policy.engine import standard
+from bascule.protocols.game import ResourcesReadResult
+from bascule.protocols.game_methods import METHODS
+from bascule.protocols.games import CallToolParams, ResourceParams
+from bascule.stores.memory import MemoryStore
+
+ANNA = agent_principal("Anna")
+EFFECTS = {row.name: row.effect for row in METHODS}
+
+
+@pytest.fixture
+def pins():
+    return Pins(MemoryStore(), SystemClock(), max_per_game=3)
+
+
+def pin(pins, tool, hash_="1", game="g"):
+    pins.pin(Transaction(), game, tool, hash_, ANNA)
+
+
+def test_a_tool_is_new_then_the_same_then_changed(pins):
+    assert pins.compare("g", "a/b", "1") == "new"
+    pin(pins, "a/b")
+    assert pins.compare("g", "a/b", "1") == "same"
+    assert pins.compare("g", "a/b", "2") == "changed"
+    assert pins.compare("other", "a/b", "1") == "new"
+    assert pins.find("g", "a/b").by == ANNA
+
+
+def test_a_tool_that_is_the_same_is_not_written_again(pins):
+    pin(pins, "a/b")
+    tx = Transaction()
+    pins.pin(tx, "g", "a/b", "1", ANNA)
+    assert tx.changes == []
+
+
+def test_a_mod_that_invents_tools_without_end_fills_nothing_but_its_own_pins(pins):
+    pin(pins, "a/b", game="other")
+    for number in range(10):
+        pin(pins, f"made/up{number}")
+    assert len([key for key in pins.table.rows if key.startswith("g ")]) == 3
+    assert pins.find("other", "a/b") is not None
+    assert pins.find("g", "made/up9") is not None
+
+
+def judge(principal, method, facts):
+    return standard().decide(principal, method, EFFECTS[method], lambda: facts)
+
+
+def carry_out(bridge, call):
+    """As dispatch does: drawn, begun, then handled."""
+    drawn = bridge.draw()[call.method](call, call.params)
+    call.bound = drawn.bound
+    doing = Doing(Begun("b", call.principal, call.method, drawn.verdict.rule, None, None))
+    return doing, lambda: bridge.handlers()[call.method](call, call.params, doing)
+
+
+@on_loop
+async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_called(tmp_path):
+    async with playground(tmp_path) as ground:
+        ground.write()
+        await ground.games.start("arena", PATIENCE)
+        bridge = GameBridge(games=ground.games, store=MemoryStore(), clock=SystemClock(), judge=judge)
+        found = ground.games.find("arena")
+        params = CallToolParams(game_id="arena", tool="arena/count", arguments={"key": "x"})
+        # The control: nothing changes, and it is called.
+        doing, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        assert (await act()).executed == "yes"
+        assert doing.details["executed"] == "yes"
+        assert ground.runs() == ["x"]
+        doing, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        tools = found.catalog.tools
+        tools["arena/count"] = msgspec.structs.replace(tools["arena/count"], schema_hash="another")
+        with pytest.raises(Conflict, match="changed since this call was judged"):
+            act()
+        assert doing.details["executed"] == "no"
+        assert ground.runs() == ["x"]
+
+
+def content(content, **more):
+    params = ResourceParams(game_id="g", uri="gabp://game/x", **more)
+    return piece_of(ResourcesReadResult(content=content), params, is_piece=False)
+
+
+def test_a_resource_is_read_in_pieces_whatever_it_is():
+    assert (content("abc").content, content("abc").next_offset) == ("abc", None)
+    first = content("abcdef", limit=4)
+    assert (first.content, first.next_offset) == ("abcd", 4)
+    assert (content("abcdef", limit=4, offset=4).content, content("abcdef", offset=9).content) == ("ef", "")
+    # What is no text comes as it is while it fits, and as its JSON text when it does not.
+    assert content({"a": 1}).content == {"a": 1}
+    cut = content({"a": [1, 2, 3]}, limit=5)
+    assert (cut.content, cut.next_offset) == ('{"a":', 5)
+    assert content({"a": [1, 2, 3]}, limit=5, offset=5).content == " [1, "
