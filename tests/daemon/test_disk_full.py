@@ -193,6 +193,7 @@ READS = {
     "agents.heartbeat": ("Jerry", {"agentId": "Jerry"}),
     "agents.list": ("local", {}),
     "replies.wait": ("local", {"ticketId": "acked", "waitMs": 0}),
+    "replies.gather": ("local", {"ticketIds": ["acked"], "waitMs": 0}),
     "inbox.take": ("Jerry", {"agentId": "Jerry", "waitMs": 0}),
     "inbox.watch": ("Jerry", {"agentId": "Jerry", "waitMs": 0}),
     "tickets.list": ("local", {}),

@@ -75,12 +75,12 @@ class HttpConnection(HttpToolsProtocol):
     """Refused when it is not ours, cut when what it began does not come or does not end."""
 
     def __init__(
-        self, *arguments: Any, peer_uid: int | None = None, max_connections: int = MAX_CONNECTIONS, **options: Any
+        self, *arguments: Any, peer_uid: int | None = None, max_connections: int | None = None, **options: Any
     ) -> None:
         """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
         super().__init__(*arguments, **options)
         self._peer_uid = os.getuid() if peer_uid is None else peer_uid
-        self._max_connections = max_connections
+        self._max_connections = MAX_CONNECTIONS if max_connections is None else max_connections
         # In the mirror of a test another application may stand in front of ours.
         self._direct = self.app if isinstance(self.app, App) else None
         self._stage: _Stage = "head"
