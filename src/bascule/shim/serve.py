@@ -202,13 +202,15 @@ class Shim:
                 self._check_uri(request)
                 self._open(request.client)
                 self._subscriptions.subscribe(on=request.method == "resources/subscribe")
-                self._write(request.answer({}))
+                # Watching first: what happens once the client knows that it is subscribed must not be missed.
                 self._watch()
+                self._write(request.answer({}))
             case "subscriptions/listen" if request.modern:
                 self._check_number(request)
                 self._open(request.client)
-                self._write(self._subscriptions.listen(request))
+                listening = self._subscriptions.listen(request)
                 self._watch()
+                self._write(listening)
             case _:
                 raise request.no_such_method()
 
