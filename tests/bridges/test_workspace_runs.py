@@ -209,8 +209,8 @@ def test_only_whoever_started_a_run_and_the_person_see_what_it_answered(scene):
 
 def test_a_run_is_found_in_its_own_space_only(scene):
     run = scene.run(say())
-    scene.machine.directory("/work/other")
-    other = scene.house.call(JERRY, "spaces.open", {"path": "/work/other"})["spaceId"]
+    scene.machine.directory("/projects/other")
+    other = scene.house.call(JERRY, "spaces.open", {"path": "/projects/other"})["spaceId"]
     with pytest.raises(NotFound):
         scene.house.call(JERRY, "runs.show", {"spaceId": other, "runId": run["runId"]})
 
@@ -226,7 +226,7 @@ def test_a_space_is_an_absolute_directory_that_exists(scene):
     with pytest.raises(InvalidRequest, match="absolute"):
         scene.house.call(JERRY, "spaces.open", {"path": "work"})
     with pytest.raises(Conflict, match="does not exist"):
-        scene.house.call(JERRY, "spaces.open", {"path": "/work/nothing"})
+        scene.house.call(JERRY, "spaces.open", {"path": "/projects/nothing"})
 
 
 def test_closing_a_space_ends_its_commands_forgets_its_runs_and_leaves_its_files(scene):
@@ -256,8 +256,8 @@ def test_runs_of_one_principal_are_limited_and_others_are_not_hindered():
         held = [scene.begin(shell("serve")) for _ in range(2)]
         with pytest.raises(Overloaded, match="2 runs under way"):
             scene.begin(say())
-        scene.machine.directory("/work/tom")
-        scene.space = house.call("agent:Tom", "spaces.open", {"path": "/work/tom"})["spaceId"]
+        scene.machine.directory("/projects/tom")
+        scene.space = house.call("agent:Tom", "spaces.open", {"path": "/projects/tom"})["spaceId"]
         assert scene.run(say(), who="agent:Tom")["status"] == "completed"
         for each in held:
             each.cancel()
@@ -297,6 +297,6 @@ def test_events_of_old_runs_make_room_when_all_together_are_too_large():
 def test_a_space_more_than_are_allowed_is_refused():
     with House(machine=make_machine(), workspace_limits=WorkspaceLimits(max_spaces=1)) as house:
         scene = Scene(house)
-        scene.machine.directory("/work/other")
+        scene.machine.directory("/projects/other")
         with pytest.raises(Overloaded, match="1 spaces"):
-            scene.answer(house.begin(JERRY, "spaces.open", {"path": "/work/other"}))
+            scene.answer(house.begin(JERRY, "spaces.open", {"path": "/projects/other"}))

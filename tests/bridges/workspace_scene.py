@@ -7,7 +7,7 @@ from typing import Any
 from bascule.testing.house import House, Pending
 from bascule.testing.machine import FakeCommand, Machine
 
-PATH = "/work/project"
+PATH = "/projects/project"
 JERRY = "agent:Jerry"
 # What a run takes here is milliseconds; a test that needs more hangs.
 PATIENCE_SECONDS = 10.0

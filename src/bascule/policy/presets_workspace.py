@@ -86,12 +86,12 @@ _PRIVATE_PLACES_ASK = Rule(
     paths=PRIVATE_PLACES,
     match=(
         Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/.ssh"}),
-        Example(principal="local", method="spaces.open", params={"path": "/home/me/work/../.config/gh"}),
+        Example(principal="local", method="spaces.open", params={"path": "/home/me/code/../.config/gh"}),
         Example(principal="agent:Jerry", method="spaces.open", params={"path": "/etc"}),
     ),
     not_match=(
         Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/project"}),
-        Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/work/etc"}),
+        Example(principal="agent:Jerry", method="spaces.open", params={"path": "/home/me/code/etc"}),
         Example(principal="person", method="spaces.open", params={"path": "/home/me/.ssh"}),
     ),
 )

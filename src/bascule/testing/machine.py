@@ -1,7 +1,7 @@
 """A machine in memory for the workspace: directories are dicts, commands are what a test says they are.
 
     machine = Machine()
-    machine.directory("/work/project", {"a.txt": b"one"})
+    machine.directory("/projects/project", {"a.txt": b"one"})
     machine.command("make test", stdout="12 passed")
     house = House(machine=machine)
 
