@@ -8,11 +8,7 @@ from typing import Literal
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.adapters.announce import Announcer
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.policy_file import PolicyFile
-from bascule.adapters.sandbox.sandboxes import Sandboxes
-from bascule.adapters.scratch import ScratchDirectory
 from bascule.adapters.token_files import StateTokenFiles
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects, OnUnknown
@@ -34,7 +30,9 @@ from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.daemon.compose_games import make_games
+from bascule.daemon.compose_workspace import make_workspace
 from bascule.daemon.config import Config, DeclaredAgent, declared_agents
+from bascule.daemon.gauges import add_gauges
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
@@ -209,7 +207,7 @@ class Daemon:
             trust=config.mcp_trust_label,
         )
         self._link_throttle = WrongTokenThrottle()
-        self._add_gauges()
+        add_gauges(self)
         self._record_start(hash_token(digest_key))
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
 
@@ -222,31 +220,22 @@ class Daemon:
         mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
-        config = self.config
         ours = places.workspace_dir(self.state_dir)
         places.make_private_dir(ours)
         residents = self.broker.residents
         self.space_doors = SpaceDoors(os.path.join(ours, "doors"), self.space_app, residents.is_out)
-        return Workspace(
+        return make_workspace(
+            self.config,
+            ours,
+            (self.state_dir, config_dir),
             store=self.store,
             journal=self.journal,
             clock=self.clock,
-            operations=self.operations,
-            files=WorkspaceFiles((self.state_dir, config_dir)),
-            sandboxes=Sandboxes(
-                os.path.join(ours, "sandbox"),
-                log=self.log,
-                readable=config.readable_directories(),
-                doors=self.space_doors,
-            ),
-            checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
-            scratch=ScratchDirectory(os.path.join(ours, "copies")),
             log=self.log,
+            operations=self.operations,
             key=key,
             policy_digest=lambda: self.dispatch.policy.digest,
-            limits=config.workspace_limits(),
-            network=config.workspace_network == "on",
-            sandbox=config.sandbox,
+            doors=self.space_doors,
             on_closed=residents.move_out,
         )
 
@@ -440,27 +429,6 @@ class Daemon:
             ledger_records=self.journal.chain.seq,
             ledger_head=self.journal.chain.head.hex(),
             principal=principal,
-        )
-
-    def _add_gauges(self) -> None:
-        state = self.broker.state
-        gauge = self.metrics.gauge
-        gauge("bascule_tickets", "Tickets kept.", lambda: len(state.tickets.rows))
-        gauge("bascule_tickets_open", "Tickets not settled.", lambda: state.open_count)
-        gauge("bascule_agents", "Agents known.", lambda: len(state.agents.rows))
-        gauge("bascule_agents_online", "Agents online.", self.broker.agents.online_count)
-        gauge("bascule_waits", "Long polls and streams held open.", self.broker.waits.count)
-        gauge("bascule_link_connections", "Link connections.", lambda: len(self.connections.all))
-        gauge("bascule_approvals_pending", "Questions that wait for the person.", lambda: len(self.desk.pending()))
-        gauge("bascule_spaces", "Spaces.", lambda: len(self.workspace.spaces.table.rows))
-        gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.workspace.runs.live))
-        gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.games.running()))
-        gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self.journal.chain.seq)
-        gauge("bascule_store_bytes", "Size of the database on disk.", self.store.size_bytes)
-        gauge(
-            "bascule_store_fault",
-            "1 while the store cannot be written.",
-            lambda: float(self.journal.fault is not None),
         )
 
     def _note_fault(self, fault: str | None) -> None:
