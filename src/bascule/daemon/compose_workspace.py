@@ -7,7 +7,7 @@ from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.sandbox.sandboxes import Sandboxes
 from bascule.adapters.scratch import ScratchDirectory
-from bascule.audit.journal import Journal
+from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.service import Workspace
 from bascule.clock import Clock
@@ -29,7 +29,7 @@ def make_workspace(
     key: bytes,
     policy_digest: Callable[[], str],
     doors: SpaceDoors,
-    on_closed: Callable[[str], None],
+    on_closed: Callable[[Transaction, str], None],
 ) -> Workspace:
     """`ours`: the directory for what the bridge keeps itself. `private`: where no space may lie."""
     return Workspace(

@@ -14,7 +14,7 @@ from bascule.desktop_host.matching import matches
 from bascule.desktop_host.ports import Desktop, Window
 from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Refs, fingerprint_of
-from bascule.desktop_host.routes import KEEP_OUT, Routed, is_kept_out, resolve
+from bascule.desktop_host.routes import KEEP_OUT, Routed, is_kept_out, resolve, window_id_of
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
@@ -121,7 +121,7 @@ class Looking:
         return m.WindowsResult(
             windows=[
                 m.WindowInfo(
-                    window_id=f"w:{each.handle:x}",
+                    window_id=window_id_of(each),
                     bundle_id=each.bundle_id,
                     title="" if is_kept_out(each, self._keep_out) else each.title,
                     pid=each.pid,

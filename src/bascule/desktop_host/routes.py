@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from bascule.desktop_host.ports import Window
-from bascule.protocols.desktop import MAX_PATTERN_CHARS, Route
+from bascule.protocols.desktop import MAX_PATTERN_CHARS, Route, RouteWindow
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 
 # What of a title is compared; with three repeats the worst pattern then costs 50 ms.
@@ -79,10 +79,7 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
         if route is None or route.window is None:
             meant = [front] if front is not None else []
     if route is not None and route.window is not None:
-        pattern = compiled(route.window.title_pattern)
-        meant = [each for each in meant if pattern.search(each.title[:MAX_TITLE_CHARS])]
-        if not meant:
-            raise not_found("no window's title matches route.window.titlePattern", reason="route")
+        meant = _windows_meant(meant, route.window)
     window = meant[0]
     if is_kept_out(window, keep_out):
         raise DesktopError(
@@ -92,6 +89,25 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
     popups = [each for each in windows if each.popup and each.pid == window.pid]
     exact = route is not None and route.window is not None
     return Routed(window, (window, *others, *popups), exact)
+
+
+def window_id_of(window: Window) -> str:
+    return f"w:{window.handle:x}"
+
+
+def _windows_meant(windows: list[Window], route: RouteWindow) -> list[Window]:
+    if route.window_id is None and route.title_pattern is None:
+        raise invalid("route.window needs titlePattern or windowId")
+    if route.window_id is not None:
+        windows = [each for each in windows if window_id_of(each) == route.window_id]
+        if not windows:
+            raise not_found(f"the window {route.window_id} is closed, or of another app", reason="route")
+    if route.title_pattern is not None:
+        pattern = compiled(route.title_pattern)
+        windows = [each for each in windows if pattern.search(each.title[:MAX_TITLE_CHARS])]
+        if not windows:
+            raise not_found("no window's title matches route.window.titlePattern", reason="route")
+    return windows
 
 
 def compiled(pattern: str) -> re.Pattern[str]:

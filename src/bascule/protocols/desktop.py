@@ -38,9 +38,17 @@ MAX_KEYS = 5
 MAX_KEY_DELAY_MS = 1_000
 # Requests of one person or agent are named by UUIDs; the phrase repeats the name.
 REQUEST_ID = r"^[A-Za-z0-9._:-]{1,128}$(?!\n)"
+# As `windows` shows it.
+WINDOW_ID = r"^w:[0-9a-f]{1,16}$(?!\n)"
+# A principal: `agent:` and a handle, or one of the few words.
+CLIENT = r"^[A-Za-z0-9._:-]{1,140}$(?!\n)"
 # Longer than any title bar shows.
 MAX_PATTERN_CHARS = 256
+# The longer edge of a picture that is sent along: what models look at without scaling it down themselves.
+INLINE_EDGE_PIXELS = 1_568
 
+WorkspacePath = Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
+Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN_CHARS)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
 Millis = Annotated[int, msgspec.Meta(ge=1, le=MAX_TIMEOUT_MS)]
 
@@ -50,8 +58,10 @@ class Meta(Params, frozen=True, kw_only=True):
 
     schema_version: int
     request_id: Annotated[str, msgspec.Meta(pattern=REQUEST_ID)]
-    workspace_path: Annotated[str, msgspec.Meta(min_length=1, max_length=4_096)]
+    workspace_path: WorkspacePath
     timeout_ms: Millis = DEFAULT_TIMEOUT_MS
+    # Addition: on whose behalf. What one process does for several (refs, tokens, executions, diffs) is kept apart.
+    client: Annotated[str, msgspec.Meta(pattern=CLIENT)] | None = None
 
 
 class Confirm(Params, frozen=True, kw_only=True):
@@ -70,7 +80,10 @@ class RouteApp(Params, frozen=True, kw_only=True):
 
 
 class RouteWindow(Params, frozen=True, kw_only=True):
-    title_pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN_CHARS)]
+    """By its title, or (addition) the very window that `windows` and `resolve` name; at least one of them."""
+
+    title_pattern: Pattern | None = None
+    window_id: Annotated[str, msgspec.Meta(pattern=WINDOW_ID)] | None = None
 
 
 class Route(Params, frozen=True, kw_only=True):
@@ -213,10 +226,12 @@ class ObserveOptions(Params, frozen=True, kw_only=True):
     include_ax_tree: bool = True
     ax_max_depth: Annotated[int, msgspec.Meta(ge=1, le=MAX_AX_DEPTH)] = DEFAULT_AX_DEPTH
     ax_max_nodes: Annotated[int, msgspec.Meta(ge=1, le=MAX_AX_NODES)] = DEFAULT_AX_NODES
-    # Additions: a compact text with refs, numbers drawn on the screenshot, what changed since the last observe.
+    # Additions: a compact text with refs, numbers drawn on the screenshot, what changed since the last observe, the
+    # picture (with its marks) in the answer too.
     snapshot: bool = False
     marks: bool = False
     diff: bool = False
+    inline: bool = False
 
 
 class ObserveParams(Params, frozen=True, kw_only=True):
@@ -240,6 +255,18 @@ class Evidence(Result, frozen=True, kw_only=True):
     after_screenshot: str | None = None
 
 
+class InlineImage(Result, frozen=True, kw_only=True, omit_defaults=False):
+    """A picture in an answer, no edge of it longer than INLINE_EDGE_PIXELS."""
+
+    mime_type: str
+    # base64.
+    data: str
+    width: int
+    height: int
+    # Pixels of the screen per pixel of the picture.
+    scale: float
+
+
 class ObserveResult(Result, frozen=True, kw_only=True):
     execution_id: str
     route_resolved: RouteResolved
@@ -249,6 +276,7 @@ class ObserveResult(Result, frozen=True, kw_only=True):
     nodes: int | None = None
     snapshot: str | None = None
     diff: list[str] | None = None
+    image: InlineImage | None = None
 
 
 # -- 5.4 --
@@ -351,7 +379,7 @@ class Stable(Params, frozen=True, kw_only=True):
 
 
 class WindowExists(Params, frozen=True, kw_only=True):
-    title_pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN_CHARS)]
+    title_pattern: Pattern
 
 
 class ValueContains(Params, frozen=True, kw_only=True):
@@ -365,7 +393,7 @@ class Condition(Params, frozen=True, kw_only=True):
     selector_exists: Selector | None = None
     selector_gone: Selector | None = None
     value_contains: ValueContains | None = None
-    title_matches: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN_CHARS)] | None = None
+    title_matches: Pattern | None = None
     window_exists: WindowExists | None = None
     stable: Stable | None = None
 

@@ -1,6 +1,6 @@
 """What the host does beyond the contract: the same requests, confirmation and evidence. Pure data."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -8,7 +8,10 @@ from bascule.protocols.desktop import (
     ConfirmedParams,
     Effect,
     Evidence,
+    FoundElement,
     Frame,
+    InlineImage,
+    Intent,
     Meta,
     Route,
     Target,
@@ -17,6 +20,11 @@ from bascule.protocols.methods import Params, Result
 
 # Wheel steps at once: a page is about ten.
 MAX_SCROLL_STEPS = 100
+DEFAULT_SCROLL_STEPS = 3
+
+Direction = Literal["up", "down", "left", "right"]
+Value = Annotated[str, msgspec.Meta(max_length=1_000_000)] | Annotated[float, msgspec.Meta()]
+ButtonTitle = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class ActResult(Result, frozen=True, kw_only=True):
@@ -37,8 +45,8 @@ class RightClickParams(ConfirmedParams, frozen=True, kw_only=True):
 
 class ScrollParams(ConfirmedParams, frozen=True, kw_only=True):
     target: Target
-    direction: Literal["up", "down", "left", "right"]
-    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SCROLL_STEPS)] = 3
+    direction: Direction
+    steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SCROLL_STEPS)] = DEFAULT_SCROLL_STEPS
 
 
 class DragParams(ConfirmedParams, frozen=True, kw_only=True):
@@ -50,7 +58,7 @@ class DragParams(ConfirmedParams, frozen=True, kw_only=True):
 
 class SetValueParams(ConfirmedParams, frozen=True, kw_only=True):
     target: Target
-    value: Annotated[str, msgspec.Meta(max_length=1_000_000)] | Annotated[float, msgspec.Meta()]
+    value: Value
 
 
 class WindowsParams(Params, frozen=True, kw_only=True):
@@ -96,7 +104,33 @@ class ListModalsResult(Result, frozen=True, kw_only=True):
 class DismissModalParams(ConfirmedParams, frozen=True, kw_only=True):
     """By the title of one of its buttons, or with Escape."""
 
-    button: Annotated[str, msgspec.Meta(min_length=1, max_length=256)] | None = None
+    button: ButtonTitle | None = None
+
+
+class ResolveParams(Params, frozen=True, kw_only=True):
+    """What a call would be about, before anybody is asked about it. Nothing is done, and no evidence is left."""
+
+    meta: Meta
+    intent: Intent
+    # With a crop of the screen in which the target is marked.
+    picture: bool = False
+
+
+class ResolveResult(Result, frozen=True, kw_only=True):
+    """Which program, window and elements; `params` are the same call tied to exactly these."""
+
+    bundle_id: str
+    pid: int
+    # The program's file; nothing where the system does not say.
+    program: str | None = None
+    window_id: str
+    window_title: str
+    element: FoundElement | None = None
+    # Of a drag.
+    to: FoundElement | None = None
+    # Without meta and confirm: route by pid and windowId, targets by elementRef.
+    params: dict[str, Any]
+    picture: InlineImage | None = None
 
 
 class StopParams(Params, frozen=True, kw_only=True):
