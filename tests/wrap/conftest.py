@@ -69,7 +69,7 @@ def typewriter(wrap, tmp_path):
     """A program that notes its keys, and a way to read the notes."""
 
     def start(agent, *flags, options=()):
-        log = tmp_path / "keys"
+        log = tmp_path / f"keys-{agent}"
         person = wrap(agent, sys.executable, TYPEWRITER, str(log), *flags, options=options)
         person.sees("ready>")
         person.typed = lambda: [json.loads(line)["keys"] for line in log.read_text().splitlines()]

@@ -1,7 +1,6 @@
 """The bell: rung in the program, never into a person's line, and again until the messages are fetched."""
 
 import asyncio
-import itertools
 import json
 import os
 import subprocess
@@ -9,11 +8,13 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+from jumping import run_at_once
 from living import eventually
 
 from bascule.client import SyncClient
 from bascule.protocols.broker import InboxWatchResult, SkipRung
-from bascule.wrap.bellman import Bellman, Rung
+from bascule.wrap.bellman import HOOK_HEAD_START_SECONDS, LOOK_SECONDS, Bellman, Rung
 from bascule.wrap.ringing import Ringing
 
 TYPEWRITER = str(Path(__file__).parent / "typewriter.py")
@@ -105,7 +106,7 @@ def test_the_bell_waits_for_a_program_that_is_busy(wrap, agents, sender, tmp_pat
 def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents, sender):
     person = typewriter(agents[0])
     lines = [f"line {number} of what the person types\r" for number in range(40)]
-    sent = 0
+    sent = bells = 0
     for number, line in enumerate(lines):
         for at in range(0, len(line), 5):
             person.type(line[at : at + 5])
@@ -114,14 +115,15 @@ def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents,
             sent += 1
         if number % 20 == 0:
             # A pause that lets a bell through.
-            person.look(1.9)
+            bells += 1
+            eventually(lambda most=bells: "".join(person.typed()).count("[bascule]") >= most, "a bell", 30)
     eventually(lambda: "".join(person.typed()).count("line 39"), "all keys")
     text = "".join(person.typed())
     heard = [line for line in text.split("\r") if line]
-    bells = [line for line in heard if line.startswith("[bascule]")]
-    assert [line + "\r" for line in heard if line not in bells] == lines
-    assert 1 <= len(bells) <= sent
-    assert all(line.endswith("are not from your user.") for line in bells)
+    rung = [line for line in heard if line.startswith("[bascule]")]
+    assert [line + "\r" for line in heard if line not in rung] == lines
+    assert bells <= len(rung) <= sent
+    assert all(line.endswith("are not from your user.") for line in rung)
 
 
 def test_keys_typed_between_the_bell_and_its_enter_come_after_it(typewriter, agents, sender):
@@ -180,6 +182,7 @@ class FakePost:
         self.waiting = True
         self.recorded = False
         self.others = False
+        self.unread_count = 1
 
     async def unread(self, *, wait_seconds=0.0, skip=SkipRung.NONE, record=False):
         rung = self.recorded if skip is SkipRung.OWN else self.others and skip is SkipRung.ANY
@@ -187,52 +190,39 @@ class FakePost:
             await asyncio.sleep(wait_seconds)
             return None
         self.recorded = self.recorded or record
-        return InboxWatchResult(unread=1)
+        return InboxWatchResult(unread=self.unread_count)
 
 
-def ring(post, *, seconds, obstacle=lambda: None, hooked=lambda: False, pauses=(0.05, 0.1, 0.2)):
+def ring(post, *, seconds, obstacle=lambda: None, hooked=lambda: False, happens=()):
+    """When it was rung, in the first `seconds` of a clock that nobody waits for; (when, what) happens meanwhile."""
+    rung = []
+
     async def run():
-        rung = []
+        for when, what in happens:
+            asyncio.get_running_loop().call_at(when, what)
 
         async def ring_once(_seen):
-            rung.append(asyncio.get_running_loop().time() - begun)
+            rung.append(round(asyncio.get_running_loop().time(), 3))
             return Rung.RUNG
 
-        begun = asyncio.get_running_loop().time()
-        bellman = Bellman(post, obstacle, ring_once, hooked=hooked, ringing=Ringing(pauses))
-        task = asyncio.ensure_future(bellman.run())
+        task = asyncio.ensure_future(
+            Bellman(post, obstacle, ring_once, hooked=hooked, ringing=Ringing()).run(),
+        )
         await asyncio.sleep(seconds)
         task.cancel()
-        return rung
 
-    return asyncio.run(run())
+    run_at_once(run())
+    return rung
 
 
 def test_a_message_that_is_not_fetched_is_rung_for_again_with_growing_pauses():
-    rung = ring(FakePost(), seconds=0.5)
-    assert 3 <= len(rung) <= 5
-    gaps = [later - earlier for earlier, later in itertools.pairwise(rung)]
-    assert gaps[0] >= 0.05
-    assert gaps[1] >= 0.1
+    assert ring(FakePost(), seconds=1_100) == [0, 30, 90, 210, 450, 750, 1_050]
 
 
 def test_a_message_that_was_fetched_is_not_rung_for_again():
     post = FakePost()
-    rung = []
 
-    async def run():
-        async def ring_once(_seen):
-            rung.append(1)
-            post.waiting = False
-            return Rung.RUNG
-
-        bellman = Bellman(post, lambda: None, ring_once, ringing=Ringing((0.02,)))
-        task = asyncio.ensure_future(bellman.run())
-        await asyncio.sleep(0.3)
-        task.cancel()
-
-    asyncio.run(run())
-    assert rung == [1]
+    assert ring(post, seconds=3_600, happens=[(60, lambda: setattr(post, "waiting", False))]) == [0, 30]
 
 
 def test_a_message_fetched_while_the_moment_was_awaited_is_not_rung_for():
@@ -245,18 +235,48 @@ def test_a_message_fetched_while_the_moment_was_awaited_is_not_rung_for():
             post.waiting = False
         return "busy" if len(looks) < 3 else None
 
-    assert ring(post, seconds=0.5, obstacle=obstacle) == []
+    assert ring(post, seconds=3_600, obstacle=obstacle) == []
+    assert len(looks) == 3
 
 
-def test_where_a_hook_rings_the_wrapper_is_second(monkeypatch):
-    monkeypatch.setattr("bascule.wrap.bellman.HOOK_HEAD_START_SECONDS", 0.05)
+def test_what_comes_while_the_line_is_typed_is_rung_for_at_the_next_moment():
+    """The bell records what waits after it rang: without a second line nobody had heard of the second message."""
+    post = FakePost()
+
+    def obstacle():
+        # Between the look at the inbox and the line.
+        post.unread_count = 2
+
+    assert ring(post, seconds=20, obstacle=obstacle) == [0, 0]
+
+
+def test_where_a_hook_rings_the_wrapper_is_second():
     post = FakePost()
     post.others = True
-    rung = ring(post, seconds=0.6, hooked=lambda: True, pauses=(0.3, 10.0))
-    assert len(rung) == 1
-    assert rung[0] >= 0.3
+    assert ring(post, seconds=40, hooked=lambda: True) == [HOOK_HEAD_START_SECONDS + 30]
     # The control: hooks that did not ring.
-    assert ring(FakePost(), seconds=0.2, hooked=lambda: True, pauses=(10.0,))[0] < 0.2
+    assert ring(FakePost(), seconds=20, hooked=lambda: True) == [HOOK_HEAD_START_SECONDS]
+
+
+def test_a_hook_has_its_head_start_at_the_end_of_a_turn_too():
+    """It says that the turn is over, and rings a moment later: a look between the two must not ring as well."""
+
+    def story(*happens):
+        turn_is_over_at = 60
+        return ring(
+            post,
+            seconds=turn_is_over_at + 20,
+            obstacle=lambda: "in a turn" if asyncio.get_running_loop().time() < turn_is_over_at else None,
+            hooked=lambda: True,
+            happens=happens,
+        )
+
+    post = FakePost()
+    assert story((60.5, lambda: setattr(post, "others", True))) == []
+    # The control: a hook that does not ring.
+    post = FakePost()
+    (rung,) = story()
+    assert rung == pytest.approx(60 + HOOK_HEAD_START_SECONDS, abs=LOOK_SECONDS)
 
 
 # -- how fast --

@@ -1,10 +1,10 @@
 """Real programs in the wrapper, as the person in front of it sees them."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 from living import eventually
@@ -218,11 +218,18 @@ def test_without_a_terminal_the_program_has_one_and_its_exit_code_counts(daemon,
 
 def test_output_is_complete_when_the_reader_is_slow(daemon, agents):
     words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
-    with subprocess.Popen(
-        [*words, "--agent", agents[0], "--", "seq", "200000"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE
-    ) as running:
-        time.sleep(1.0)
-        out = running.stdout.read()
+    reader, writer = os.pipe()
+    with (
+        open(reader, "rb") as slow,
+        open(writer, "wb") as full,
+        subprocess.Popen(
+            [*words, "--agent", agents[0], "--", "seq", "200000"], stdin=subprocess.DEVNULL, stdout=full
+        ) as running,
+    ):
+        # Not a byte more fits in: the wrapper has to keep what the program writes, or let it wait.
+        eventually(lambda: not select.select([], [full], [], 0)[1], "the pipe is full", 30)
+        full.close()
+        out = slow.read()
     assert out == b"".join(b"%d\n" % number for number in range(1, 200_001))
     assert running.returncode == 0
 

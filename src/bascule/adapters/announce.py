@@ -66,12 +66,12 @@ class Announcer:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, questions: int = 1) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._pause, self._pause_over)
         if self._telling is not None and not self._telling.done():
-            # The last one hangs; the next may get through.
-            self._more += 1
+            # The last one hangs; the next may get through, and speaks of these too.
+            self._more += questions
             return
         self._telling = loop.run_in_executor(None, self._announce, _safe(text))
         self._telling.add_done_callback(self._told)
@@ -80,7 +80,7 @@ class Announcer:
         self._timer = None
         more, self._more = self._more, 0
         if more:
-            self._tell(f"{more} more questions wait: bascule approvals")
+            self._tell(f"{more} more questions wait: bascule approvals", more)
 
     def _told(self, telling: "asyncio.Future[None]") -> None:
         if not telling.cancelled() and (error := telling.exception()) is not None:

@@ -76,33 +76,44 @@ class Bellman:
             if seen is None:
                 self._ringing.fetched()
                 return
-        await self._ring_when_still(seen)
+        left: InboxWatchResult | None = seen
+        while left is not None:
+            left = await self._ring_when_still(left)
 
-    async def _ring_when_still(self, seen: InboxWatchResult) -> None:
+    async def _ring_when_still(self, seen: InboxWatchResult) -> InboxWatchResult | None:
+        """What has to be rung for again at once, because more waits than the line said."""
         waited = False
         while self._obstacle() is not None:
             waited = True
             await asyncio.sleep(self._look_seconds)
-        if waited:
-            # They may have been fetched meanwhile, more may have come, or a hook was quicker at the end of the turn.
-            first = self._hooked() and not self._ringing.rung
-            latest = await (self._left_by_hooks() if first else self._post.unread())
-            if latest is None:
-                if not first:
-                    self._ringing.fetched()
-                return
-            seen = latest
-            if self._obstacle() is not None:
-                return
+        latest = await self._after_waiting() if waited else seen
+        if latest is None:
+            return None
+        seen = latest
         match await self._ring(seen):
             case Rung.DELIVERED:
                 self._ringing.fetched()
             case Rung.RUNG:
                 self._ringing.ring(self._now())
-                await self._post.unread(record=True)
+                # What came between the line and this counts as rung for from now on, and the line did not speak of it.
+                recorded = await self._post.unread(record=True)
+                if recorded is not None and recorded.unread > seen.unread:
+                    return recorded
             case Rung.MISSED:
                 # Still unrung: the next look finds it at once.
                 await asyncio.sleep(self._look_seconds)
+        return None
+
+    async def _after_waiting(self) -> InboxWatchResult | None:
+        """They may have been fetched meanwhile, more may have come, or a hook was quicker at the end of the turn."""
+        first = self._hooked() and not self._ringing.rung
+        if first:
+            # It says that the turn is over before it rings: our look could come between the two.
+            await asyncio.sleep(HOOK_HEAD_START_SECONDS)
+        latest = await (self._left_by_hooks() if first else self._post.unread())
+        if latest is None and not first:
+            self._ringing.fetched()
+        return latest if self._obstacle() is None else None
 
     async def _left_by_hooks(self) -> InboxWatchResult | None:
         """What no hook has rung for. Where one has, ours is the second bell, if there must be one."""
