@@ -84,6 +84,52 @@ def test_the_search_for_forgotten_tasks_finds_them():
     assert lost_tasks(kept) == []
 
 
+def silent_skips(source: str) -> list[int]:
+    """Lines that skip a test in CI too: neither `CI` nor a platform is asked about where it is decided.
+
+    A test that is skipped where it matters proves nothing, and nobody reads the list of skips.
+    """
+    lines: list[int] = []
+
+    def look(node: ast.AST, decides: ast.AST) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.If):
+            decides = node if isinstance(decides, ast.Module | ast.ClassDef) else decides
+        if isinstance(node, ast.Call):
+            called = ast.unparse(node.func).rpartition(".")[2]
+            if (called in ("skip", "importorskip") and "'CI'" not in ast.unparse(decides)) or (
+                called == "skipif" and not re.search(r"'CI'|\bplatform\b", ast.unparse(node))
+            ):
+                lines.append(node.lineno)
+        for child in ast.iter_child_nodes(node):
+            look(child, decides)
+
+    module = ast.parse(source)
+    look(module, ast.Module(body=[], type_ignores=[]))
+    return lines
+
+
+def test_in_ci_nothing_is_skipped_but_for_its_platform():
+    found = {name(file): silent_skips(file.read_text("utf-8")) for file in SOURCES}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_the_search_for_silent_skips_finds_them():
+    silent = (
+        "def test_a():\n    pytest.skip('no tmux')\n"
+        "@pytest.mark.skipif(os.getuid() != 0, reason='root')\ndef test_b(): ...\n"
+        "if which('x') is None:\n    pytest.skip('no x', allow_module_level=True)\n"
+        "y = pytest.importorskip('y')\n"
+    )
+    loud = (
+        "def missing(what):\n    if os.environ.get('CI') == 'true':\n        pytest.fail(what)\n    pytest.skip(what)\n"
+        "@pytest.mark.skipif(root and os.environ.get('CI') != 'true', reason='root')\ndef test_b(): ...\n"
+        "@pytest.mark.skipif(sys.platform != 'linux', reason='/proc')\ndef test_c(): ...\n"
+        "if which('x') is None and os.environ.get('CI') != 'true':\n    pytest.skip('no x')\n"
+    )
+    assert silent_skips(silent) == [2, 3, 6, 7]
+    assert silent_skips(loud) == []
+
+
 @pytest.mark.parametrize("file", SOURCES, ids=name)
 def test_every_suppressed_check_says_why_on_its_line(file):
     comments = [

@@ -15,7 +15,7 @@ from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.checkpoints.stats import RACY_NS
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
 ALL = 1_000_000
 
@@ -139,7 +139,7 @@ def test_pipes_sockets_and_devices_are_skipped_and_listed(workspace, checkpoints
     assert checkpoints.skipped == ("d/pipe",)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@only_root
 def test_what_is_mounted_inside_is_skipped_and_listed(tmp_path, workspace, checkpoints):
     (workspace / "mounted").mkdir()
     before = checkpoints.take()

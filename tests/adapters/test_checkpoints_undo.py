@@ -14,7 +14,7 @@ from bascule.adapters.checkpoints.restore import Restore
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
 EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
 ALL = 1_000_000
@@ -277,7 +277,7 @@ def test_an_undo_that_was_stopped_halfway_goes_on_where_it_stopped(space, monkey
     assert space.is_now() == {b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")}
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can tell owners apart")
+@only_root
 def test_restored_files_belong_to_whom_they_replace(tmp_path):
     (tmp_path / "workspace").mkdir()
     os.chown(tmp_path / "workspace", 1234, 1235)
@@ -292,7 +292,7 @@ def test_restored_files_belong_to_whom_they_replace(tmp_path):
     root.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user first")
+@only_root
 def test_directories_that_forbid_writing_are_undone_by_their_owner_too(tmp_path):
     """Root may write anywhere, so this is done by somebody else, in a process of their own."""
     import sys

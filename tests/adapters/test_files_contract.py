@@ -12,6 +12,7 @@ import pytest
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import FileFault
 from bascule.protocols.workspace_paths import parse_path
+from faults.lacking import only_root
 
 MAX = 1 << 20
 
@@ -96,7 +97,7 @@ def test_replacing_keeps_the_mode(place):
     assert (file.read_bytes(), stat.S_IMODE(file.stat().st_mode)) == (b"new", 0o640)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give files away")
+@only_root
 def test_what_root_makes_in_somebodys_workspace_is_theirs(place, opener):
     os.chown(place.inside, 1234, 1235)
     root = WorkspaceFiles((), opener=opener).open_root(os.fspath(place.inside))

@@ -12,9 +12,9 @@ from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault, FileFault
 from bascule.protocols.workspace_paths import parse_path
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount and become somebody else")
+pytestmark = only_root
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from naive import NaiveFiles
 
 from bascule.bridges.workspace.ports import FileFault
 from bascule.protocols.workspace_paths import MAX_PATH_CHARS, BadPath, WorkspacePath, parse_path
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
 MAX = 1 << 20
 
@@ -140,7 +140,7 @@ def test_magic_links_of_proc_are_not_followed(place):
         os.close(descriptor)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@only_root
 @pytest.mark.parametrize("what", ["directory", "file", "proc"])
 def test_what_is_mounted_inside_is_not_the_workspace(place, what):
     inside = place.inside / "mounted"

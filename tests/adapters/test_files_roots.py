@@ -10,7 +10,7 @@ from bascule.adapters.files import roots
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import FileFault
 from bascule.protocols.workspace_paths import parse_path
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_a_copy_that_we_made_in_our_own_directory_is_opened(tmp_path, files):
     root.close()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root may mount")
+@only_root
 def test_another_name_for_our_directory_by_a_mount_is_refused(tmp_path, files):
     (tmp_path / "alias").mkdir()
     if subprocess.run(["mount", "--bind", tmp_path / "state/inner", tmp_path / "alias"], check=False).returncode:

@@ -14,6 +14,7 @@ import tempfile
 import pytest
 from desktop_rig import Desktop, until
 from host_process import HostProcess, Refused, Wire, route
+from lacking_desktop import missing_here
 
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.protocols.desktop_errors import Code, DesktopError
@@ -111,7 +112,7 @@ def test_only_listed_programs_may_connect(start_host, tmp_path):
 def test_another_user_is_refused(host):
     """The directory's mode keeps others out; whoever is inside anyway is asked for by the kernel."""
     if os.getuid() != 0:
-        pytest.skip("only root can become somebody else")
+        missing_here("only root can become somebody else")
     directory = os.path.dirname(host.socket_path)
     os.chmod(directory, 0o755)
     os.chmod(host.socket_path, 0o666)

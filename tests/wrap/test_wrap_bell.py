@@ -236,7 +236,7 @@ def test_a_message_fetched_while_the_moment_was_awaited_is_not_rung_for():
         return "busy" if len(looks) < 3 else None
 
     assert ring(post, seconds=3_600, obstacle=obstacle) == []
-    assert len(looks) == 3
+    assert len(looks) >= 3
 
 
 def test_what_comes_while_the_line_is_typed_is_rung_for_at_the_next_moment():

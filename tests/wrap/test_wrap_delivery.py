@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from lacking import missing_here
 from living import eventually
 
 from bascule.client import SyncClient
@@ -238,7 +239,7 @@ def dropped(made, token, verb="GET", path="/status", *, body=None, at=None, name
 
 def test_a_shell_without_sockets_receives_and_replies_through_the_wrapper(wrap, agents, sender):
     if not os.path.exists("/proc/sys/kernel/seccomp"):
-        pytest.skip("no seccomp here")
+        missing_here("no seccomp here")
     sandbox = f"{sys.executable} {Path(__file__).parent.parent / 'helpers' / 'without_sockets.py'} socket"
     person = wrap(agents[0], "bash", "--norc", columns=200)
     person.sees(r"^\$")

@@ -12,6 +12,7 @@ from adapters.sandbox.cells import a_space
 from bascule.adapters.sandbox.groups import Groups, find_groups
 from bascule.adapters.sandbox.limits import MIB, Limits
 from bascule.adapters.sandbox.sandboxes import Sandboxes
+from faults.lacking import missing_here
 
 # The loop of a machine that is busy with the bomb; a loop that reads a bomb in one go would stand for seconds.
 MOST_LAG = 1.0
@@ -44,7 +45,7 @@ def sandboxes(request: pytest.FixtureRequest, tmp_path: Path) -> Sandboxes:
     if request.param == "rlimits":
         made._machine = made._found()._replace(groups=Groups({}, 0))
     elif not find_groups(SMALL).kept:
-        pytest.skip("no control groups for us here")
+        missing_here("no control groups for us here")
     return made
 
 

@@ -24,6 +24,7 @@ from bascule.adapters.sandbox.limits import Limits
 from bascule.bridges.workspace.ports import Command, SandboxFault
 from bascule.policy.programs import ProgramRules
 from bascule.wire.codec import BadJson
+from faults.lacking import missing_here
 
 ROOT = Path(__file__).parents[3]
 READY = {"ready": {"seen": []}}
@@ -281,7 +282,7 @@ print("ran", ran)
 def test_it_all_works_for_who_is_not_root():
     """Some of the tests again as nobody, as most people's daemons are somebody."""
     if os.getuid() != 0:
-        pytest.skip("this already is the run without root")
+        missing_here("only root can become nobody; this already is a run without root")
     place = Path(tempfile.mkdtemp(prefix="bsc-"))
     place.chmod(0o755)
     (place / "work").mkdir()

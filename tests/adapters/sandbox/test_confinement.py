@@ -13,7 +13,7 @@ import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
 from bascule.bridges.workspace.ports import SandboxFault
-from faults.lacking import missing_here
+from faults.lacking import missing_here, only_root
 
 PROBE = """
 import socket, sys
@@ -29,7 +29,6 @@ for name in sys.argv[1:]:
         reached.append(name)
 print("reached", *reached)
 """
-needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give a workspace away")
 
 
 @contextlib.contextmanager
@@ -160,7 +159,7 @@ def test_no_setting_of_the_kernel_can_be_written(outside: Path, owner: int | Non
     asyncio.run(story())
 
 
-@needs_root
+@only_root
 def test_plain_bubblewrap_leaves_the_kernels_settings_to_root():
     """The control: this is why we cover /proc/sys ourselves."""
     bare = f"bwrap --unshare-all --cap-drop ALL --ro-bind / / --proc /proc --dev /dev python3 -c {quoted(WRITABLE)}"
@@ -315,7 +314,7 @@ def test_a_cell_that_was_not_left_as_it_was_is_not_used_again(outside: Path):
     asyncio.run(story())
 
 
-@needs_root
+@only_root
 def test_commands_run_as_the_workspaces_owner(outside: Path):
     async def story():
         async with a_space(outside, owner=65534) as space:
@@ -324,7 +323,7 @@ def test_commands_run_as_the_workspaces_owner(outside: Path):
     asyncio.run(story())
 
 
-@needs_root
+@only_root
 def test_an_owner_who_cannot_reach_the_workspace_is_told(outside: Path):
     outside.chmod(0o700)
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import socket
 import threading
 from pathlib import Path
@@ -93,10 +94,22 @@ def test_an_older_bubblewrap_binds_by_name_and_is_checked_afterwards(tmp_path: P
     asyncio.run(story())
 
 
-def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path):
+def interpreter_outside_usr(place: Path) -> tuple[str, str]:
+    """Ours and its prefix; where ours is in /usr, a copy of the program with the same library beside it."""
     python, prefix = list(launch.pythons())[-1]
-    if prefix is None:
-        pytest.skip("our interpreter is in /usr")
+    if prefix is not None:
+        return python, prefix
+    copy = place / "bin" / os.path.basename(python)
+    copy.parent.mkdir(parents=True)
+    shutil.copy(python, copy)
+    library = Path(os.__file__).parent
+    (place / "lib").mkdir()
+    (place / "lib" / library.name).symlink_to(library)
+    return str(copy), str(place)
+
+
+def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path, outside: Path):
+    python, prefix = interpreter_outside_usr(outside / "python")
 
     async def story():
         made = changed(tmp_path, tools={"python": python, "prefix": prefix})
