@@ -5,10 +5,12 @@ import os
 from typing import Any
 
 import pytest
+from raw_client import modern
 
 from bascule.doors.link import Frames
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
+from bascule.shim.resources import RECENT_URI
 from bascule.shim.serve import Shim
 from bascule.shim.starter import Starter
 
@@ -105,3 +107,37 @@ def test_frames_that_hold_no_object_are_refused():
 
     with pytest.raises(BadAnswer):
         Frames().feed(b"Content-Length: 2\r\n\r\n[]")
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("resources/subscribe", {"uri": RECENT_URI}),
+        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [RECENT_URI]}, "_meta": modern()}),
+    ],
+)
+def test_the_daemon_is_asked_for_news_before_the_client_hears_that_it_is_subscribed(scene, method, params, monkeypatch):
+    """Otherwise what happens between the two is told to nobody, and the client waits for it."""
+    asked_when_told: list[bool] = []
+
+    def told(message: dict[str, Any]) -> None:
+        if message.get("id") == 2 or message.get("method", "").startswith("notifications/subscriptions"):
+            asked_when_told.append(scene.daemon.sent[-1]["method"] == "events.stream")
+            # An event between the answer and whatever follows it: it reaches who has asked for it.
+            scene.answer({})
+            item = {"id": 7, "event": "ticket.sent", "agentId": "Jerry"}
+            scene.answers(
+                {
+                    "jsonrpc": "2.0",
+                    "method": "events.item",
+                    "params": {"stream": scene.daemon.sent[-1]["id"], "item": item},
+                }
+            )
+
+    scene.client(1, "initialize")
+    for result in ({}, {}, {}):
+        scene.answer(result)
+    monkeypatch.setattr(scene.shim, "_write", told)
+    scene.client(2, method, **params)
+    assert asked_when_told == [True]
+    assert [news["method"] for news in scene.shim._subscriptions.news(1.0)] == ["notifications/resources/updated"]
