@@ -1,5 +1,7 @@
 """Who stays with a run and who leaves it, what ends it early, and what a crash leaves of it."""
 
+import time
+
 import pytest
 from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say, shell
 
@@ -393,3 +395,19 @@ def test_a_fault_in_the_middle_is_told_by_an_id_recorded_and_the_rest_goes_on():
         assert [row["outcome"] for row in scene.records("workspace.shell")] == ["begun", "internal"]
         assert len(scene.faults()) == 1
         assert not house.effects._begun.table.rows
+
+
+def test_the_ledger_says_how_long_a_run_worked_pauses_apart(scene):
+    """It once said 0 of every run: the time was added when the record was written already."""
+    pending = scene.begin(shell("serve"), shell("rm -rf data"))
+    began = time.monotonic()
+    command = scene.running("serve")
+    scene.until(lambda: time.monotonic() - began > 0.02, "a moment of work")
+    scene.say(command.end)
+    run = scene.answer(pending)
+    assert run["status"] == "awaiting_approval"
+    # The pause is on disk, and what it worked so far with it.
+    scene.house.restart(clean=False)
+    scene.resume(run)
+    (ended,) = scene.records("runs.end")
+    assert 20 <= ended["details"]["ms"] <= 1_000 * (time.monotonic() - began)

@@ -88,6 +88,8 @@ class Run:
         self.asked: Question | None = None
         # The workspace it works in, when that is a copy.
         self.copy: Copy | None = None
+        # Since when it works, on the loop's clock; what is before that is in its record.
+        self.working_since: float | None = None
 
     @property
     def run_id(self) -> str:
@@ -108,6 +110,13 @@ class Run:
     def call(self, method: str, params: Any) -> Call:
         """An operation as a call of whoever started the run."""
         return Call(self.principal, method, params, door="run")
+
+    def count_work(self, now: float) -> None:
+        """Into the record, before the record is kept: when it pauses, and when it ends."""
+        if self.working_since is not None:
+            worked = round((now - self.working_since) * 1000)
+            self.record = msgspec.structs.replace(self.record, worked_ms=self.record.worked_ms + worked)
+            self.working_since = now
 
     def end_early(self, stop: Stop) -> None:
         """What runs is ended, what waits its turn does not wait any longer; the first reason counts."""

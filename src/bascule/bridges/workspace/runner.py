@@ -129,15 +129,15 @@ class Runner:
         else:
             queued = False
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        run.working_since = loop.time()
         left = self._limits.max_run_ms - run.record.worked_ms
         timer = loop.call_later(max(0.0, left / 1000), run.end_early, self._out_of_time())
         try:
             await self._steps(run, space)
         finally:
             timer.cancel()
-            worked = run.record.worked_ms + round((loop.time() - began) * 1000)
-            run.record = msgspec.structs.replace(run.record, worked_ms=worked)
+            run.count_work(loop.time())
+            run.working_since = None
             if queued:
                 space.turns.give_back()
 
@@ -166,6 +166,7 @@ class Runner:
                 run.events.append(self._teller.error(step, run.stop.category, f"not run: {run.stop.sentence}"))
             run.at = len(run.steps)
         await self.close_segment(run, space)
+        run.count_work(asyncio.get_running_loop().time())
         if run.stop is None:
             await self._store.finish(run, COMPLETED)
         else:
@@ -214,6 +215,7 @@ class Runner:
                 )
                 run.answer = None
                 await self.close_segment(run, space)
+                run.count_work(asyncio.get_running_loop().time())
                 return not await self._store.pause(run, ask)
         run.answer = None
         approval_id = grant.approval_id if grant is not None else None
