@@ -183,6 +183,18 @@ def test_a_full_disk_is_said_and_the_next_checkpoint_is_whole(workspace, checkpo
     assert checkpoints.changes(checkpoints.take(), checkpoints.take()) == []
 
 
+def test_of_a_file_that_is_too_large_nothing_is_read(workspace, checkpoints, monkeypatch):
+    """A sparse file of a terabyte costs its maker nothing; read as it asks to be, it would cost us two gigabytes."""
+    with (workspace / "huge").open("wb") as file:
+        file.truncate(1024**4)
+    asked = []
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda descriptor, size: asked.append(size) or read(descriptor, min(size, 1)))
+    with pytest.raises(CheckpointFault, match=r"`huge` has more than 67,108,864 bytes"):
+        checkpoints.take()
+    assert max(asked, default=0) <= 64 * 1024 * 1024 + 1
+
+
 # -- cheap the second time ------------------------------------------------------------------------
 
 

@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import subprocess
 import sys
 import zlib
@@ -12,7 +13,7 @@ import trees
 
 from bascule.adapters.checkpoints import store as store_module
 from bascule.adapters.checkpoints.lines import Budget, changes
-from bascule.adapters.checkpoints.objects import BLOB, BadObject, Entry, object_id, read_tree, write_tree
+from bascule.adapters.checkpoints.objects import BLOB, TREE, BadObject, Entry, object_id, read_tree, write_tree
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
@@ -91,6 +92,56 @@ def test_a_damaged_object_is_written_again_by_the_next_checkpoint(tmp_path, work
     assert fresh(tmp_path, root).take() == tree
     fresh(tmp_path, root).copy_out(tree, os.fspath(tmp_path / "copy"))
     assert trees.read(tmp_path / "copy") == trees.read(workspace)
+
+
+def test_of_two_copies_in_packs_the_sound_one_is_read_and_kept(tmp_path):
+    """The damaged one is there because it was there first: it must neither hide the other nor outlive it."""
+    place = os.fspath(tmp_path / "store")
+    contents = [b"content %d" % number for number in range(store_module.MAX_LOOSE_AT_ONCE + 1)]
+
+    def pack(*more):
+        store = store_module.ObjectStore(place)
+        names = [store.add(BLOB, content) for content in (*contents, *more)]
+        tree = store.add(TREE, write_tree({b"%d" % at: Entry(0o100644, name) for at, name in enumerate(names)}))
+        store.flush()
+        return names, tree
+
+    names, _ = pack()
+    (first,) = (tmp_path / "store/objects/pack").glob("*.pack")
+    first.chmod(0o600)
+    offset = store_module.Pack(os.fspath(first.with_suffix(""))).find(names[0])
+    with first.open("r+b") as file:
+        file.seek(offset + 4)
+        file.write(b"\xff\xff")
+    with pytest.raises(CheckpointFault, match="is damaged"):
+        store_module.ObjectStore(place).blob(names[0])
+    names, tree = pack(*(b"more %d" % number for number in range(store_module.MAX_LOOSE_AT_ONCE + 1)))
+    assert len(list((tmp_path / "store/objects/pack").glob("*.pack"))) == 2
+    # Whichever of the two is looked at first.
+    for order in (1, -1):
+        store = store_module.ObjectStore(place)
+        store._packs = store._all_packs()[::order]
+        assert store.blob(names[0]) == contents[0]
+    for order in (1, -1):
+        store = store_module.ObjectStore(place)
+        store._packs = store._all_packs()[::order]
+        store._repack(store._needed([tree]), [])
+        assert store_module.ObjectStore(place).blob(names[0]) == contents[0]
+
+
+def test_a_pack_that_finds_no_room_leaves_nothing_behind(tmp_path, workspace, root):
+    checkpoints = fresh(tmp_path, root)
+    trees.write(workspace, {b"f%d" % number: ("file", 0o644, os.urandom(8_000)) for number in range(300)})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    # A pack of 2.4 MB; the bound on a file's size stands for a full disk.
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, hard))
+    try:
+        with pytest.raises(CheckpointFault, match="not undoable because it cannot be stored"):
+            checkpoints.take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert [path.name for path in objects(tmp_path)] == []
+    assert checkpoints.take()
 
 
 def test_a_damaged_object_is_named(tmp_path, workspace, root):

@@ -77,9 +77,12 @@ class PackWriter:
         return path
 
     def abort(self) -> None:
-        self._file.close()
+        # On a full disk closing fails too, with what is still in the buffer.
         with contextlib.suppress(OSError):
-            os.unlink(self._path)
+            self._file.close()
+        for path in (self._path, f"{self._path}.idx"):
+            with contextlib.suppress(OSError):
+                os.unlink(path)
 
 
 class Pack:

@@ -190,10 +190,15 @@ class Scan:
     def _content(self, descriptor: int, name: str, size: int) -> bytes:
         limit = self._limits.file_bytes
         pieces, total = [], 0
-        while total <= limit and (piece := os.read(descriptor, max(size - total, 0) + 4_096)):
+        # Of a file that is too large not a byte is read: `truncate -s 1T` costs its maker nothing, and a read takes
+        # the memory it is asked for.
+        while size <= limit and total <= limit:
+            piece = os.read(descriptor, min(max(size - total, 0) + 4_096, limit + 1 - total))
+            if not piece:
+                break
             pieces.append(piece)
             total += len(piece)
-        if total > limit:
+        if max(size, total) > limit:
             self._steps.append(name)
             raise self._not_undoable(f"has more than {limit:,} bytes, which is what a checkpoint holds of one file")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)

@@ -18,7 +18,7 @@ from bascule.adapters.checkpoints.merge import plan
 from bascule.adapters.checkpoints.objects import ID_BYTES
 from bascule.adapters.checkpoints.restore import Restore, write_out
 from bascule.adapters.checkpoints.scan import Limits, Scan
-from bascule.adapters.checkpoints.store import ObjectStore
+from bascule.adapters.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.adapters.checkpoints.unified import file_changes, unified_diff
 from bascule.adapters.files.root import WorkspaceRoot
 from bascule.bridges.workspace.ports import CheckpointFault, Root
@@ -59,7 +59,7 @@ class SpaceCheckpoints:
                 self._store.flush()
             except OSError as error:
                 self._store.abandon()
-                raise CheckpointFault(f"not undoable because it cannot be stored: {error.strerror}") from error
+                raise cannot_be_stored(error) from error
             except BaseException:
                 self._store.abandon()
                 raise

@@ -9,7 +9,9 @@ import contextlib
 import os
 import threading
 import zlib
+from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 
 from bascule.adapters.checkpoints.objects import (
     BLOB,
@@ -93,7 +95,7 @@ class ObjectStore:
     def _read(self, identity: ObjectId) -> tuple[bytes, bytes] | None:
         """Kind and content, checked; a damaged copy is passed over when there is another one."""
         fault: Exception | None = None
-        for read in (self._read_loose, self._read_packed):
+        for read in (self._read_loose, *(partial(_read_packed, pack) for pack in self._all_packs())):
             try:
                 found = read(identity)
             except (BadObject, OSError) as error:
@@ -126,13 +128,6 @@ class ObjectStore:
             raise BadObject("it is cut")
         return kind, body
 
-    def _read_packed(self, identity: ObjectId) -> tuple[bytes, bytes] | None:
-        for pack in self._all_packs():
-            offset = pack.find(identity)
-            if offset is not None:
-                return pack.read(offset, MAX_OBJECT_BYTES)
-        return None
-
     # -- writing ----------------------------------------------------------------------------------
 
     def add(self, kind: bytes, data: bytes) -> ObjectId:
@@ -140,21 +135,33 @@ class ObjectStore:
         identity = object_id(kind, data)
         if identity in self._seen or identity in self._waiting or self._is_sound(identity):
             return identity
+        try:
+            self._add(identity, kind, data)
+        except OSError as error:
+            # Told here: whoever reads a workspace beside this would take it for a file that cannot be read.
+            raise cannot_be_stored(error) from error
+        return identity
+
+    def _add(self, identity: ObjectId, kind: bytes, data: bytes) -> None:
         if self._writer is not None:
             self._writer.add(identity, kind, data)
-        else:
-            self._waiting[identity] = (kind, data)
-            self._waiting_bytes += len(data)
-            if len(self._waiting) > MAX_LOOSE_AT_ONCE or self._waiting_bytes > MAX_LOOSE_BYTES:
-                self._writer = PackWriter(self._pack_dir)
-                self._spill()
-        return identity
+            return
+        self._waiting[identity] = (kind, data)
+        self._waiting_bytes += len(data)
+        if len(self._waiting) > MAX_LOOSE_AT_ONCE or self._waiting_bytes > MAX_LOOSE_BYTES:
+            self._writer = PackWriter(self._pack_dir)
+            self._spill()
 
     def flush(self) -> None:
         if self._writer is not None:
             writer, self._writer = self._writer, None
             written = writer.ids()
-            path = writer.finish()
+            try:
+                path = writer.finish()
+            except BaseException:
+                # A full disk is no place for the half of a pack.
+                writer.abort()
+                raise
             if path is not None:
                 self._all_packs().append(Pack(path))
             self._seen |= written
@@ -268,15 +275,27 @@ class ObjectStore:
     def _copy(self, writer: PackWriter, needed: set[ObjectId], loose: list[ObjectId]) -> None:
         for identity in loose:
             # What is damaged stays behind; a sound copy may be in a pack.
-            with contextlib.suppress(BadObject, OSError):
-                found = self._read(identity) if identity in needed else None
-                if found is not None:
-                    writer.add(identity, *found)
+            if identity in needed:
+                self._add_sound(writer, identity)
+        times = Counter(identity for pack in self._all_packs() for identity in pack.ids())
         for pack in self._all_packs():
             for identity in pack.ids():
-                offset = pack.find(identity) if identity in needed and identity not in writer else None
+                if identity not in needed or identity in writer:
+                    continue
+                # Twice, because one of the two is damaged: only what was read is known to be the other.
+                if times[identity] > 1 and self._add_sound(writer, identity):
+                    continue
+                offset = pack.find(identity)
                 if offset is not None:
                     writer.add_raw(identity, pack.raw(offset))
+
+    def _add_sound(self, writer: PackWriter, identity: ObjectId) -> bool:
+        with contextlib.suppress(BadObject, OSError):
+            found = self._read(identity)
+            if found is not None:
+                writer.add(identity, *found)
+                return True
+        return False
 
     def _remove_unfinished(self) -> None:
         for directory in (self._objects, self._pack_dir):
@@ -324,6 +343,15 @@ class ObjectStore:
             if not os.path.exists(path):
                 with open(path, "w", encoding="utf-8") as file:
                     file.write(text)
+
+
+def _read_packed(pack: Pack, identity: ObjectId) -> tuple[bytes, bytes] | None:
+    offset = pack.find(identity)
+    return None if offset is None else pack.read(offset, MAX_OBJECT_BYTES)
+
+
+def cannot_be_stored(error: OSError) -> CheckpointFault:
+    return CheckpointFault(f"not undoable because it cannot be stored: {error.strerror}")
 
 
 def _damaged(identity: ObjectId, why: object) -> CheckpointFault:
