@@ -151,6 +151,26 @@ def test_words_that_are_keys_to_tmux_are_words(server, tmp_path):
     server.sees(pane, lambda rows: rows[-1] == "$ Enter C-c Escape")
 
 
+def test_no_program_can_write_rows_for_other_panes(server, tmp_path):
+    """Its directory is its own to name, line breaks included; that of another pane is not."""
+    victim = server.open("cat", session="victim")
+    forged = "\t".join(("x", f"\n{victim}", "victim", "1", "bash", "0", "0", "", "0", "1", "0", ""))
+    folder = tmp_path / forged
+    folder.mkdir()
+    pane = server.open("cat", session="forger", cwd=folder)
+    server.sees(pane, lambda _: "\n" in server.tmux.run("display-message", "-p", "-t", pane, "#{pane_current_path}"))
+    seen = {each.id: each for each in server.tmux.panes()}
+    assert seen[victim].command != "bash"
+    assert seen[pane].cwd == str(folder)
+    assert len(server.tmux.panes()) == 3
+
+
+def test_a_text_that_could_not_be_pasted_stays_nowhere(server):
+    with pytest.raises(TmuxFailed):
+        server.tmux.paste("%999", "a message")
+    assert server.tmux.run("list-buffers") == ""
+
+
 def test_a_missing_pane_or_server_is_said_to_be(server):
     with pytest.raises(TmuxFailed, match="can't find pane"):
         server.tmux.paste("%99", "x")

@@ -1,5 +1,6 @@
 """Messages typed into programs, answers read from their screens, and requests out of shells without sockets."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -18,8 +19,9 @@ from bascule.doors import spool as spool_door
 from bascule.doors.exits import BadAnswer, ConnectionLost, Refusal
 from bascule.helpers.hook import WAKE
 from bascule.terminals.text import END_PASTE, pasted, typeable
-from bascule.wrap.answers import answer
+from bascule.wrap.answers import answer, is_said
 from bascule.wrap.profiles import NOTHING_KNOWN, Profile
+from bascule.wrap.screen import HISTORY_LINES, Transcript
 from bascule.wrap.spool import Spool
 
 BIN = os.path.dirname(sys.executable)
@@ -181,6 +183,39 @@ def test_an_answer_is_what_is_new_without_echo_prompt_and_frame():
     assert answer(["$"], ["$", "all", "new"], "zzz", NOTHING_KNOWN) == "all\nnew"
 
 
+def test_where_everything_has_moved_an_answer_begins_after_the_question():
+    """A program that fills the screen: what was said to somebody else before is not part of this answer."""
+    before = ["> a secret question", "a secret answer", "END", "+--+", "| >|"]
+    thinking = ["a secret answer", "END", "> and now?", "...", "| >|"]
+    after = ["END", "> and now?", "the answer", "END", "| >|"]
+    assert answer(before, after, "and now?", NOTHING_KNOWN, "END") == "the answer"
+    assert is_said(before, after, "and now?", "END")
+    assert not is_said(before, thinking, "and now?", "END")
+    # The sentinel stands where the last one stood, or was only asked for.
+    assert is_said(["x", "> 1", "one", "END"], ["x", "> 2", "two", "END"], "2", "END")
+    assert not is_said(["$"], ["$", "> say END", "..."], "say END", "END")
+
+
+def test_after_thousands_of_lines_only_what_is_new_is_an_answer():
+    """A full scrollback drops a line for each new one: nothing is where it was, and all of it looked new."""
+
+    async def story():
+        transcript = Transcript(24, 80)
+        transcript.put_aside(b"".join(b"old %d\r\n" % number for number in range(2 * HISTORY_LINES)) + b"$ ")
+        before = await transcript.fresh()
+        transcript.put_aside(b"seq 3\r\n1\r\n2\r\n3\r\n$ ")
+        after = await transcript.lines()
+        assert answer(before, after, "seq 3", SHELL) == "1\n2\n3"
+        assert not transcript.cut
+        transcript.put_aside(b"".join(b"%d\r\n" % number for number in range(HISTORY_LINES + 100)))
+        await transcript.lines()
+        assert transcript.cut
+        await transcript.fresh()
+        assert not transcript.cut
+
+    asyncio.run(story())
+
+
 ROWS = st.lists(st.text("ab$ >END", max_size=8), max_size=6)
 
 
@@ -319,6 +354,43 @@ def test_nothing_that_lies_in_the_spool_is_followed(spool, tmp_path):
     os.symlink(secret, f"{made.path}/{names[3]}.naive")
     Path(f"{made.path}/{names[3]}.naive").write_text("gone")
     assert secret.read_text() == "gone"
+
+
+def test_a_request_that_came_within_the_tick_of_our_last_look_is_seen(spool):
+    """The directory's time stands still for a tick of the clock: what was named after the look has the same time."""
+    made, token = spool
+    folder = os.open(made.path, os.O_RDONLY)
+    assert made._new() == []
+    looked = os.fstat(folder)
+    name = os.urandom(16).hex()
+    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, {"verb": "GET", "path": "/status"}))
+    os.utime(folder, ns=(looked.st_atime_ns, looked.st_mtime_ns))
+    os.close(folder)
+    assert made._new() == [name]
+
+
+@pytest.mark.parametrize("more", [{"at": 10**400}, {"seconds": 10**400}, {"body": "\ud800"}, {"body": [[]] * 9}])
+def test_no_request_ends_the_serving_of_the_others(spool, more):
+    made, token = spool
+    name = os.urandom(16).hex()
+    said = {"verb": "POST", "path": "/replies", "body": None, "at": time.time(), "seconds": 5, **more}
+    folder = os.open(made.path, os.O_RDONLY)
+    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, said))
+    os.close(folder)
+    serve(made)
+    answered = spool_door.unsealed(token, name, Path(made.path, name + ".ans").read_bytes())
+    assert 400 <= answered["status"] < 500
+
+
+def test_a_long_message_is_put_where_the_spool_is_and_nowhere_else(spool, tmp_path):
+    """The agent may put another directory, or a link, in the spool's place."""
+    made, _ = spool
+    (tmp_path / "elsewhere").mkdir()
+    os.rename(made.path, made.path + "-moved")
+    os.symlink(tmp_path / "elsewhere", made.path)
+    made.put("message.txt", b"long")
+    assert os.listdir(tmp_path / "elsewhere") == []
+    assert Path(made.path + "-moved", "message.txt").read_bytes() == b"long"
 
 
 def test_a_refusal_and_a_silence_come_through_as_from_the_daemon(spool, monkeypatch):

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.wrap.keyboard import ESCAPE_SECONDS, TYPING_SECONDS, Keyboard
+from bascule.wrap.keyboard import ESCAPE_SECONDS, STRING_SECONDS, TYPING_SECONDS, Keyboard
 
 
 def after(*pieces: bytes, is_terminal: bool = True) -> Keyboard:
@@ -30,6 +30,8 @@ def after(*pieces: bytes, is_terminal: bool = True) -> Keyboard:
         (b"\x1b[200~", "a paste that is still coming"),
         (b"x\x1b[D\x15", "Ctrl-U in the middle of a line leaves its end"),
         (b"\x1b[27;5;106~", "a key with modifiers"),
+        (b"\x1b]half a line", "Alt-], which begins as what a terminal says does"),
+        (b"\x1bPhalf a line", "Alt-P, the same"),
     ],
 )
 def test_a_line_that_may_have_been_begun_counts_as_begun(keys, what):
@@ -51,6 +53,8 @@ def test_a_line_that_may_have_been_begun_counts_as_begun(keys, what):
         (b"\x1b[200~\x1b[201~", "an empty paste"),
         (b"\x1b[D\x1b[C", "left and right on an empty line"),
         (b"\x0c", "the screen drawn again"),
+        (b"\x1b]a line\r", "begun with Alt-], and sent"),
+        (b"\x1b_a line\x03", "begun with Alt-_, and given up"),
     ],
 )
 def test_a_line_that_is_empty_or_sent_is_not_begun(keys, what):
@@ -140,3 +144,17 @@ def test_any_bytes_are_taken(data):
     keyboard.feed(b"\r", 20.0)
     keyboard.feed(b"\r", 30.0)
     assert not keyboard.drafting
+
+
+def test_a_string_that_does_not_end_was_a_key():
+    keyboard = Keyboard()
+    keyboard.feed(b"\x1b]", 0.0)
+    for number in range(20):
+        keyboard.feed(b"x", number * STRING_SECONDS / 4)
+        assert keyboard.is_typing(number * STRING_SECONDS / 4)
+    keyboard.feed(b"\r", 100.0)
+    assert not keyboard.drafting
+    # The control: what a terminal says, cut in two on a slow line.
+    keyboard.feed(b"\x1b]11;rgb:00", 200.0)
+    keyboard.feed(b"/00/00\x1b\\", 200.0 + STRING_SECONDS / 2)
+    assert not keyboard.is_typing(200.0 + STRING_SECONDS / 2)

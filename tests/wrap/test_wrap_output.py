@@ -50,6 +50,7 @@ def test_the_last_line_is_what_a_person_sees_of_it():
 def test_a_program_that_was_killed_leaves_a_clean_terminal():
     assert after(b"\x1b[?1049h\x1b[?1000h\x1b[?2004h").leftovers() == (b"\x1b[?1000l\x1b[?1049l\x1b[?2004l\x1b[?25h")
     assert after(b"\x1b[?1049h\x1b[?1049l").leftovers() == b""
+    assert after(b"\x1b[?25l").leftovers() == b"\x1b[?25h"
 
 
 def test_megabytes_without_escapes_cost_next_to_nothing():

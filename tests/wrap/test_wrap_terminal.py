@@ -98,9 +98,8 @@ def test_a_full_screen_program_is_drawn_and_redrawn_when_the_window_changes(wrap
 
 def test_ctrl_c_interrupts_what_runs_and_not_the_wrapper(wrap, agents):
     person = bash(wrap, agents[0])
-    person.type("sleep 1000\r")
-    person.sees("sleep 1000")
-    person.still(0.2)
+    person.type("echo o''n; sleep 1000\r")
+    person.sees("^on$")
     person.type("\x03")
     person.sees(r"\^C\n\$")
     person.type("echo $?\r")
@@ -109,11 +108,10 @@ def test_ctrl_c_interrupts_what_runs_and_not_the_wrapper(wrap, agents):
 
 def test_jobs_of_a_wrapped_shell_are_its_own(wrap, agents):
     person = bash(wrap, agents[0])
-    person.type("sleep 1000\r")
-    person.sees("sleep 1000")
-    person.still(0.2)
+    person.type("echo o''n; sleep 1000\r")
+    person.sees("^on$")
     person.type("\x1a")
-    person.sees("Stopped +sleep 1000")
+    person.sees("Stopped +.*sleep 1000")
     person.type("kill %1; fg\r")
     person.sees(r"Terminated|sleep 1000\n\$")
 
@@ -124,8 +122,8 @@ def test_ctrl_z_stops_program_and_wrapper_and_fg_continues_both(wrap, agents, da
     try:
         outer.sees(r"^\$")
         words = f"{sys.executable} -P -m bascule.wrap.command --no-start --state-dir {daemon.state} --agent {agents[0]}"
-        outer.type(f"clear; PS1='in ' {words} -- cat\r")
-        outer.still(0.7)
+        outer.type(f"clear; PS1='in ' {words} -- sh -c 'echo r''uns; exec cat'\r")
+        outer.sees("^runs$")
         outer.type("first\r")
         outer.sees("first\nfirst")
         outer.type("\x1a")
@@ -147,8 +145,8 @@ def test_ctrl_z_stops_program_and_wrapper_and_fg_continues_both(wrap, agents, da
 
 def test_a_stop_that_nobody_could_end_is_ended_at_once(wrap, agents):
     """The wrapper leads the session here, as in a tmux pane: nobody could say `fg`."""
-    person = wrap(agents[0], "cat")
-    person.still(0.7)
+    person = wrap(agents[0], "sh", "-c", "echo it runs; exec cat")
+    person.sees("it runs")
     person.type("\x1a")
     person.type("still here\r")
     person.sees("still here\nstill here")
@@ -183,11 +181,12 @@ def test_closing_the_window_ends_the_program(wrap, agents):
     eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the program is gone", 10)
 
 
-def test_sigterm_reaches_the_program_and_a_shell_that_ignores_it_is_hung_up(wrap, agents, monkeypatch):
-    person = wrap(agents[0], "sleep", "1000")
-    person.still(0.7)
-    os.kill(person.pid, signal.SIGTERM)
-    assert person.ends() == 128 + signal.SIGTERM
+def test_sigterm_reaches_the_program_and_a_shell_that_ignores_it_is_hung_up(wrap, agents):
+    for agent, ways in zip(agents, ("exec sleep 1000", "trap '' TERM; while :; do sleep 1; done"), strict=True):
+        person = wrap(agent, "sh", "-c", f"echo it runs; {ways}")
+        person.sees("it runs")
+        os.kill(person.pid, signal.SIGTERM)
+        assert person.ends() == 128 + signal.SIGTERM
 
 
 def piped(daemon, agent, *command, stdin, **more):
@@ -232,6 +231,64 @@ def test_output_is_complete_when_the_reader_is_slow(daemon, agents):
         out = slow.read()
     assert out == b"".join(b"%d\n" % number for number in range(1, 200_001))
     assert running.returncode == 0
+
+
+def wrapper(daemon, agent, *command, options=()):
+    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    return [*words, "--agent", agent, *options, "--", *command]
+
+
+def test_a_reader_that_leaves_ends_the_program_as_a_pipe_would(daemon, agents):
+    with subprocess.Popen(
+        wrapper(daemon, agents[0], "yes"), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as running:
+        assert running.stdout.readline() == b"y\n"
+        running.stdout.close()
+        assert running.wait(timeout=30) == 128 + signal.SIGPIPE
+        assert running.stderr.read() == b""
+
+
+def test_output_that_finds_no_room_is_told(daemon, agents):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            wrapper(daemon, agents[0], "echo", "lost"),
+            stdin=subprocess.DEVNULL,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=30,
+            check=False,
+        )
+    assert done.stderr == b"bridge-wrap: the program's output is not complete: No space left on device\n"
+
+
+def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents, tmp_path):
+    done = piped(daemon, agents[0], "seq", "5000", stdin=b"")
+    for path, said in (("/dev/full", b"bridge-wrap: the recording is not complete: No space left on device\n"),):
+        recorded = subprocess.run(
+            wrapper(daemon, agents[1], "seq", "5000", options=["--record", path]),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=30,
+            check=False,
+        )
+        assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, done.stdout, said)
+    # One that was there before, open to everybody, is so no more: what is typed is in it.
+    kept = tmp_path / "cast"
+    kept.touch(0o644)
+    subprocess.run(
+        wrapper(daemon, agents[1], "true", options=["--record", str(kept)]),
+        stdin=subprocess.DEVNULL,
+        timeout=30,
+        check=True,
+    )
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_without_any_descriptors_the_program_runs_and_nothing_is_taken_for_keys(daemon, agents):
+    """0, 1 and 2 would be the next sockets and pipes that are opened."""
+    command = wrapper(daemon, agents[0], "sh", "-c", "read line && exit 9; test -t 0 && exit 7")
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *command], timeout=30, check=False)
+    assert done.returncode == 7
 
 
 def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tmp_path):

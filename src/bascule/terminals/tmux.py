@@ -8,6 +8,7 @@ line is ever put into a pane of unknown state.
 
 from __future__ import annotations
 
+import contextlib
 import os
 
 from bascule.terminals import text
@@ -79,14 +80,16 @@ class Tmux:
 
     def panes(self) -> list[Pane]:
         """Every pane of the server; none when no server runs."""
+        # A program names itself and its directory as it likes, line breaks included, and could write rows for panes of
+        # others. It cannot write marks that are drawn by lot for this one question.
+        mark, end = f"<{os.urandom(8).hex()}>", f"<{os.urandom(8).hex()}>"
         try:
-            listed = self.run("list-panes", "-a", "-F", "\t".join(f"#{{{name}}}" for name in _FIELDS))
+            listed = self.run("list-panes", "-a", "-F", end + mark.join(f"#{{{name}}}" for name in _FIELDS))
         except TmuxFailed as fault:
             if "no server running" in str(fault) or "error connecting" in str(fault):
                 return []
             raise
-        # Only the directory may hold a tab of its own, and it is last.
-        rows = (line.split("\t", len(_FIELDS) - 1) for line in listed.splitlines())
+        rows = (row.removesuffix("\n").split(mark) for row in listed.split(end)[1:])
         return [Pane(row) for row in rows if len(row) == len(_FIELDS)]
 
     def pane_of(self, agent: str) -> Pane | None:
@@ -128,7 +131,13 @@ class Tmux:
         buffer = f"bascule-{os.getpid()}-{os.urandom(4).hex()}"
         # -p: brackets, if asked for; -r: line ends as they are; -d: the buffer is not kept.
         paste = ("paste-buffer", "-p", "-r", "-d", "-b", buffer, "-t", pane_id)
-        self.run("load-buffer", "-b", buffer, "-", ";", *paste, stdin=cleaned)
+        try:
+            self.run("load-buffer", "-b", buffer, "-", ";", *paste, stdin=cleaned)
+        except TmuxFailed:
+            # The pane is gone: the text must not stay where everybody on this server can paste it.
+            with contextlib.suppress(TmuxFailed):
+                self.run("delete-buffer", "-b", buffer)
+            raise
 
 
 def session_here() -> dict[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 
 from bascule.protocols.broker import InboxItem
-from bascule.wrap.answers import answer
+from bascule.wrap.answers import answer, is_said
 from bascule.wrap.bellman import LOOK_SECONDS, Obstacle
 from bascule.wrap.post import Post
 from bascule.wrap.profiles import Profile
@@ -33,8 +33,7 @@ class Answering:
         self._sentinel = sentinel
 
     async def before(self) -> list[str]:
-        self._transcript.cut = False
-        return await self._transcript.lines()
+        return await self._transcript.fresh()
 
     async def send(self, item: InboxItem, typed: str, before: list[str]) -> None:
         """Wait for the end of the answer, and reply with what is new on the screen."""
@@ -61,7 +60,7 @@ class Answering:
                 looked = self._session.output.count
                 after = await self._transcript.lines()
                 text = answer(before, after, typed, self._profile, self._sentinel)
-                if self._sentinel and any(self._sentinel in line for line in after[len(before) :]):
+                if self._sentinel and is_said(before, after, typed, self._sentinel):
                     return text
             if quiet >= self._profile.answer_quiet_seconds and self._obstacle() is None and not self._sentinel:
                 return text

@@ -17,7 +17,8 @@ def answer(
     before: Sequence[str], after: Sequence[str], typed: str, profile: Profile, sentinel: str | None = None
 ) -> str:
     """The new text; empty when there is none."""
-    lines = _without_echo(_new(before, after), typed)
+    above, below = _stayed(before, after)
+    lines = _spoken(after[above : len(after) - below], typed, moved=bool(before) and not above)
     if sentinel is not None:
         ends = next((number for number, line in enumerate(lines) if sentinel in line), None)
         if ends is not None:
@@ -31,20 +32,37 @@ def answer(
     return "\n".join(kept)
 
 
+def is_said(before: Sequence[str], after: Sequence[str], typed: str, sentinel: str) -> bool:
+    """By the program, and not in what was typed: the message may have named it."""
+    above, _ = _stayed(before, after)
+    # What stayed below counts here: the last answer's may have stood at the very same place.
+    return any(sentinel in line for line in _spoken(after[above:], typed, moved=bool(before) and not above))
+
+
 def _is_noise(line: str, patterns: Sequence[re.Pattern[str]]) -> bool:
     text = line.rstrip()
     return bool(text) and any(pattern.search(line) or pattern.search(text) for pattern in patterns)
 
 
-def _new(before: Sequence[str], after: Sequence[str]) -> list[str]:
-    """Between what stayed above and what stayed below: an input box and a status line are drawn again as they were."""
+def _stayed(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many lines above and below are as they were: an input box and a status line are drawn again."""
     above = 0
     while above < min(len(before), len(after)) and before[above] == after[above]:
         above += 1
     below = 0
     while below < min(len(before), len(after)) - above and before[-1 - below] == after[-1 - below]:
         below += 1
-    return list(after[above : len(after) - below])
+    return above, below
+
+
+def _spoken(lines: Sequence[str], typed: str, *, moved: bool) -> list[str]:
+    """What comes after our own text. Where everything has moved, what was said before that text is old."""
+    for start in range(len(lines) if moved else 1):
+        rest = list(lines[start:])
+        spoken = _without_echo(rest, typed)
+        if len(spoken) < len(rest):
+            return spoken
+    return list(lines)
 
 
 def _without_echo(lines: list[str], typed: str) -> list[str]:

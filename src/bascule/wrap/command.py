@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -85,12 +86,13 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
         )
         session = Session(started, outer, profile, transcript)
         session.recording = recording
-        session.open()
         try:
+            session.open()
             served = Served(session, post, profile, turns=turns, spool=spool, options=options)
             await _until_ended(session, served, joined=joined)
         finally:
             session.close()
+            _tell_of_losses(session)
             await post.leave(started.exit_code if started.exit_code is not None else UNEXPECTED)
     finally:
         turns.close()
@@ -126,6 +128,13 @@ async def _until_ended(session: Session, served: Served, *, joined: bool) -> Non
             await asyncio.wait((serving,))
         elif not serving.cancelled() and (fault := serving.exception()) is not None:
             terminal.say(f"bridge-wrap: stopped serving {served.handle}: {_first(fault)}\r")
+
+
+def _tell_of_losses(session: Session) -> None:
+    if session.lost_output is not None and session.child.exit_code != child.KILLED + signal.SIGPIPE:
+        terminal.say(f"bridge-wrap: the program's output is not complete: {session.lost_output}")
+    if session.recording is not None and session.recording.fault is not None:
+        terminal.say(f"bridge-wrap: the recording is not complete: {session.recording.fault}")
 
 
 def _first(fault: BaseException) -> str:
@@ -183,7 +192,16 @@ def build_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _fill_standard_descriptors() -> None:
+    """Were 0, 1 or 2 closed (`<&-`), the next socket would get the number, and be read as somebody's keys."""
+    while (opened := os.open(os.devnull, os.O_RDWR)) <= 2:
+        # Inherited by the program as any other 0, 1 and 2 would be, until its terminal takes their place.
+        os.set_inheritable(opened, True)
+    os.close(opened)
+
+
 def bridge_wrap() -> int:
+    _fill_standard_descriptors()
     return program.run("bridge-wrap", main)
 
 

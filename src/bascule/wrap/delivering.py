@@ -1,6 +1,6 @@
 """`--deliver payload`: the message itself, for programs that cannot fetch it."""
 
-import os
+import contextlib
 import re
 
 import msgspec
@@ -11,6 +11,7 @@ from bascule.terminals import text
 from bascule.wrap.post import Post
 from bascule.wrap.profiles import Profile
 from bascule.wrap.session import Session
+from bascule.wrap.spool import Spool
 
 # Programs hold a paste in an input box; of a longer message only the place is typed.
 MAX_TYPED_BYTES = 128 * 1024
@@ -46,13 +47,13 @@ class Delivery:
     """Types one message at a time, each under a lease until the program has it."""
 
     def __init__(
-        self, post: Post, session: Session, profile: Profile, *, folder: str | None = None, auto_reply: bool = False
+        self, post: Post, session: Session, profile: Profile, *, spool: Spool | None = None, auto_reply: bool = False
     ) -> None:
         self._post = post
         self._session = session
         self._profile = profile
         # Where messages are put that are too long to be typed.
-        self._folder = folder
+        self._spool = spool
         self._auto_reply = auto_reply
 
     async def deliver(self) -> tuple[InboxItem, str] | None:
@@ -75,13 +76,11 @@ class Delivery:
 
     def _put_aside(self, item: InboxItem) -> str:
         whole = payload_text(item.payload)
-        where = os.path.join(self._folder or "", f"message-{item.ticket_id}.txt")
-        if self._folder is not None:
-            descriptor = os.open(where, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="utf-8", errors="replace") as file:
-                file.write(whole)
-            said = f"(the message has {len(whole)} characters; it is in {where})"
-        else:
-            said = f"(the message has {len(whole)} characters, too many to type: `bridgectl show {item.ticket_id}`)"
+        said = f"(the message has {len(whole)} characters, too many to type: `bridgectl show {item.ticket_id}`)"
+        if self._spool is not None:
+            # A full disk, or a directory that the agent has removed, leaves the other way.
+            with contextlib.suppress(OSError):
+                where = self._spool.put(f"message-{item.ticket_id}.txt", text.as_bytes(whole))
+                said = f"(the message has {len(whole)} characters; it is in {where})"
         short = msgspec.structs.replace(item, payload=said)
         return typed_text(short, self._post.handle, self._profile, auto_reply=self._auto_reply)

@@ -25,6 +25,10 @@ _PASTE_END = b"\x1b[201~"
 # Final letters of what a terminal says by itself: positions, attributes, status, focus, modes, window reports.
 _REPORTS = frozenset(b"RcnIOyt")
 _ENDS_STRING = re.compile(rb"\x1b\\|\x07")
+# No terminal says these in a string: somebody pressed Alt and a key that looks like its beginning, and then a line.
+_NOT_IN_STRING = re.compile(rb"[\r\n\x03]")
+# A terminal says a string in one breath, over the slowest line too; what is not over by then was such a key.
+STRING_SECONDS = 2.0
 # kitty's protocol writes Ctrl-C as a number.
 _CTRL_C_REPORTED = b"99;5u"
 # A terminal sends a sequence at once; an Escape this much older than what follows was the key.
@@ -51,12 +55,14 @@ class Keyboard:
         self._pasting = False
         # A report of the terminal that is a string: ends with ST or BEL.
         self._in_string = False
+        self._string_at = float("-inf")
         self.last_key = float("-inf")
 
     @property
     def drafting(self) -> bool:
         """There may be a line that the person has not sent."""
-        return self._unknown or self._plain > 0 or self._pasting
+        # A string that has not ended may be a key and what was typed after it.
+        return self._unknown or self._plain > 0 or self._pasting or self._in_string
 
     def is_typing(self, now: float) -> bool:
         return self.drafting or now - self.last_key < TYPING_SECONDS
@@ -64,6 +70,8 @@ class Keyboard:
     def feed(self, data: bytes, now: float) -> None:
         if self._begun == b"\x1b" and now - self._begun_at > ESCAPE_SECONDS and not (self._pasting or self._in_string):
             self._begun = b""
+        if self._in_string and now - self._string_at > STRING_SECONDS:
+            self._in_string, self._unknown = False, True
         data, self._begun = self._begun + data, b""
         self._begun_at = now
         at = 0
@@ -103,7 +111,7 @@ class Keyboard:
             self._begun = data[at:]
             return len(data)
         if kind in (b"]", b"P", b"_", b"^"):
-            self._in_string = True
+            self._in_string, self._string_at = True, now
             return at + 2
         if kind == b"[":
             end = next((i for i in range(at + 2, len(data)) if 0x40 <= data[i] <= 0x7E), None)
@@ -157,6 +165,10 @@ class Keyboard:
 
     def _through_string(self, data: bytes, at: int) -> int:
         found = _ENDS_STRING.search(data, at)
+        typed = _NOT_IN_STRING.search(data, at, found.start() if found else len(data))
+        if typed is not None:
+            self._in_string, self._unknown = False, True
+            return typed.start()
         if found is None:
             if data.endswith(b"\x1b"):
                 self._begun = b"\x1b"

@@ -90,5 +90,5 @@ class Output:
 
     def leftovers(self) -> bytes:
         """What puts the person's terminal back to where the program found it."""
-        off = [b"\x1b[?%dl" % number for number in _LEFTOVERS if number in self._on]
-        return b"".join(off) + b"\x1b[?25h" if off else b""
+        off = b"".join(b"\x1b[?%dl" % number for number in _LEFTOVERS if number in self._on)
+        return off if self.shows_cursor and not off else off + b"\x1b[?25h"

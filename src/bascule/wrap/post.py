@@ -6,8 +6,7 @@ import time
 from typing import Any
 
 from bascule.client.client import Client
-from bascule.client.faults import NotRunning
-from bascule.errors import BasculeError, Conflict
+from bascule.errors import BasculeError
 from bascule.helpers import bell
 from bascule.protocols.broker import (
     MAX_LIST,
@@ -78,7 +77,8 @@ class Post:
             await asyncio.sleep(JOIN_AGAIN_SECONDS)
             try:
                 await self.join(start_daemon=False)
-            except (NotRunning, Conflict):
+            except BasculeError:
+                # Still away, just starting, or the name is taken: none of these is for ever.
                 continue
 
     async def broker_url(self) -> str | None:

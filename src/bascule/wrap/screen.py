@@ -63,16 +63,34 @@ class Transcript:
         self._backlog.clear()
         return str(self._screen.display[self._screen.cursor.y])
 
+    async def fresh(self) -> list[str]:
+        """What is on the screen; what is above it is forgotten.
+
+        A full history drops a line for each that comes: nothing of it would be found at its old place again, and all
+        of it would pass for new.
+        """
+        await self._read()
+        self._screen.history.top.clear()
+        self.cut = False
+        return self._shown()
+
     async def lines(self) -> list[str]:
-        """Everything that is or was on the screen, from the top."""
+        """Everything that is on the screen, or was since it was `fresh`, from the top."""
+        await self._read()
+        above = self._screen.history.top
+        self.cut = self.cut or len(above) == HISTORY_LINES
+        width = self._screen.columns
+        return ["".join(line[column].data for column in range(width)).rstrip() for line in above] + self._shown()
+
+    async def _read(self) -> None:
         while self._backlog:
             piece = bytes(self._backlog[:SLICE_BYTES])
             del self._backlog[:SLICE_BYTES]
             self._stream.feed(piece)
             await asyncio.sleep(0)
-        width = self._screen.columns
-        above = ["".join(line[column].data for column in range(width)).rstrip() for line in self._screen.history.top]
+
+    def _shown(self) -> list[str]:
         shown = [line.rstrip() for line in self._screen.display]
         while shown and not shown[-1]:
             shown.pop()
-        return above + shown
+        return shown

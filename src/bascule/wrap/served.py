@@ -35,8 +35,7 @@ class Served:
         self._delivery: Delivery | None = None
         self._answering: Answering | None = None
         if options.deliver == "payload":
-            folder = spool.path if spool is not None else None
-            self._delivery = Delivery(post, session, profile, folder=folder, auto_reply=options.auto_reply)
+            self._delivery = Delivery(post, session, profile, spool=spool, auto_reply=options.auto_reply)
         if session.transcript is not None:
             self._answering = Answering(
                 post, session, session.transcript, profile, self.obstacle, sentinel=options.sentinel

@@ -58,6 +58,10 @@ class Session:
         self._reading_person = False
         self._person_gone = False
         self._end_owed = False
+        # A file in place of the keyboard: the next piece of it is due.
+        self._file_due = False
+        # Why the person's side took no more of what the program wrote.
+        self.lost_output: str | None = None
 
     # -- from start to end --
 
@@ -158,7 +162,13 @@ class Session:
             except PermissionError:
                 # A plain file is always ready and cannot be waited for: it is read again after each piece.
                 self._reading_person = False
-                self._loop.call_soon(self._from_person)
+                if not self._file_due:
+                    self._file_due = True
+                    self._loop.call_soon(self._from_file)
+
+    def _from_file(self) -> None:
+        self._file_due = False
+        self._from_person()
 
     def _from_program(self) -> None:
         for _ in range(PIECES_PER_TURN):
@@ -189,17 +199,33 @@ class Session:
         return True
 
     def _show(self, data: bytes) -> None:
-        sent = self._write(self._outer.stdout, data)
+        sent = self._write_to_person(data)
         if sent < len(data):
             self._screen += memoryview(data)[sent:]
             self._loop.add_writer(self._outer.stdout, self._person_takes)
 
     def _person_takes(self) -> None:
-        sent = self._write(self._outer.stdout, bytes(self._screen))
+        sent = self._write_to_person(bytes(self._screen))
         del self._screen[:sent]
         if not self._screen:
             self._loop.remove_writer(self._outer.stdout)
         self._listen()
+
+    def _write_to_person(self, data: bytes) -> int:
+        try:
+            return os.write(self._outer.stdout, data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except BrokenPipeError:
+            if self.lost_output is None and not self.ended.is_set():
+                # `| head` has read enough: the program hears what it would hear from the pipe itself.
+                self._told_to_end(signal.SIGPIPE)
+            self.lost_output = "nobody reads it any more"
+        except OSError as fault:
+            # A terminal that is gone is told by its other end; a full disk by nobody but us.
+            if not self._outer.writes_terminal:
+                self.lost_output = self.lost_output or fault.strerror or str(fault)
+        return len(data)
 
     def _drain_program(self) -> None:
         with contextlib.suppress(ValueError, OSError):

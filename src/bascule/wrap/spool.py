@@ -23,6 +23,9 @@ from bascule.protocols.broker import MAX_WAIT_MS
 LOOK_SECONDS = 0.2
 # Requests worked on at a time; a shell that writes more of them waits.
 MAX_AT_ONCE = 16
+# The directory's time may stand still while it changes, for as long as a tick of the file system's clock: a name that
+# came after our look within the same tick would not be seen by its time. Ticks are 10 ms at the slowest.
+RACY_NS = 100_000_000
 # Files looked at per round: somebody who fills the directory fills their own.
 MAX_PER_ROUND = 256
 
@@ -62,6 +65,11 @@ class Spool:
         os.close(self._folder)
         shutil.rmtree(self.path, ignore_errors=True)
 
+    def put(self, name: str, data: bytes) -> str:
+        """A file for the agent to read; its path."""
+        spool.write(self._folder, name, data)
+        return os.path.join(self.path, name)
+
     async def run(self) -> None:
         room = asyncio.Semaphore(MAX_AT_ONCE)
         async with asyncio.TaskGroup() as group:
@@ -77,7 +85,7 @@ class Spool:
         changed = os.fstat(self._folder).st_mtime_ns
         if changed == self._seen:
             return []
-        self._seen = changed
+        self._seen = changed if abs(time.time_ns() - changed) > RACY_NS else 0
         now = time.monotonic()
         self._done = {name: at for name, at in self._done.items() if now - at < 2 * spool.MAX_AGE_SECONDS}
         found = [name.removesuffix(spool.REQUEST) for name in os.listdir(self._folder) if name.endswith(spool.REQUEST)]
@@ -101,7 +109,11 @@ class Spool:
         except ValueError as fault:
             answer: dict[str, Any] = _refused(401, "unauthenticated", f"the request is refused: {fault}")
         else:
-            answer = await self._asked(said, token)
+            try:
+                answer = await self._asked(said, token)
+            except (ValueError, OverflowError, RecursionError) as fault:
+                # Whatever one request holds, the wrapper serves the next.
+                answer = _refused(400, "invalid_request", f"the request cannot be passed on: {fault}")
         with contextlib.suppress(OSError):
             spool.write(self._folder, name + spool.ANSWER, spool.sealed(token, name, answer))
 

@@ -10,7 +10,7 @@ import os
 import threading
 import zlib
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from bascule.adapters.checkpoints.objects import (
@@ -95,7 +95,9 @@ class ObjectStore:
     def _read(self, identity: ObjectId) -> tuple[bytes, bytes] | None:
         """Kind and content, checked; a damaged copy is passed over when there is another one."""
         fault: Exception | None = None
-        for read in (self._read_loose, *(partial(_read_packed, pack) for pack in self._all_packs())):
+        reads: list[Callable[[ObjectId], tuple[bytes, bytes] | None]] = [self._read_loose]
+        reads += [partial(_read_packed, pack) for pack in self._all_packs()]
+        for read in reads:
             try:
                 found = read(identity)
             except (BadObject, OSError) as error:
