@@ -32,7 +32,7 @@ MAX_EVENT_BUFFER_BYTES = 4 * 1024 * 1024
 MAX_BUFFER_BYTES = 32 * 1024 * 1024
 TICK_SECONDS = 0.25
 # One turn of the loop reads so much of a connection before the next one gets its turn.
-READS_PER_TURN = 4
+READS_PER_TURN = 16
 
 
 class Handlers(Protocol):
@@ -52,7 +52,9 @@ class Connection:
         self.stream = stream
         self.session = ModSession(mode, limits)
         self.opened = now
+        # When the frame began that is not whole yet, and which one it is.
         self.frame_began: float | None = None
+        self.frame = 0
         self.dropped_events = 0
         self.out = bytearray()
         self.watched = False
@@ -87,10 +89,9 @@ class Server:
         self._selector: selectors.BaseSelector
         self._wake_read: socket.socket
         self._wake_write: socket.socket | None = None
-        # The thread that runs the loop, whichever it is.
-        self._own_thread: int | None = None
         self._posted: deque[Callable[[], None]] = deque()
-        self._awake = False
+        # The loop waits for its descriptors, or is about to.
+        self._asleep = False
         self._listener: socket.socket | None = None
         self._socket_path: str | None = None
         self._ticked = now()
@@ -153,34 +154,37 @@ class Server:
     def post(self, act: Callable[[], None]) -> None:
         """Have it done on the I/O thread, soon; from any thread."""
         self._posted.append(act)
-        if threading.get_ident() != self._own_thread:
+        if self._asleep:
             self.wake()
 
     def wake(self) -> None:
-        if not self._awake and self._wake_write is not None:
-            self._awake = True
+        """A system call, in which the game's thread loses the interpreter: only for one who sleeps, and once."""
+        self._asleep = False
+        if self._wake_write is not None:
             with contextlib.suppress(BlockingIOError, OSError):
                 self._wake_write.send(b"\0")
 
     # -- one turn --
 
     def run_once(self, timeout: float) -> None:
-        self._own_thread = threading.get_ident()
-        for key, events in self._selector.select(0 if self._posted else timeout):
-            match key.data:
-                case "wake":
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_read.recv(4096)
-                    self._awake = False
-                case "listen":
-                    self._accept()
-                case Connection() as connection:
-                    if events & selectors.EVENT_WRITE:
-                        self._flush(connection)
-                    if events & selectors.EVENT_READ:
-                        self._read(connection)
-        self._awake = False
-        self.run_posted()
+        # Before looking at what is posted: whoever posts does it the other way round, and one of the two sees it.
+        self._asleep = True
+        ready = self._selector.select(0 if self._posted else timeout)
+        self._asleep = False
+        for key, events in ready:
+            connection = key.data
+            if type(connection) is Connection:
+                if events & selectors.EVENT_WRITE:
+                    self._flush(connection)
+                if events & selectors.EVENT_READ:
+                    self._read(connection)
+            elif connection == "listen":
+                self._accept()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_read.recv(4096)
+        if self._posted:
+            self.run_posted()
         now = self._now()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
@@ -225,9 +229,15 @@ class Server:
             if len(data) < READ_BYTES:
                 # All there was; asking again would only tell so.
                 break
-        mid_frame = connection.session.mid_frame
-        connection.frame_began = (connection.frame_began or self._now()) if mid_frame else None
-        self.flush(connection)
+        session = connection.session
+        if not session.mid_frame:
+            connection.frame_began = None
+        elif connection.frame_began is None or connection.frame != session.frames_read:
+            # Another frame than at the last read: a busy stream may never stop between two.
+            connection.frame = session.frames_read
+            connection.frame_began = self._now()
+        if session.speaks or session.closed:
+            self.flush(connection)
 
     def _handle(self, connection: Connection, happening: object) -> None:
         match happening:
@@ -259,9 +269,13 @@ class Server:
         """Send what the session has to say; close when it is over."""
         if connection not in self.connections:
             return
-        connection.out += connection.session.take()
-        self._flush(connection)
-        if connection.session.state is State.CLOSED:
+        data = connection.session.take()
+        if connection.out:
+            connection.out += data
+            self._flush(connection)
+        elif data:
+            self._send(connection, data)
+        if connection.session.closed:
             self._end(connection)
         elif len(connection.out) > self._max_buffer:
             log.warning("a bridge reads nothing: disconnected with %d bytes unsent", len(connection.out))
@@ -274,6 +288,17 @@ class Server:
             return
         connection.session.emit(channel, seq, payload)
         connection.out += connection.session.take()
+
+    def _send(self, connection: Connection, data: bytes) -> None:
+        """Nothing waits before it: nearly always it goes out whole, and no buffer is touched."""
+        try:
+            sent = connection.stream.write(data)
+        except OSError:
+            self._close(connection)
+            return
+        if sent < len(data):
+            connection.out += memoryview(data)[sent:]
+            self._flush(connection)
 
     def _flush(self, connection: Connection) -> None:
         out = connection.out

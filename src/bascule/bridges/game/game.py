@@ -1,7 +1,7 @@
 """One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from bascule.bridges.game.calls import Calls
@@ -205,8 +205,9 @@ class Game:
         if self.attention is not None and self.attention.blocking and not passes(name, known.tool.tags):
             raise blocked(name, self.attention)
         params = to_json({"name": name, "arguments": arguments})
-        asked: Later[Raw] = self._ask(client, game.TOOLS_CALL, params, seconds)
-        return asked.mapped(lambda result: self._kept_if_large(result, inline_bytes))
+        return self._ask(
+            client, game.TOOLS_CALL, params, seconds, lambda result: self._kept_if_large(result, inline_bytes)
+        )
 
     def _kept_if_large(self, result: Raw, inline_bytes: int) -> Raw | KeptResult:
         if memoryview(result).nbytes <= inline_bytes:
@@ -237,10 +238,8 @@ class Game:
 
     def acknowledge(self, client: Hashable, attention_id: str) -> Later[game.AttentionAckResult]:
         """Explicit, by id: calling again is no acknowledgement."""
-        later: Later[game.AttentionAckResult] = self._ask(
-            client, game.ATTENTION_ACK, to_json(game.AttentionAckParams(attention_id=attention_id))
-        )
-        return later.mapped(self._acknowledged)
+        params = to_json(game.AttentionAckParams(attention_id=attention_id))
+        return self._ask(client, game.ATTENTION_ACK, params, change=self._acknowledged)
 
     def _acknowledged(self, result: game.AttentionAckResult) -> game.AttentionAckResult:
         self.attention = result.current_attention
@@ -269,11 +268,18 @@ class Game:
             if gone:
                 await link.unsubscribe(gone)
 
-    def _ask(self, client: Hashable, method: str, params: bytes, seconds: float | None = None) -> Later[Any]:
+    def _ask(
+        self,
+        client: Hashable,
+        method: str,
+        params: bytes,
+        seconds: float | None = None,
+        change: Callable[[Any], Any] | None = None,
+    ) -> Later[Any]:
         link = self.require_live()
         if not link.session.offers(method):
             raise GameError(ErrorCode.METHOD_NOT_FOUND, f"this game's mod does not have {method}")
-        return self._calls.call(client, method, params, seconds or self.settings.call_timeout)
+        return self._calls.call(client, method, params, seconds or self.settings.call_timeout, change)
 
     def require_live(self) -> Link:
         if self._link is not None and self.state is GameState.LIVE:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from bascule.bridges.game.ports import Wire
 from bascule.later import Later
@@ -11,6 +11,8 @@ from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came,
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted
 from bascule.protocols.game_states import State
+
+_OPEN: Final = State.OPEN
 
 
 class Link:
@@ -34,6 +36,9 @@ class Link:
         self._frame_seconds = frame_seconds
         self._wire: Wire | None = None
         self._frame_timer: asyncio.TimerHandle | None = None
+        # Which frame it runs for, and until when.
+        self._frame = 0
+        self._frame_due = 0.0
         # What the bridge asks for itself: ids to who waits.
         self._own: dict[str, Later[Any]] = {}
 
@@ -74,7 +79,7 @@ class Link:
 
     @property
     def room(self) -> int:
-        if self.session.state is not State.OPEN:
+        if self.session.state is not _OPEN:
             return 0
         return self.session.max_concurrent - self.session.open_requests
 
@@ -89,7 +94,7 @@ class Link:
         for happening in self.session.receive(data):
             self._handle(happening)
         self._watch_frame()
-        if self.session.state is State.CLOSED:
+        if self.session.closed:
             self.close("the session ended")
 
     def lost(self, error: Exception | None) -> None:
@@ -121,15 +126,24 @@ class Link:
                 self.close(happening.message)
 
     def _watch_frame(self) -> None:
-        if self.session.mid_frame and self.session.state is not State.CLOSED:
+        session = self.session
+        if session.mid_frame and not session.closed:
+            loop = asyncio.get_running_loop()
+            if self._frame_timer is None or self._frame != session.frames_read:
+                # Another frame than at the last read: a busy stream may never stop between two.
+                self._frame = session.frames_read
+                self._frame_due = loop.time() + self._frame_seconds
             if self._frame_timer is None:
-                loop = asyncio.get_running_loop()
-                self._frame_timer = loop.call_later(self._frame_seconds, self._frame_overdue)
+                self._frame_timer = loop.call_at(self._frame_due, self._frame_overdue)
         elif self._frame_timer is not None:
             self._frame_timer.cancel()
             self._frame_timer = None
 
     def _frame_overdue(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._frame_due:
+            self._frame_timer = loop.call_at(self._frame_due, self._frame_overdue)
+            return
         for happening in self.session.frame_overdue():
             self._handle(happening)
 
