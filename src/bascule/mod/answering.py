@@ -353,7 +353,7 @@ class Answering:
                 self.server.emit(connection, game.PROGRESS_CHANNEL, seq, payload)
                 self.server.flush(connection)
 
-        self.server.post(send)
+        self.server.post_event(send, len(payload))
 
     def publish(self, channel: str, seq: int, payload: bytes) -> None:
         """To every bridge that subscribed; each has its own buffer, so a slow one costs the others nothing."""

@@ -34,7 +34,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def port(self) -> int:
-        if not (self.address.isascii() and self.address.isdecimal()) or not 0 <= int(self.address) < 65536:
+        # Five digits: int() itself refuses thousands of them, with an error of another kind.
+        plain = self.address.isascii() and self.address.isdecimal() and len(self.address) <= 5
+        if not plain or int(self.address) > 65535:
             raise BadEndpoint(f"{self.source}: the port {self.address[:20]!r} is none")
         return int(self.address)
 

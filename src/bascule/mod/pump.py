@@ -19,6 +19,8 @@ DEFAULT_STALL_SECONDS = 5.0
 MAX_WAITING = 1_024
 # How fast the expected time of a tool follows what it really takes.
 _LEARN = 0.2
+# And how much longer than expected it may take and still end within the budget.
+_MARGIN = 1.05
 
 
 class Phase(Enum):
@@ -185,7 +187,7 @@ class Pump:
         return made
 
     def _expect(self, work: Work) -> float:
-        return self._expected.get(work.label, 0.0)
+        return _MARGIN * self._expected.get(work.label, 0.0)
 
     def _next(self, left: float, now: float, *, first: bool) -> Work | None:
         with self._lock:

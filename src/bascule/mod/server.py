@@ -9,10 +9,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from bascule.mod.endpoint import Endpoint
-from bascule.mod.streams import READ_BYTES, ByteStream, SocketStream, StdioStream, accept, listen
+from bascule.mod.streams import (
+    LISTEN_BACKLOG,
+    READ_BYTES,
+    ByteStream,
+    NoRoom,
+    SocketStream,
+    StdioStream,
+    accept,
+    listen,
+)
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_mod_session import Asked, Greeted, ModSession
@@ -28,6 +38,8 @@ HELLO_SECONDS = 10.0
 MAX_STRANGERS = 16
 # Events for a bridge that reads too slowly are dropped from here on; the numbers show the gap.
 MAX_EVENT_BUFFER_BYTES = 4 * 1024 * 1024
+# What an event takes while it waits for this thread, beside its payload.
+EVENT_OVERHEAD_BYTES = 128
 # Answers are never dropped: a bridge that does not take them at all is cut off.
 MAX_BUFFER_BYTES = 32 * 1024 * 1024
 TICK_SECONDS = 0.25
@@ -93,6 +105,12 @@ class Server:
         # The loop waits for its descriptors, or is about to.
         self._asleep = False
         self._listener: socket.socket | None = None
+        # Nobody is let in until the next tick.
+        self._resting = False
+        # Bytes of events that were posted, and that came out here again; each has one writer at a time.
+        self._event_lock = threading.Lock()
+        self._events_posted = 0
+        self._events_done = 0
         self._socket_path: str | None = None
         self._ticked = now()
         self._thread: threading.Thread | None = None
@@ -157,6 +175,23 @@ class Server:
         if self._asleep:
             self.wake()
 
+    def post_event(self, act: Callable[[], None], size: int) -> bool:
+        """The same for an event of so many bytes. False when too many wait here already: the numbers show the gap.
+
+        A game that emits without end must not fill its own memory with what nobody can be sent in time.
+        """
+        size += EVENT_OVERHEAD_BYTES
+        with self._event_lock:
+            if self._events_posted - self._events_done > self._max_event_buffer:
+                return False
+            self._events_posted += size
+        self.post(partial(self._event, act, size))
+        return True
+
+    def _event(self, act: Callable[[], None], size: int) -> None:
+        self._events_done += size
+        act()
+
     def wake(self) -> None:
         """A system call, in which the game's thread loses the interpreter: only for one who sleeps, and once."""
         self._asleep = False
@@ -188,6 +223,9 @@ class Server:
         now = self._now()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
+            if self._resting and self._listener is not None:
+                self._resting = False
+                self._selector.register(self._listener, selectors.EVENT_READ, "listen")
             self._check_times(now)
             self._handlers.tick()
 
@@ -197,15 +235,33 @@ class Server:
 
     def _accept(self) -> None:
         assert self._listener is not None
-        while (sock := accept(self._listener)) is not None:
-            if sum(each.greeted for each in self.connections) >= self._max_connections:
-                _turn_away(sock, f"{self._max_connections} bridges are connected already; close one of them")
+        for _ in range(LISTEN_BACKLOG):
+            try:
+                sock = accept(self._listener)
+            except NoRoom:
+                # It would stay readable, and this loop turn as fast as it can, on the game's own time.
+                log.warning("no descriptor is left for a bridge that wants to connect: close files or raise ulimit -n")
+                self._selector.unregister(self._listener)
+                self._resting = True
+                return
+            if sock is None:
+                return
+            if self._full:
+                _turn_away(sock, self._full_message)
                 continue
             strangers = [each for each in self.connections if not each.greeted]
             if len(strangers) >= MAX_STRANGERS:
                 # The oldest has had the most time to say hello.
                 self._close(strangers[0])
             self._add(SocketStream(sock))
+
+    @property
+    def _full(self) -> bool:
+        return sum(each.greeted for each in self.connections) >= self._max_connections
+
+    @property
+    def _full_message(self) -> str:
+        return f"{self._max_connections} bridges are connected already; close one of them"
 
     def _add(self, stream: ByteStream) -> None:
         connection = Connection(stream, self._mode, self._limits, self._now())
@@ -242,7 +298,11 @@ class Server:
     def _handle(self, connection: Connection, happening: object) -> None:
         match happening:
             case Greeted():
-                self._handlers.greeted(connection, happening.params)
+                if self._full:
+                    # There was room when it connected; others were quicker to say hello.
+                    connection.session.refuse(ErrorCode.ACCESS_DENIED, self._full_message)
+                else:
+                    self._handlers.greeted(connection, happening.params)
             case Asked():
                 self._handlers.asked(connection, happening)
             case Noted():

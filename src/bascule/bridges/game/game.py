@@ -61,6 +61,9 @@ class Game:
         self._seen: dict[str, int] = {}
         self._attends = False
         self._relisting = False
+        # About attention; and something was cleared since.
+        self._asking = False
+        self._ask_again = False
         self._changed: list[Later[GameState]] = []
 
     # -- life --
@@ -318,13 +321,23 @@ class Game:
     def _ask_for_attention(self) -> None:
         """There may be another one behind the one that was cleared."""
         link = self._link
-        if link is not None and self._attends:
+        if link is None or not self._attends:
+            return
+        # One at a time, however often the mod opens and clears: it must not make us ask without end.
+        self._ask_again = self._asking
+        if self._asking:
+            return
+        self._asking = True
 
-            def heard(later: Later[Any]) -> None:
-                if later.exception() is None and self.attention is None:
-                    self.attention = later.result().attention
+        def heard(later: Later[Any]) -> None:
+            self._asking = False
+            if self._ask_again:
+                # What it says may be the very one that was cleared since it was asked.
+                self._ask_for_attention()
+            elif later.exception() is None and self.attention is None:
+                self.attention = later.result().attention
 
-            link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
+        link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
 
     def _list_again(self) -> None:
         link = self._link

@@ -2,17 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from bascule.bridges.game.ports import Wire
+from bascule.errors import Overloaded
 from bascule.later import Later
 from bascule.protocols.game import HelloParams, Welcome
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted
-from bascule.protocols.game_states import State
+from bascule.protocols.game_states import IllegalMove, State
 
 _OPEN: Final = State.OPEN
+# Places that agents' calls leave to what the bridge asks itself: a listing, attention, subscriptions.
+OWN_REQUESTS = 8
 
 
 class Link:
@@ -51,17 +55,21 @@ class Link:
 
     def ask(self, method: str, params: bytes) -> Later[Any]:
         """For the bridge itself, beside the queue of agents' calls."""
-        return self._own_answer(self.session.request(method, params))
+        return self._own_answer(partial(self.session.request, method, params))
 
     def subscribe(self, channels: list[str]) -> Later[Any]:
-        return self._own_answer(self.session.subscribe(channels))
+        return self._own_answer(partial(self.session.subscribe, channels))
 
     def unsubscribe(self, channels: list[str]) -> Later[Any]:
-        return self._own_answer(self.session.unsubscribe(channels))
+        return self._own_answer(partial(self.session.unsubscribe, channels))
 
-    def _own_answer(self, id_: str) -> Later[Any]:
+    def _own_answer(self, send: Callable[[], str]) -> Later[Any]:
+        """Never raises: much of it is asked while the mod's own messages are handled, whose reader would be cut off."""
         later: Later[Any] = Later()
-        self._own[id_] = later
+        try:
+            self._own[send()] = later
+        except (Overloaded, IllegalMove) as error:
+            later.set_exception(GameError(ErrorCode.TOOL_UNAVAILABLE, f"not sent: {error}"))
         self._flush()
         return later
 
@@ -81,7 +89,9 @@ class Link:
     def room(self) -> int:
         if self.session.state is not _OPEN:
             return 0
-        return self.session.max_concurrent - self.session.open_requests
+        session = self.session
+        places = min(session.max_concurrent, max(1, session.limits.max_in_flight - OWN_REQUESTS))
+        return places - session.open_requests
 
     def _flush(self) -> None:
         data = self.session.take()
