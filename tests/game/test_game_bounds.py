@@ -14,9 +14,10 @@ from bridges_by_hand import PATIENCE, HandBridge, pumped
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
+from bascule.bridges.game.game import MAX_LOGGED_NOTES
 from bascule.mod import Endpoint, Mod
 from bascule.mod import server as mod_server
-from bascule.mod.endpoint import BadEndpoint
+from bascule.mod.endpoint import BadEndpoint, observed
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_kept import Kept
@@ -146,6 +147,35 @@ def test_a_port_that_is_none_is_told_as_one(address):
         _ = Endpoint(transport="tcp", address=address, token="t" * 32).port
 
 
+def test_a_welcome_that_fails_is_told_and_the_game_goes_on(monkeypatch, caplog):
+    mod = Mod("x", endpoint=tcp())
+    faults = [0]
+    monkeypatch.setattr("bascule.mod.endpoint.observed", lambda: 1 / faults.pop() if faults else None)
+    ended = threading.Event()
+    serving = threading.Thread(target=mod.serve, args=(ended.is_set,))
+    serving.start()
+    try:
+        while mod.port is None:
+            time.sleep(0.005)
+        with HandBridge(mod, welcome=False) as unlucky:
+            assert unlucky.refused().code == ErrorCode.INTERNAL_ERROR
+        with HandBridge(mod) as bridge:
+            assert bridge.ask(game.TOOLS_LIST, {}) is not None
+    finally:
+        ended.set()
+        serving.join(PATIENCE)
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_a_game_whose_directory_was_removed_still_says_what_gabs_asks(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    found = observed({"GABS_FORWARD_ENV": "A", "A": "1"})
+    assert (found.cwd, found.env_values) == ("", {"A": "1"})
+
+
 # -- the bridge ---------------------------------------------------------------------------------------
 
 
@@ -260,3 +290,19 @@ async def test_a_result_too_large_to_keep_is_told_and_not_waited_for(tmp_path):
                 await arena.call_tool("me", "a/b", {}, inline_bytes=10)
         assert caught.value.executed == "yes"
         assert json.loads(bytes(await arena.call_tool("me", "a/b", {}))) == "x" * 1_000
+
+
+@on_loop
+async def test_a_mod_that_does_nothing_right_does_not_fill_the_log(tmp_path):
+    async with ScriptedMod(tools_call=7) as mod, playground(tmp_path) as ground:
+        attached(ground, mod.port)
+        await ground.games.start("arena")
+        arena = ground.games.find("arena")
+        for number in range(1_000):
+            mod.send(gabp.response(f"unasked-{number}", b"1"))
+        assert bytes(await arena.call_tool("me", "a/b", {})) == b"7"
+        noted = [line for line in ground.logged if line["event"] == "game_note"]
+        assert len(noted) == MAX_LOGGED_NOTES + 1
+        assert noted[-1]["note"] == "more of this connection's notes are not logged"
+        # What it did last is still there for who looks at the game.
+        assert "unasked-999" in arena.notes[-1]

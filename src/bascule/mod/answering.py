@@ -83,7 +83,14 @@ class Answering:
                 ErrorCode.AUTHENTICATION_FAILED, "the token is not this launch's: read the newest bridge configuration"
             )
             return
-        connection.session.welcome(self._identity())
+        try:
+            welcome = self._identity()
+        except Exception:
+            # As below: the game goes on, also one that is served by its only thread.
+            log.exception("the welcome could not be made")
+            connection.session.refuse(ErrorCode.INTERNAL_ERROR, "internal error; the game's log has it")
+            return
+        connection.session.welcome(welcome)
 
     def asked(self, connection: Connection, request: Asked) -> None:
         try:

@@ -27,6 +27,8 @@ from bascule.wire.gabp import ascii_text, to_json
 
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
+# Of one connection in the log, which has everybody's lines: a mod that does nothing right must not push them out.
+MAX_LOGGED_NOTES = 100
 
 _attention = decoder(game.Attention)
 _BRIDGE_CHANNEL: Final = "bridge/connection"
@@ -42,6 +44,7 @@ class Game:
         # Why it is not live, for people.
         self.problem: str | None = None
         self.notes: list[str] = []
+        self._noted = 0
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
         self.catalog = Catalog([])
@@ -133,6 +136,7 @@ class Game:
                 later.set_result(following)
 
     def new_link(self) -> Link:
+        self._noted = 0
         session = BridgeSession(self.settings.wire_mode, self._limits, seen=self._seen)
         return Link(session, on_answer=self._calls.answered, on_event=self._on_event, on_note=self._note)
 
@@ -355,4 +359,8 @@ class Game:
     def _note(self, text: str) -> None:
         # The mod's own words: bounded, and for the log only.
         self.notes = [*self.notes[1 - MAX_NOTES :], text[:500]]
-        self._machine.log("game_note", game=self.id, note=text[:500])
+        self._noted += 1
+        if self._noted <= MAX_LOGGED_NOTES:
+            self._machine.log("game_note", game=self.id, note=text[:500])
+        elif self._noted == MAX_LOGGED_NOTES + 1:
+            self._machine.log("game_note", game=self.id, note="more of this connection's notes are not logged")
