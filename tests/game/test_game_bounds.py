@@ -11,18 +11,23 @@ import time
 
 import pytest
 from bridges_by_hand import PATIENCE, HandBridge, pumped
+from msgspec import structs
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
 from bascule.bridges.game.game import MAX_LOGGED_NOTES
+from bascule.bridges.game.link import Link
 from bascule.mod import Endpoint, Mod
 from bascule.mod import server as mod_server
 from bascule.mod.endpoint import BadEndpoint, observed
 from bascule.protocols import game
+from bascule.protocols.game_bridge_session import Answered, BridgeSession
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_kept import Kept
+from bascule.protocols.game_mod_session import Greeted, ModSession
 from bascule.protocols.games import GameState
 from bascule.wire import gabp
+from bascule.wire.codec import decode
 from bascule.wire.gabp import to_json
 
 
@@ -33,26 +38,75 @@ def tcp() -> Endpoint:
 # -- the mod ------------------------------------------------------------------------------------------
 
 
-def test_a_stream_that_never_stops_between_two_frames_is_no_slow_frame(monkeypatch):
-    monkeypatch.setattr("bascule.mod.server.FRAME_SECONDS", 0.5)
-    mod = Mod("x", endpoint=tcp())
+HELLO = game.HelloParams(
+    token="t" * 64, bridge_version="1", platform="linux", launch_id="550e8400-e29b-41d4-a716-446655440000"
+)
+
+
+class Clock:
+    """Time that passes when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_stream_that_never_stops_between_two_frames_is_no_slow_frame():
+    clock = Clock()
+    endpoint = tcp()
+    mod = Mod("x", endpoint=endpoint)
     mod.tool(lambda: 1, name="x/one")
-    with pumped(mod), HandBridge(mod) as bridge:
+    mod._open()
+    server = mod._server
+    server._now, server._ticked = clock, clock.now
+    bridge = BridgeSession()
+    bridge.hello(structs.replace(HELLO, token=endpoint.token))
+    answered = 0
+
+    with contextlib.closing(socket.create_connection(("127.0.0.1", mod.port), PATIENCE)) as sock:
+        sock.settimeout(0.01)
+
+        def turn(seconds: float = 0.0) -> bool:
+            """A turn of the mod's loop, so much later; False when it has closed the connection."""
+            nonlocal answered
+            clock.now += seconds
+            server.run_once(0.01)
+            mod.poll()
+            server.run_once(0)
+            with contextlib.suppress(TimeoutError):
+                data = sock.recv(1 << 16)
+                answered += sum(isinstance(each, Answered) for each in bridge.receive(data))
+                return data != b""
+            return True
+
+        sock.sendall(bridge.take())
+        while bridge.welcome is None:
+            assert turn()
         rest = b""
-        end = time.monotonic() + 2.0
-        count = 0
-        while time.monotonic() < end:
-            bridge.session.request(game.TOOLS_CALL, b'{"name":"x/one"}')
-            data = rest + bridge.session.take()
-            # Always one half of the next one too.
-            bridge._socket.sendall(data[:-20])
+        for number in range(12):
+            bridge.request(game.TOOLS_CALL, b'{"name":"x/one"}')
+            data = rest + bridge.take()
+            # Always one part of the next one too; four seconds later the rest of it.
+            sock.sendall(data[:-20])
             rest = data[-20:]
-            count += 1
-            bridge.wait(lambda wanted=count - 1: len(bridge.answers) >= wanted)
-            bridge.read(0.01)
-        bridge._socket.sendall(rest)
-        bridge.wait(lambda: len(bridge.answers) == count)
-    assert bridge.others[1:] == []
+            while answered < number:
+                assert turn()
+            assert turn(4.0)
+        sock.sendall(rest)
+        while answered < 12:
+            assert turn()
+        # The control: one and the same frame for longer than ten seconds is given up.
+        sock.sendall(b"Content-Length: 100\r\n\r\n{")
+        turn()
+        turn(4.0)
+        for _ in range(100):
+            if not turn(4.0):
+                break
+        else:
+            pytest.fail("it was never closed")
+    mod.stop()
 
 
 def test_bridges_that_connect_before_any_says_hello_are_not_more_than_there_may_be():
@@ -252,30 +306,51 @@ async def test_agents_that_use_up_every_place_leave_some_to_the_bridge_itself(tm
 
 
 @on_loop
-async def test_a_bridge_too_takes_a_busy_stream_for_no_slow_frame(tmp_path, monkeypatch):
-    from bascule.bridges.game import link
+async def test_a_bridge_too_takes_a_busy_stream_for_no_slow_frame():
+    loop, clock = asyncio.get_running_loop(), Clock()
+    loop.time = clock
+    mod = ModSession()
+    came: list[int] = []
+    link = Link(
+        BridgeSession(),
+        on_answer=lambda *_: None,
+        on_event=lambda event: came.append(event.seq),
+        on_note=lambda _: None,
+    )
 
-    monkeypatch.setattr(link.Link.__init__, "__kwdefaults__", {"frame_seconds": 0.3})
-    async with ScriptedMod(tools_call=7) as mod, playground(tmp_path) as ground:
-        attached(ground, mod.port)
-        await ground.games.start("arena")
-        arena = ground.games.find("arena")
-        await arena.subscribe("me", ["noise"])
-        rest, seq = b"", 0
-        end = time.monotonic() + 1.5
-        while time.monotonic() < end:
-            data = rest + event("noise", seq, seq)
-            mod.send(data[:-10])
-            rest, seq = data[-10:], seq + 1
-            wanted = seq - 1
-            await until(lambda wanted=wanted: arena.events.cursor >= wanted)
-            await asyncio.sleep(0.02)
-        mod.send(rest)
-        assert bytes(await arena.call_tool("me", "a/b", {})) == b"7"
-        assert arena.connects == 1
-        # The control: the same frame for longer than that is given up.
-        mod.send(event("noise", seq, 0)[:-1])
-        await arena.reached(GameState.RECONNECTING)
+    class Nowhere:
+        """Both ends are here."""
+
+        def send(self, data: bytes) -> None:
+            for happening in mod.receive(data):
+                if isinstance(happening, Greeted):
+                    mod.welcome(decode(to_json(WELCOME), game.Welcome))
+                elif happening.method == game.SUBSCRIBE:
+                    mod.answer(happening.id, b'{"subscribed":["noise"]}')
+
+        def close(self) -> None: ...
+
+    async def later(seconds: float, data: bytes) -> None:
+        link.data(data)
+        clock.now += seconds
+        # Timers that are due run in the next turn of the loop.
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    link.greet(Nowhere(), HELLO)
+    await later(0, mod.take())
+    link.subscribe(["noise"])
+    rest = mod.take()
+    for seq in range(12):
+        data = rest + event("noise", seq, seq)
+        await later(4.0, data[:-10])
+        rest = data[-10:]
+    assert came == list(range(11))
+    assert not link.over.done()
+    await later(0, rest)
+    # The control: one and the same frame for longer than ten seconds is given up.
+    await later(11.0, b"Content-Length: 100\r\n")
+    assert "a frame took longer than 10 s" in link.over.result()
 
 
 @on_loop

@@ -1,6 +1,5 @@
 """What a mod answers: lists and subscriptions at once, everything else by way of the game's own thread."""
 
-import contextlib
 import hmac
 import logging
 import time
@@ -358,7 +357,6 @@ class Answering:
                 seq = connection.private_seq.get(game.PROGRESS_CHANNEL, -1) + 1
                 connection.private_seq[game.PROGRESS_CHANNEL] = seq
                 self.server.emit(connection, game.PROGRESS_CHANNEL, seq, payload)
-                self.server.flush(connection)
 
         self.server.post_event(send, len(payload))
 
@@ -367,5 +365,3 @@ class Answering:
         for connection in list(self.server.connections):
             if connection.session.wants(channel):
                 self.server.emit(connection, channel, seq, payload)
-                with contextlib.suppress(OSError):
-                    self.server.flush(connection)

@@ -38,6 +38,8 @@ HELLO_SECONDS = 10.0
 MAX_STRANGERS = 16
 # Events for a bridge that reads too slowly are dropped from here on; the numbers show the gap.
 MAX_EVENT_BUFFER_BYTES = 4 * 1024 * 1024
+# Of events held back to be sent together: a good write, far below the buffer from which they are dropped.
+EVENT_BATCH_BYTES = 64 * 1024
 # What an event takes while it waits for this thread, beside its payload.
 EVENT_OVERHEAD_BYTES = 128
 # Answers are never dropped: a bridge that does not take them at all is cut off.
@@ -109,6 +111,8 @@ class Server:
         self._resting = False
         # Bytes of events that were posted, and that came out here again; each has one writer at a time.
         self._event_lock = threading.Lock()
+        # Those who were told events in this turn: many events are one write.
+        self._unflushed: list[Connection] = []
         self._events_posted = 0
         self._events_done = 0
         self._socket_path: str | None = None
@@ -230,8 +234,14 @@ class Server:
             self._handlers.tick()
 
     def run_posted(self) -> None:
-        for _ in range(len(self._posted)):
-            self._posted.popleft()()
+        try:
+            for _ in range(len(self._posted)):
+                self._posted.popleft()()
+        finally:
+            if self._unflushed:
+                unflushed, self._unflushed = self._unflushed, []
+                for connection in unflushed:
+                    self.flush(connection)
 
     def _accept(self) -> None:
         assert self._listener is not None
@@ -342,12 +352,16 @@ class Server:
             self._close(connection)
 
     def emit(self, connection: Connection, channel: str, seq: int, payload: bytes) -> None:
-        """Dropped when the bridge is too far behind: the next number shows the gap."""
+        """Sent with others of this turn. Dropped when the bridge is too far behind: the next number shows the gap."""
         if len(connection.out) > self._max_event_buffer:
             connection.dropped_events += 1
             return
         connection.session.emit(channel, seq, payload)
         connection.out += connection.session.take()
+        if len(connection.out) > EVENT_BATCH_BYTES:
+            self._flush(connection)
+        elif connection not in self._unflushed:
+            self._unflushed.append(connection)
 
     def _send(self, connection: Connection, data: bytes) -> None:
         """Nothing waits before it: nearly always it goes out whole, and no buffer is touched."""
