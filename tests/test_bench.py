@@ -3,6 +3,7 @@ business."""
 
 import contextlib
 import importlib
+import importlib.util
 import itertools
 import subprocess
 import sys
@@ -40,6 +41,28 @@ def test_one_quick_measure_prints_a_table_with_every_call_of_an_ask():
         assert done.stdout.count(f"`{method}`") >= 2
     assert "A call with 100,000 open tickets" in done.stdout
     assert "wrote" not in done.stdout
+
+
+def test_the_quick_measures_of_games_print_every_way_of_a_call_and_judge_their_goals():
+    measures = ("game-calls", "game-events", "game-scale", "game-pump", "game-frames")
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), "--quick", *(word for each in measures for word in ("--only", each))],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = (
+        *("asyncio, Content-Length and JSON", "the same echo as its mod", "a mod with our SDK", "in memory", "on disk"),
+        *("through `bascule mcp`", "10 readers", "4 games", "60 channels", "`echo`", "`work`", "an agent calls"),
+    )
+    assert [each for each in rows if each not in done.stdout] == []
+    if importlib.util.find_spec("pygls") is not None:
+        assert "pygls' read loop at both ends" in done.stdout
+    judged = done.stdout.partition("Goals")[2]
+    for goal in ("a bare echo of its frames", "our SDK as the mod", "`mod.poll` in a flood", "with an agent / without"):
+        assert goal in judged
 
 
 @contextlib.contextmanager

@@ -82,11 +82,12 @@ class Burrow:
     def look(self) -> View:
         """See the cave: where the mole, the gems, the bats and the door are."""
         cave = self.cave
+        gems = cave.gems()
         return View(
             mole=cave.mole,
-            gems=cave.gems(),
+            gems=gems,
             door=cave.door(),
-            door_open=not cave.gems(),
+            door_open=not gems,
             bats=list(cave.bats),
             score=cave.score,
             lives=cave.lives,

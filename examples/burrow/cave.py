@@ -7,7 +7,7 @@ fly along open ground and hurt. When every gem (`*`) is found the door (`E`) ope
 import random
 from collections import deque
 from collections.abc import Iterator
-from enum import Enum
+from enum import StrEnum
 
 WIDTH, HEIGHT = 24, 14
 GEMS, BATS, LIVES = 6, 3, 3
@@ -18,7 +18,7 @@ Spot = tuple[int, int]
 STEPS = {"up": (0, -1), "down": (0, 1), "left": (-1, 0), "right": (1, 0)}
 
 
-class Tile(Enum):
+class Tile(StrEnum):
     OPEN = " "
     EARTH = ":"
     ROCK = "#"
@@ -75,13 +75,12 @@ class Cave:
 
     def map(self) -> str:
         """As a person sees it: `@` is the mole."""
-        rows = []
-        for y in range(HEIGHT):
-            row = [self.tiles[x, y].value for x in range(WIDTH)]
-            for x in range(WIDTH):
-                row[x] = "@" if (x, y) == self.mole else "b" if (x, y) in self.bats else row[x]
-            rows.append("".join(row))
-        return "\n".join(rows)
+        rows: list[list[str]] = [[self.tiles[x, y] for x in range(WIDTH)] for y in range(HEIGHT)]
+        for x, y in self.bats:
+            rows[y][x] = "b"
+        x, y = self.mole
+        rows[y][x] = "@"
+        return "\n".join("".join(row) for row in rows)
 
     def path(self, to: Spot) -> list[str]:
         """The shortest way there by open ground and earth; empty when there is none, or it is here."""

@@ -245,3 +245,115 @@ def test_results_that_are_no_json_are_the_tools_fault_and_say_so(caplog):
             assert "no JSON" in error.message
         error = bridge.error(game.TOOLS_CALL, {"name": "x/failing"})
         assert (error.message, error.data) == ("x/failing failed", {"a": 1})
+
+
+# -- what is fair, and what is left behind ------------------------------------------------------------
+
+
+def steps(pump: Pump, clock: Clock, took: float, *, client: object = "stepper") -> Work:
+    def run() -> Generator[None, None, None]:
+        while True:
+            clock.now += took
+            yield
+
+    made = Work(client, "s", "steps", run=run, done=lambda *_: None, deadline=clock.now + 30)
+    pump.put(made)
+    return made
+
+
+def test_tools_between_their_steps_do_not_keep_a_new_call_from_beginning():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+    for _ in range(2):
+        steps(pump, clock, 0.0015)
+        pump.poll(2)
+    work(pump, clock, "new", 0.0001, done)
+    for _ in range(2):
+        pump.poll(2)
+    assert done == ["new"]
+
+
+def test_the_time_an_answer_takes_to_encode_counts_too():
+    clock, done = Clock(), []
+    pump = Pump(now=clock)
+
+    def encode(result: object, _: object) -> None:
+        clock.now += 0.0015
+        done.append(result)
+
+    for number in range(4):
+        pump.put(Work("a", "i", "large", run=lambda n=number: n, done=encode, deadline=clock.now + 30))
+    for _ in range(4):
+        began = clock.now
+        assert pump.poll(2) == 1
+        assert clock.now - began < 0.002
+    assert done == [0, 1, 2, 3]
+
+
+def test_a_client_that_waits_for_nothing_any_more_leaves_nothing_behind():
+    clock, done = Clock(), []
+    pump = Pump(now=clock, stall_seconds=5)
+    for client in ("gone", "late", "served"):
+        work(pump, clock, client, 0, done)
+    pump.withdraw("gone")
+    assert pump.poll(2) == 2
+    work(pump, clock, "late", 0, done)
+    clock.now += 6
+    pump.check()
+    assert (dict(pump._waiting), list(pump._turns)) == ({}, [])
+    assert pump.idle
+
+
+def test_a_call_is_found_by_who_withdraws_it_while_the_game_steps_on():
+    clock = Clock()
+    pump = Pump(now=clock)
+
+    class Curious:
+        """A client in whose comparison the game's thread gets its turn."""
+
+        def __eq__(self, other: object) -> bool:
+            thread = threading.Thread(target=pump.poll, args=(0.001,))
+            thread.start()
+            # It may have to wait for us; then it goes on behind us.
+            thread.join(0.05)
+            threads.append(thread)
+            return self is other
+
+        __hash__ = object.__hash__
+
+    threads: list[threading.Thread] = []
+    for _ in range(2):
+        steps(pump, clock, 0.001, client="a")
+        pump.poll(0.001)
+    # Compared with every tool that is between two steps, while polls take them out and put them back.
+    assert pump.withdraw(Curious()) == []
+    for thread in threads:
+        thread.join(30)
+    assert threads
+
+
+def test_in_a_flood_of_calls_a_poll_ends_with_its_budget():
+    """Against the clock on the wall, so with ten times the budget; and it is the event that counts: all were run."""
+    mod = Mod("x", endpoint=tcp())
+    spent: list[float] = []
+
+    @mod.tool
+    def compute() -> int:
+        until = time.perf_counter() + 0.0003
+        while time.perf_counter() < until:
+            pass
+        return 1
+
+    with mod.running(), HandBridge(mod) as bridge:
+        waiting = {bridge.send(game.TOOLS_CALL, {"name": "x/compute"}) for _ in range(200)}
+
+        def frame() -> None:
+            began = time.perf_counter()
+            if mod.poll(budget_ms=2):
+                spent.append(time.perf_counter() - began)
+
+        bridge.wait(lambda: waiting <= bridge.answers.keys(), frame)
+        assert all(bridge.answers[each].error is None for each in waiting)
+    # The control: all at once would have been 60 ms, in a frame or two.
+    assert len(spent) >= 20
+    assert sorted(spent)[len(spent) // 2] < 0.020

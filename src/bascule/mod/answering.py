@@ -1,11 +1,11 @@
 """What a mod answers: lists and subscriptions at once, everything else by way of the game's own thread."""
 
-import contextlib
 import hmac
 import logging
 import time
 import traceback
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -82,7 +82,14 @@ class Answering:
                 ErrorCode.AUTHENTICATION_FAILED, "the token is not this launch's: read the newest bridge configuration"
             )
             return
-        connection.session.welcome(self._identity())
+        try:
+            welcome = self._identity()
+        except Exception:
+            # As below: the game goes on, also one that is served by its only thread.
+            log.exception("the welcome could not be made")
+            connection.session.refuse(ErrorCode.INTERNAL_ERROR, "internal error; the game's log has it")
+            return
+        connection.session.welcome(welcome)
 
     def asked(self, connection: Connection, request: Asked) -> None:
         try:
@@ -189,11 +196,13 @@ class Answering:
             arguments = entry.decode.decode(arguments_of(request.params))
         except BadJson as bad:
             raise GameError(ErrorCode.INVALID_PARAMS, f"arguments of {name}: {bad.message}") from None
-        context = Context(request.id, lambda progress: self._progress(connection, progress))
-        self._contexts[connection, request.id] = context
-        self._queue(connection, request, name, lambda: self._guarded(entry, arguments, context))
+        context: Context | None = None
+        if entry.signature.context is not None:
+            context = Context(request.id, partial(self._progress, connection))
+            self._contexts[connection, request.id] = context
+        self._queue(connection, request, name, partial(self._guarded, entry, arguments, context))
 
-    def _guarded(self, entry: ToolEntry, arguments: Any, context: Context) -> Any:
+    def _guarded(self, entry: ToolEntry, arguments: Any, context: Context | None) -> Any:
         # Again, now that it is about to run: attention may have been opened while it waited.
         self._gate(entry.name, entry.listed.tags)
         return entry.call(arguments, context)
@@ -274,12 +283,13 @@ class Answering:
         return values, errors
 
     def _queue(self, connection: Connection, request: Asked, label: str, run: Callable[[], Any]) -> None:
-        def done(result: Any, error: BaseException | None) -> None:
-            answer = self._settled(label, result, error)
-            self.server.post(lambda: self._deliver(connection, request, answer))
-
         work = Work(
-            connection, request.id, label, run=run, done=done, deadline=time.perf_counter() + self._request_seconds
+            connection,
+            request.id,
+            label,
+            run=run,
+            done=partial(self._done, connection, request, label),
+            deadline=time.perf_counter() + self._request_seconds,
         )
         try:
             self._pump.put(work)
@@ -291,11 +301,15 @@ class Answering:
                 {"executed": False},
             ) from None
 
-    def _settled(self, label: str, result: Any, error: BaseException | None) -> bytes | GameError:
-        """The answer to be sent. Made on the game's thread, where the values are that it is made of."""
+    def _done(
+        self, connection: Connection, request: Asked, label: str, result: Any, error: BaseException | None
+    ) -> None:
+        """Made into an answer on the game's thread, where the values are that it is made of; sent by the other."""
+        answer = self._failed(label, error) if error is not None else self._encoded(label, result)
+        self.server.post(partial(self._deliver, connection, request, answer))
+
+    def _failed(self, label: str, error: BaseException) -> GameError:
         match error:
-            case None:
-                pass
             case GameError():
                 return error
             case ToolError():
@@ -308,6 +322,8 @@ class Answering:
                 return GameError(
                     ErrorCode.TOOL_FAILED, f"{type(error).__name__}: {error}", {"exception": type(error).__name__}
                 )
+
+    def _encoded(self, label: str, result: Any) -> bytes | GameError:
         try:
             return to_json(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as fault:
@@ -341,14 +357,11 @@ class Answering:
                 seq = connection.private_seq.get(game.PROGRESS_CHANNEL, -1) + 1
                 connection.private_seq[game.PROGRESS_CHANNEL] = seq
                 self.server.emit(connection, game.PROGRESS_CHANNEL, seq, payload)
-                self.server.flush(connection)
 
-        self.server.post(send)
+        self.server.post_event(send, len(payload))
 
     def publish(self, channel: str, seq: int, payload: bytes) -> None:
         """To every bridge that subscribed; each has its own buffer, so a slow one costs the others nothing."""
         for connection in list(self.server.connections):
             if connection.session.wants(channel):
                 self.server.emit(connection, channel, seq, payload)
-                with contextlib.suppress(OSError):
-                    self.server.flush(connection)

@@ -34,7 +34,9 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def port(self) -> int:
-        if not (self.address.isascii() and self.address.isdecimal()) or not 0 <= int(self.address) < 65536:
+        # Five digits: int() itself refuses thousands of them, with an error of another kind.
+        plain = self.address.isascii() and self.address.isdecimal() and len(self.address) <= 5
+        if not plain or int(self.address) > 65535:
             raise BadEndpoint(f"{self.source}: the port {self.address[:20]!r} is none")
         return int(self.address)
 
@@ -106,6 +108,14 @@ def _read_own_file(path: str) -> bytes:
         os.close(descriptor)
 
 
+def _cwd() -> str:
+    try:
+        return os.getcwd()
+    except OSError:
+        # Removed under the game's feet; whoever asks is told nothing rather than something.
+        return ""
+
+
 def observed(environment: Mapping[str, str] | None = None) -> game.Observed | None:
     """What GABS wants to know of the launch: only when it asks, for it is no part of the protocol."""
     env = os.environ if environment is None else environment
@@ -116,7 +126,7 @@ def observed(environment: Mapping[str, str] | None = None) -> game.Observed | No
     absent = [name for name in env.get("GABS_ABSENT_ENV", "").split(",") if name]
     return game.Observed(
         argv=list(sys.argv),
-        cwd=os.getcwd(),
+        cwd=_cwd(),
         env_values={name: env[name] for name in names if name in env},
         env_absent=[name for name in dict.fromkeys((*names, *absent)) if name not in env],
     )

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
@@ -289,8 +290,8 @@ class Mod:
         # Numbered and queued as one: two threads that emit at once must not swap their numbers on the way.
         with self._publishing:
             seq = self._registry.next_seq(channel)
-            if self._started:
-                self._server.post(lambda: self._answering.publish(channel, seq, payload))
+            if self._server.connections:
+                self._server.post_event(partial(self._answering.publish, channel, seq, payload), len(payload))
 
     def _announce_change(self) -> None:
         if self._started:

@@ -19,12 +19,18 @@ DEFAULT_STALL_SECONDS = 5.0
 MAX_WAITING = 1_024
 # How fast the expected time of a tool follows what it really takes.
 _LEARN = 0.2
+# And how much longer than expected it may take and still end within the budget.
+_MARGIN = 1.05
 
 
 class Phase(Enum):
     WAITING = 0
     RUNNING = 1
     OVER = 2
+
+
+# A member of an Enum class is slow to read, and this one is read for every call.
+_OVER = Phase.OVER
 
 
 class Work:
@@ -95,6 +101,8 @@ class Pump:
         # Tools that yield, between two of their steps.
         self._stepping: deque[Work] = deque()
         self._expected: dict[str, float] = {}
+        # A whole poll went to tools between their steps, while calls waited that had not begun.
+        self._passed_over = False
         self._thread: int | None = None
         self._polled = now()
         self._running: tuple[Work, float] | None = None
@@ -119,17 +127,25 @@ class Pump:
     def withdraw(self, client: Hashable, id_: str | None = None) -> list[Work]:
         """Take out what the client waits for, or one call of it. What already runs is returned too, not stopped."""
         with self._lock:
-            line = self._waiting.get(client, deque())
+            line = self._waiting.get(client, ())
             gone = [each for each in line if id_ is None or each.id == id_]
-            for each in gone:
-                line.remove(each)
-                each.phase = Phase.OVER
-            self._count -= len(gone)
+            self._take_out(gone)
             going_on = [each for each in self._stepping if each.client == client and (id_ is None or each.id == id_)]
             if self._running is not None and self._running[0].client == client and self._running[0] not in going_on:
                 running = self._running[0]
                 going_on += [running] if id_ is None or running.id == id_ else []
         return gone + going_on
+
+    def _take_out(self, gone: list[Work]) -> None:
+        """Under the lock. A client that waits for nothing leaves nothing behind: bridges come and go."""
+        for each in gone:
+            line = self._waiting[each.client]
+            line.remove(each)
+            each.phase = Phase.OVER
+            if not line:
+                del self._waiting[each.client]
+                self._turns.remove(each.client)
+        self._count -= len(gone)
 
     @property
     def idle(self) -> bool:
@@ -152,77 +168,82 @@ class Pump:
         return self._work_off(began, budget_ms / 1000)
 
     def _work_off(self, began: float, budget: float) -> int:
-        made = 0
+        made = begun = 0
+        now = began
+        if self._passed_over and (work := self._next(budget, now, first=True)) is not None:
+            now = self._begin(work, now)
+            made = begun = 1
         for _ in range(len(self._stepping)):
-            work = self._stepping[0]
-            if made and self._now() - began + self._expect(work) > budget:
+            if made and now - began + self._expect(self._stepping[0]) > budget:
                 break
-            self._stepping.popleft()
-            self._step(work)
+            now = self._step(self._next_step(now), now)
             made += 1
-        while (work_ := self._next(budget - (self._now() - began), first=made == 0)) is not None:
-            self._begin(work_)
+        while self._count and (work := self._next(budget - (now - began), now, first=made == 0)) is not None:
+            now = self._begin(work, now)
             made += 1
-        self._polled = self._now()
+            begun += 1
+        self._passed_over = begun == 0 and self._count > 0
+        self._polled = now
         return made
 
     def _expect(self, work: Work) -> float:
-        return self._expected.get(work.label, 0.0)
+        return _MARGIN * self._expected.get(work.label, 0.0)
 
-    def _next(self, left: float, *, first: bool) -> Work | None:
+    def _next(self, left: float, now: float, *, first: bool) -> Work | None:
         with self._lock:
-            while self._turns:
-                client = self._turns[0]
-                line = self._waiting[client]
-                if not line:
-                    del self._waiting[client]
-                    self._turns.popleft()
-                    continue
-                if not first and (left <= 0 or self._expect(line[0]) > left):
-                    return None
+            if not self._turns:
+                return None
+            client = self._turns[0]
+            line = self._waiting[client]
+            if not first and (left <= 0 or self._expect(line[0]) > left):
+                return None
+            work = line.popleft()
+            if line:
                 self._turns.rotate(-1)
-                work = line.popleft()
-                self._count -= 1
-                work.phase = Phase.RUNNING
-                self._running = (work, self._now())
-                return work
-            return None
+            else:
+                del self._waiting[client]
+                self._turns.popleft()
+            self._count -= 1
+            work.phase = Phase.RUNNING
+            self._running = (work, now)
+            return work
 
-    def _begin(self, work: Work) -> None:
-        began = self._now()
+    def _next_step(self, now: float) -> Work:
+        """Under the lock from one place to the other: whoever withdraws a call must find it in one of them."""
+        with self._lock:
+            work = self._stepping.popleft()
+            self._running = (work, now)
+            return work
+
+    # Each gives the time when it was over, which is when the next begins.
+
+    def _begin(self, work: Work, began: float) -> float:
         try:
             result = work.run()
         except Exception as error:  # noqa: BLE001 - a tool's fault is its caller's answer, never the game's end
-            self._over(work, began, None, error)
-            return
+            return self._over(work, began, None, error)
         if isinstance(result, Generator):
             work.steps = result
-            self._step(work)
-        else:
-            self._over(work, began, result, None)
+            return self._step(work, began)
+        return self._over(work, began, result, None)
 
-    def _step(self, work: Work) -> None:
-        began = self._now()
-        with self._lock:
-            self._running = (work, began)
+    def _step(self, work: Work, began: float) -> float:
         assert work.steps is not None
-        if work.phase is Phase.OVER:
+        if work.phase is _OVER:
             # Cancelled or overdue meanwhile: the generator's own `finally` runs on the game's thread.
-            self._close(work, began)
-            return
+            return self._close(work, began)
         try:
             next(work.steps)
         except StopIteration as end:
-            self._over(work, began, end.value, None)
+            return self._over(work, began, end.value, None)
         except Exception as error:  # noqa: BLE001 - as above
-            self._over(work, began, None, error)
-        else:
-            self._learn(work, began)
-            with self._lock:
-                self._running = None
+            return self._over(work, began, None, error)
+        with self._lock:
+            self._running = None
             self._stepping.append(work)
+        return self._learn(work, began)
 
-    def _close(self, work: Work, began: float) -> None:
+    def _close(self, work: Work, began: float) -> float:
         try:
             if work.steps is not None:
                 work.steps.close()
@@ -230,24 +251,27 @@ class Pump:
             if self._on_stall is not None:
                 self._on_stall(f"{work.label} failed while it was being ended: {error!r}")
         finally:
-            self._learn(work, began)
             with self._lock:
                 self._running = None
+        return self._learn(work, began)
 
-    def _over(self, work: Work, began: float, result: Any, error: BaseException | None) -> None:
-        self._learn(work, began)
+    def _over(self, work: Work, began: float, result: Any, error: BaseException | None) -> float:
         with self._lock:
             self._running = None
-            late = work.phase is Phase.OVER
-            work.phase = Phase.OVER
+            late = work.phase is _OVER
+            work.phase = _OVER
         if not late:
             work.done(result, error)
+        # With what it took to make the answer: a large result is encoded on the game's time too.
+        return self._learn(work, began)
 
-    def _learn(self, work: Work, began: float) -> None:
-        took = self._now() - began
+    def _learn(self, work: Work, began: float) -> float:
+        now = self._now()
+        took = now - began
         known = self._expected.get(work.label)
         # Up at once, down slowly: one long call is a warning.
         self._expected[work.label] = took if known is None or took > known else known + _LEARN * (took - known)
+        return now
 
     # -- the I/O thread --
 
@@ -270,12 +294,9 @@ class Pump:
         with self._lock:
             silent = now - self._polled
             stuck = self._count > 0 and silent > self._stall_seconds
-            for line in self._waiting.values():
-                for work in [each for each in line if stuck or now > each.deadline]:
-                    line.remove(work)
-                    self._count -= 1
-                    work.phase = Phase.OVER
-                    found.append((work, self._waited_in_vain(silent, stuck=stuck)))
+            late = [each for line in self._waiting.values() for each in line if stuck or now > each.deadline]
+            self._take_out(late)
+            found += [(work, self._waited_in_vain(silent, stuck=stuck)) for work in late]
             begun = [*self._stepping, *([self._running[0]] if self._running is not None else [])]
             for work in begun:
                 if now > work.deadline and work.phase is Phase.RUNNING:

@@ -9,10 +9,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from bascule.mod.endpoint import Endpoint
-from bascule.mod.streams import READ_BYTES, ByteStream, SocketStream, StdioStream, accept, listen
+from bascule.mod.streams import (
+    LISTEN_BACKLOG,
+    READ_BYTES,
+    ByteStream,
+    NoRoom,
+    SocketStream,
+    StdioStream,
+    accept,
+    listen,
+)
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_mod_session import Asked, Greeted, ModSession
@@ -28,11 +38,15 @@ HELLO_SECONDS = 10.0
 MAX_STRANGERS = 16
 # Events for a bridge that reads too slowly are dropped from here on; the numbers show the gap.
 MAX_EVENT_BUFFER_BYTES = 4 * 1024 * 1024
+# Of events held back to be sent together: a good write, far below the buffer from which they are dropped.
+EVENT_BATCH_BYTES = 64 * 1024
+# What an event takes while it waits for this thread, beside its payload.
+EVENT_OVERHEAD_BYTES = 128
 # Answers are never dropped: a bridge that does not take them at all is cut off.
 MAX_BUFFER_BYTES = 32 * 1024 * 1024
 TICK_SECONDS = 0.25
 # One turn of the loop reads so much of a connection before the next one gets its turn.
-READS_PER_TURN = 4
+READS_PER_TURN = 16
 
 
 class Handlers(Protocol):
@@ -52,7 +66,9 @@ class Connection:
         self.stream = stream
         self.session = ModSession(mode, limits)
         self.opened = now
+        # When the frame began that is not whole yet, and which one it is.
         self.frame_began: float | None = None
+        self.frame = 0
         self.dropped_events = 0
         self.out = bytearray()
         self.watched = False
@@ -87,11 +103,18 @@ class Server:
         self._selector: selectors.BaseSelector
         self._wake_read: socket.socket
         self._wake_write: socket.socket | None = None
-        # The thread that runs the loop, whichever it is.
-        self._own_thread: int | None = None
         self._posted: deque[Callable[[], None]] = deque()
-        self._awake = False
+        # The loop waits for its descriptors, or is about to.
+        self._asleep = False
         self._listener: socket.socket | None = None
+        # Nobody is let in until the next tick.
+        self._resting = False
+        # Bytes of events that were posted, and that came out here again; each has one writer at a time.
+        self._event_lock = threading.Lock()
+        # Those who were told events in this turn: many events are one write.
+        self._unflushed: list[Connection] = []
+        self._events_posted = 0
+        self._events_done = 0
         self._socket_path: str | None = None
         self._ticked = now()
         self._thread: threading.Thread | None = None
@@ -153,55 +176,102 @@ class Server:
     def post(self, act: Callable[[], None]) -> None:
         """Have it done on the I/O thread, soon; from any thread."""
         self._posted.append(act)
-        if threading.get_ident() != self._own_thread:
+        if self._asleep:
             self.wake()
 
+    def post_event(self, act: Callable[[], None], size: int) -> bool:
+        """The same for an event of so many bytes. False when too many wait here already: the numbers show the gap.
+
+        A game that emits without end must not fill its own memory with what nobody can be sent in time.
+        """
+        size += EVENT_OVERHEAD_BYTES
+        with self._event_lock:
+            if self._events_posted - self._events_done > self._max_event_buffer:
+                return False
+            self._events_posted += size
+        self.post(partial(self._event, act, size))
+        return True
+
+    def _event(self, act: Callable[[], None], size: int) -> None:
+        self._events_done += size
+        act()
+
     def wake(self) -> None:
-        if not self._awake and self._wake_write is not None:
-            self._awake = True
+        """A system call, in which the game's thread loses the interpreter: only for one who sleeps, and once."""
+        self._asleep = False
+        if self._wake_write is not None:
             with contextlib.suppress(BlockingIOError, OSError):
                 self._wake_write.send(b"\0")
 
     # -- one turn --
 
     def run_once(self, timeout: float) -> None:
-        self._own_thread = threading.get_ident()
-        for key, events in self._selector.select(0 if self._posted else timeout):
-            match key.data:
-                case "wake":
-                    with contextlib.suppress(BlockingIOError):
-                        self._wake_read.recv(4096)
-                    self._awake = False
-                case "listen":
-                    self._accept()
-                case Connection() as connection:
-                    if events & selectors.EVENT_WRITE:
-                        self._flush(connection)
-                    if events & selectors.EVENT_READ:
-                        self._read(connection)
-        self._awake = False
-        self.run_posted()
+        # Before looking at what is posted: whoever posts does it the other way round, and one of the two sees it.
+        self._asleep = True
+        ready = self._selector.select(0 if self._posted else timeout)
+        self._asleep = False
+        for key, events in ready:
+            connection = key.data
+            if type(connection) is Connection:
+                if events & selectors.EVENT_WRITE:
+                    self._flush(connection)
+                if events & selectors.EVENT_READ:
+                    self._read(connection)
+            elif connection == "listen":
+                self._accept()
+            else:
+                with contextlib.suppress(BlockingIOError):
+                    self._wake_read.recv(4096)
+        if self._posted:
+            self.run_posted()
         now = self._now()
         if now - self._ticked >= TICK_SECONDS:
             self._ticked = now
+            if self._resting and self._listener is not None:
+                self._resting = False
+                self._selector.register(self._listener, selectors.EVENT_READ, "listen")
             self._check_times(now)
             self._handlers.tick()
 
     def run_posted(self) -> None:
-        for _ in range(len(self._posted)):
-            self._posted.popleft()()
+        try:
+            for _ in range(len(self._posted)):
+                self._posted.popleft()()
+        finally:
+            if self._unflushed:
+                unflushed, self._unflushed = self._unflushed, []
+                for connection in unflushed:
+                    self.flush(connection)
 
     def _accept(self) -> None:
         assert self._listener is not None
-        while (sock := accept(self._listener)) is not None:
-            if sum(each.greeted for each in self.connections) >= self._max_connections:
-                _turn_away(sock, f"{self._max_connections} bridges are connected already; close one of them")
+        for _ in range(LISTEN_BACKLOG):
+            try:
+                sock = accept(self._listener)
+            except NoRoom:
+                # It would stay readable, and this loop turn as fast as it can, on the game's own time.
+                log.warning("no descriptor is left for a bridge that wants to connect: close files or raise ulimit -n")
+                self._selector.unregister(self._listener)
+                self._resting = True
+                return
+            if sock is None:
+                return
+            if self._full:
+                _turn_away(sock, self._full_message)
                 continue
             strangers = [each for each in self.connections if not each.greeted]
             if len(strangers) >= MAX_STRANGERS:
                 # The oldest has had the most time to say hello.
                 self._close(strangers[0])
             self._add(SocketStream(sock))
+
+    @property
+    def _full(self) -> bool:
+        return sum(each.greeted for each in self.connections) >= self._max_connections
+
+    @property
+    def _full_message(self) -> str:
+        return f"{self._max_connections} bridges are connected already; close one of them"
 
     def _add(self, stream: ByteStream) -> None:
         connection = Connection(stream, self._mode, self._limits, self._now())
@@ -225,14 +295,24 @@ class Server:
             if len(data) < READ_BYTES:
                 # All there was; asking again would only tell so.
                 break
-        mid_frame = connection.session.mid_frame
-        connection.frame_began = (connection.frame_began or self._now()) if mid_frame else None
-        self.flush(connection)
+        session = connection.session
+        if not session.mid_frame:
+            connection.frame_began = None
+        elif connection.frame_began is None or connection.frame != session.frames_read:
+            # Another frame than at the last read: a busy stream may never stop between two.
+            connection.frame = session.frames_read
+            connection.frame_began = self._now()
+        if session.speaks or session.closed:
+            self.flush(connection)
 
     def _handle(self, connection: Connection, happening: object) -> None:
         match happening:
             case Greeted():
-                self._handlers.greeted(connection, happening.params)
+                if self._full:
+                    # There was room when it connected; others were quicker to say hello.
+                    connection.session.refuse(ErrorCode.ACCESS_DENIED, self._full_message)
+                else:
+                    self._handlers.greeted(connection, happening.params)
             case Asked():
                 self._handlers.asked(connection, happening)
             case Noted():
@@ -259,21 +339,40 @@ class Server:
         """Send what the session has to say; close when it is over."""
         if connection not in self.connections:
             return
-        connection.out += connection.session.take()
-        self._flush(connection)
-        if connection.session.state is State.CLOSED:
+        data = connection.session.take()
+        if connection.out:
+            connection.out += data
+            self._flush(connection)
+        elif data:
+            self._send(connection, data)
+        if connection.session.closed:
             self._end(connection)
         elif len(connection.out) > self._max_buffer:
             log.warning("a bridge reads nothing: disconnected with %d bytes unsent", len(connection.out))
             self._close(connection)
 
     def emit(self, connection: Connection, channel: str, seq: int, payload: bytes) -> None:
-        """Dropped when the bridge is too far behind: the next number shows the gap."""
+        """Sent with others of this turn. Dropped when the bridge is too far behind: the next number shows the gap."""
         if len(connection.out) > self._max_event_buffer:
             connection.dropped_events += 1
             return
         connection.session.emit(channel, seq, payload)
         connection.out += connection.session.take()
+        if len(connection.out) > EVENT_BATCH_BYTES:
+            self._flush(connection)
+        elif connection not in self._unflushed:
+            self._unflushed.append(connection)
+
+    def _send(self, connection: Connection, data: bytes) -> None:
+        """Nothing waits before it: nearly always it goes out whole, and no buffer is touched."""
+        try:
+            sent = connection.stream.write(data)
+        except OSError:
+            self._close(connection)
+            return
+        if sent < len(data):
+            connection.out += memoryview(data)[sent:]
+            self._flush(connection)
 
     def _flush(self, connection: Connection) -> None:
         out = connection.out

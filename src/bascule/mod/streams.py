@@ -1,6 +1,7 @@
 """The byte streams a mod serves: sockets it listens on, or its own stdin and stdout. None of them ever blocks."""
 
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -9,8 +10,15 @@ from typing import Protocol
 
 from bascule.mod.endpoint import BadEndpoint, Endpoint
 
-READ_BYTES = 256 * 1024
+# What a pipe holds, and small enough that the allocator has it at hand: a buffer of 256 KiB for each read of a few
+# hundred bytes was a tenth of a call.
+READ_BYTES = 64 * 1024
 LISTEN_BACKLOG = 64
+_NO_ROOM = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+
+
+class NoRoom(Exception):
+    """No descriptor is left for a connection that waits; it stays in the backlog."""
 
 
 class ByteStream(Protocol):
@@ -21,7 +29,7 @@ class ByteStream(Protocol):
     def read(self) -> bytes | None:
         """b"" at the end; None when there is nothing yet."""
 
-    def write(self, data: memoryview) -> int: ...
+    def write(self, data: bytes | memoryview) -> int: ...
 
     def close(self) -> None: ...
 
@@ -40,7 +48,7 @@ class SocketStream:
         except OSError:
             return b""
 
-    def write(self, data: memoryview) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         try:
             return self._socket.send(data)
         except (BlockingIOError, InterruptedError):
@@ -72,7 +80,7 @@ class StdioStream:
         except OSError:
             return b""
 
-    def write(self, data: memoryview) -> int:
+    def write(self, data: bytes | memoryview) -> int:
         try:
             return os.write(self.write_fd, data)
         except (BlockingIOError, InterruptedError):
@@ -123,10 +131,10 @@ def accept(listener: socket.socket) -> socket.socket | None:
     """A new connection; None when there is none, or it is another user's."""
     try:
         sock, _ = listener.accept()
-    except (BlockingIOError, InterruptedError, ConnectionAbortedError):
-        return None
-    except OSError:
-        # Out of descriptors: those who wait stay in the backlog.
+    except OSError as error:
+        if error.errno in _NO_ROOM:
+            raise NoRoom from None
+        # There is none, or it gave up meanwhile.
         return None
     if sock.family == socket.AF_UNIX and not _is_ours(sock):
         sock.close()

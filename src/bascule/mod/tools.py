@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar, overload
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from bascule.mod.schemas import BadTool, Signature, read_signature
 from bascule.protocols import game
@@ -100,7 +100,7 @@ class ToolEntry:
         return self.listed.name
 
     def call(self, arguments: msgspec.Struct, context: Any) -> Any:
-        given = {name: getattr(arguments, name) for name in arguments.__struct_fields__}
+        given = structs.asdict(arguments)
         if self.signature.context is not None:
             given[self.signature.context] = context
         return self._function(**given)

@@ -1,7 +1,7 @@
 """The bridge's end of a GABP session: hello, requests in flight, events in order."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -20,6 +20,10 @@ from bascule.protocols.game_states import Move, Side, State, after
 from bascule.wire import gabp
 from bascule.wire.codec import BadJson, Raw
 from bascule.wire.gabp import Mode, to_json
+
+# The one state in which the table lets the bridge ask and the mod tell, and it stays in it: asked for every message.
+_OPEN: Final = State.OPEN
+_GREETING: Final = State.GREETING
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -65,6 +69,8 @@ class BridgeSession(Session):
         self.welcome: game.Welcome | None = None
         self.message_limit = self.limits.max_message_bytes
         self.max_concurrent = self.limits.max_in_flight
+        # None of a mod that lists no methods.
+        self._offered: frozenset[str] | None = None
         self._hello_id = ""
         # Id to method.
         self._in_flight: dict[str, str] = {}
@@ -92,7 +98,8 @@ class BridgeSession(Session):
             )
         if len(self._in_flight) >= self.limits.max_in_flight:
             raise Overloaded(f"{len(self._in_flight)} requests wait for this game already", retry_after=1.0)
-        self._move(Move.REQUEST)
+        if self.state is not _OPEN:
+            self._move(Move.REQUEST)
         id_ = new_id()
         self._in_flight[id_] = method
         self._send(gabp.request(id_, method, params))
@@ -145,8 +152,7 @@ class BridgeSession(Session):
 
     def offers(self, method: str) -> bool:
         """Whether the mod says it has a method; mods that list none are asked."""
-        methods = self.welcome.capabilities.methods if self.welcome is not None else msgspec.UNSET
-        return not isinstance(methods, list) or method in methods
+        return self._offered is None or method in self._offered
 
     @property
     def seen(self) -> dict[str, int]:
@@ -183,7 +189,7 @@ class BridgeSession(Session):
 
     def _meet_response(self, message: gabp.Response) -> None:
         id_ = message.id
-        if self.state is State.GREETING and id_ in (self._hello_id, gabp.NIL_ID):
+        if self.state is _GREETING and id_ in (self._hello_id, gabp.NIL_ID):
             self._meet_welcome(message)
         elif (method := self._in_flight.pop(id_, None)) is not None:
             self._happen(self._answer(id_, method, message))
@@ -209,6 +215,8 @@ class BridgeSession(Session):
             return
         self.state = after(self.state, Side.MOD, Move.WELCOME) or self.state
         self.welcome = welcome
+        if isinstance(welcome.capabilities.methods, list):
+            self._offered = frozenset(welcome.capabilities.methods)
         self._keep_to(welcome.capabilities.limits)
         self._happen(Welcomed(welcome))
 
@@ -230,7 +238,7 @@ class BridgeSession(Session):
         return Answered(id_, method, value)
 
     def _meet_event(self, message: gabp.Event) -> None:
-        if after(self.state, Side.MOD, Move.EVENT) is None:
+        if self.state is not _OPEN and after(self.state, Side.MOD, Move.EVENT) is None:
             self._violation(f"an event ({message.channel}) before the welcome")
             return
         if not self._is_wanted(message.channel):

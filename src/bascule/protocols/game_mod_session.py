@@ -1,6 +1,6 @@
 """The mod's end of a GABP session: greets, judges requests before they reach the game, answers each once."""
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import msgspec
 from msgspec import UNSET
@@ -8,12 +8,15 @@ from msgspec import UNSET
 from bascule.protocols import game, game_schemas
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_session import PARAM_DECODERS, Session, channel_matches, new_id
-from bascule.protocols.game_states import REFUSALS, Move, Side, State, after
+from bascule.protocols.game_states import REFUSALS, TRANSITIONS, Move, Side, State, after
 from bascule.wire import gabp
 from bascule.wire.codec import BadJson, Raw
 from bascule.wire.gabp import to_json
 
-_EMPTY = Raw(b"{}")
+_EMPTY: Final = b"{}"
+_OPEN: Final = State.OPEN
+# The table's cell for nearly every message, looked up once.
+_AFTER_REQUEST: Final = TRANSITIONS[State.OPEN][Side.BRIDGE, Move.REQUEST]
 
 
 class Greeted(msgspec.Struct, frozen=True):
@@ -60,13 +63,13 @@ class ModSession(Session):
             self._send(gabp.error_response(id_, code, message, data))
 
     def _settle(self, id_: str) -> bool:
-        if self.state is not State.OPEN or id_ not in self._unanswered:
+        if self.state is not _OPEN or id_ not in self._unanswered:
             return False
         self._unanswered.discard(id_)
         return True
 
     def emit(self, channel: str, seq: int, payload: bytes) -> None:
-        if self.state is State.OPEN:
+        if self.state is _OPEN:
             self._send(gabp.event(new_id(), channel, seq, payload))
 
     def wants(self, channel: str) -> bool:
@@ -93,11 +96,9 @@ class ModSession(Session):
             self._send(gabp.error_response(bad.id, bad.code, bad.message))
 
     def _meet_request(self, message: gabp.Request) -> None:
-        move = Move.HELLO if message.method == game.HELLO else Move.REQUEST
-        following = after(self.state, Side.BRIDGE, move)
+        hello = message.method == game.HELLO
+        following = _AFTER_REQUEST if self.state is _OPEN and not hello else self._following(message, hello=hello)
         if following is None:
-            code, text = REFUSALS[self.state, move]
-            self._send(gabp.error_response(message.id, code, text))
             return
         shape = PARAM_DECODERS.get(message.method)
         if shape is None:
@@ -114,6 +115,15 @@ class ModSession(Session):
             self._send(gabp.error_response(message.id, ErrorCode.INVALID_PARAMS, bad.message))
             return
         self._take_in(message, params, following)
+
+    def _following(self, message: gabp.Request, *, hello: bool) -> State | None:
+        """The state that this request leads to; None when it is illegal, and told so."""
+        move = Move.HELLO if hello else Move.REQUEST
+        following = after(self.state, Side.BRIDGE, move)
+        if following is None:
+            code, text = REFUSALS[self.state, move]
+            self._send(gabp.error_response(message.id, code, text))
+        return following
 
     def _take_in(self, message: gabp.Request, params: Any, following: State) -> None:
         if message.method == game.HELLO:
@@ -138,9 +148,9 @@ class ModSession(Session):
         self._happen(Asked(message.id, message.method, params))
 
 
-def arguments_of(params: game.ToolsCallParams) -> Raw:
+def arguments_of(params: game.ToolsCallParams) -> bytes:
     """GABS sends them as `parameters`."""
     for found in (params.arguments, params.parameters):
-        if isinstance(found, Raw) and bytes(found) != b"null":
-            return found
+        if isinstance(found, Raw) and (text := bytes(found)) != b"null":
+            return text
     return _EMPTY

@@ -17,6 +17,9 @@ from bascule.wire.codec import BadJson, Decoder, Raw, decode, decoder
 from bascule.wire.gabp import Mode
 from bascule.wire.json_schema import Schema
 
+# Members of an Enum class are slow to read, and this one is read for every message.
+_CLOSED: Final = State.CLOSED
+
 # decisions.md: "10 s per frame"; kept by the shell, which has the clock.
 FRAME_SECONDS = 10.0
 
@@ -70,8 +73,18 @@ class Session:
         return self._reader.mid_frame
 
     @property
+    def frames_read(self) -> int:
+        """That clock begins anew with every frame, also with one that begins in the read that ends another."""
+        return self._reader.frames_read
+
+    @property
     def closed(self) -> bool:
-        return self.state is State.CLOSED
+        return self.state is _CLOSED
+
+    @property
+    def speaks(self) -> bool:
+        """There is something to `take`."""
+        return bool(self._out)
 
     def take(self) -> bytes:
         """What is to be sent now."""
@@ -79,7 +92,7 @@ class Session:
         return out[0] if len(out) == 1 else b"".join(out)
 
     def receive(self, data: bytes) -> list[Any]:
-        if self.closed:
+        if self.state is _CLOSED:
             return []
         failure: str | None = None
         try:

@@ -57,6 +57,7 @@ class FrameReader:
         "_need",
         "_require_content_type",
         "_searched",
+        "frames_read",
     )
 
     def __init__(
@@ -77,6 +78,8 @@ class FrameReader:
         self._searched = 0
         # Kind and message, not the exception: its traceback would keep the caller's frames alive.
         self._failure: tuple[type[FrameError], str] | None = None
+        # Whole ones so far. A reader may be in the middle of a frame after every read and still never wait for one.
+        self.frames_read = 0
 
     @property
     def mid_frame(self) -> bool:
@@ -103,6 +106,7 @@ class FrameReader:
             self._failure = type(failure), failure.message
             self._held.clear()
             raise
+        self.frames_read += len(frames)
         return frames
 
     def _still_incomplete(self) -> bool:

@@ -22,11 +22,11 @@ from bascule.wire.content_length import (
     DEFAULT_MAX_HEADER_BYTES,
     FrameError,
     FrameReader,
-    frame,
 )
 
 VERSION: Final = "gabp/1"
-CONTENT_TYPE: Final = "application/json"
+# As `content_length.frame` writes it with this content type; made once, because every message is framed.
+_FRAME: Final = b"Content-Length: %d\r\nContent-Type: application/json\r\n\r\n%b"
 # The envelope schema wants a UUID in every response, also in one to a message whose id cannot be read.
 NIL_ID: Final = "00000000-0000-0000-0000-000000000000"
 # A UUID has 36; peers with ids of their own stay far below.
@@ -43,6 +43,8 @@ INVALID_VALUE: Final = -32203
 
 _ABSENT: Final = Raw(b"")
 _NO_PARAMS: Final = Raw(b"{}")
+# What the text of a JSON object begins with.
+_OBJECT: Final = ord("{")
 _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 # gabp.md section 5 and the envelope schema; the registry (section 1.1) also allows digits, "_" and "-".
 _METHOD_STRICT: Final = re.compile(r"[a-z]+(?:/[a-z]+)+")
@@ -153,6 +155,10 @@ class Reader:
     def mid_frame(self) -> bool:
         return self._frames.mid_frame
 
+    @property
+    def frames_read(self) -> int:
+        return self._frames.frames_read
+
     def feed(self, data: bytes) -> list[Message | BadMessage]:
         """What `data` completes. Raises FrameError, whose `frames` are then the messages before the violation."""
         try:
@@ -186,8 +192,8 @@ def parse(body: bytes, mode: Mode = Mode.COMPAT) -> Message:
         message = _compat(body) if mode is Mode.COMPAT else _strict(body)
     except BadJson as error:
         raise _explained(body, error, mode) from None
-    if type(message) is Response and _is_plain(message):
-        return message
+    if _is_plain(message):
+        return message  # type: ignore[no-any-return]  # the decoder's union, as annotated
     problem = _problem(message, mode)
     if problem is not None:
         code, text = problem
@@ -199,13 +205,20 @@ def parse(body: bytes, mode: Mode = Mode.COMPAT) -> Message:
     return message  # type: ignore[no-any-return]  # the decoder's union, as annotated
 
 
-def _is_plain(message: Response) -> bool:
-    """Nearly every answer: a result and nothing else, with nothing left to check."""
+def _is_plain(message: Any) -> bool:
+    """Nearly every compat message: nothing is wrong with it, nothing is to be told apart."""
+    if message.v != VERSION or not 0 < len(message.id) <= MAX_ID_CHARS:
+        return False
+    kind = type(message)
+    if kind is Response:
+        return message.error is UNSET and message.result is not _ABSENT
+    if kind is Event:
+        return 0 < len(message.channel) <= MAX_NAME_CHARS and message.seq >= 0
     return (
-        message.error is UNSET
-        and message.result is not _ABSENT
-        and message.v == VERSION
-        and 0 < len(message.id) <= MAX_ID_CHARS
+        kind is Request
+        and len(message.method) <= MAX_NAME_CHARS
+        and _METHOD_COMPAT.fullmatch(message.method) is not None
+        and memoryview(message.params)[0] == _OBJECT
     )
 
 
@@ -249,7 +262,7 @@ def _request_problem(message: Request, mode: Mode) -> tuple[int, str] | None:
     pattern = _METHOD_STRICT if mode is Mode.STRICT else _METHOD_COMPAT
     if len(message.method) > MAX_NAME_CHARS or not pattern.fullmatch(message.method):
         return INVALID_VALUE, f"`method` must be like tools/call, not {_shown(message.method)}"
-    if memoryview(message.params)[0] != 0x7B:
+    if memoryview(message.params)[0] != _OBJECT:
         return INVALID_VALUE, "`params` must be an object"
     return None
 
@@ -378,4 +391,4 @@ def event(id: str, channel: str, seq: int, payload: bytes) -> bytes:  # noqa: A0
 
 
 def _framed(body: bytes) -> bytes:
-    return frame(body, content_type=CONTENT_TYPE)
+    return _FRAME % (len(body), body)

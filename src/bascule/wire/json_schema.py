@@ -61,7 +61,9 @@ class _Walk:
         self.found: list[str] = []
 
     def judge(self, schema: Any, value: Any, where: str) -> None:
-        self.spend(1)
+        self._steps -= 1
+        if self._steps < 0:
+            raise _Exhausted
         if schema is False:
             self.say(where, "is not allowed here")
             return
@@ -160,9 +162,14 @@ def _is(value: Any, name: Any) -> bool:
 
 
 def _type(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
-    names = rule if type(rule) is list else [rule]
-    if any(_is(value, name) for name in names):
+    if type(rule) is not list:
+        if _is(value, rule):
+            return
+        names = [rule]
+    elif any(_is(value, name) for name in rule):
         return
+    else:
+        names = rule
     wanted = " or ".join(_ARTICLES.get(name, str(name)) for name in names)
     walk.say(where, f"must be {wanted}, not {_shown(value)}")
 

@@ -36,6 +36,8 @@ class _Call(msgspec.Struct, eq=False):
     method: str
     params: bytes
     later: Any
+    # What becomes of the answer, for whoever called.
+    change: Callable[[Any], Any] | None = None
     id: str | None = None
     seconds: float = 0.0
     due: float = 0.0
@@ -126,15 +128,22 @@ class Calls:
                     ),
                 )
 
-    def call(self, client: Hashable, method: str, params: bytes, seconds: float) -> Later[Any]:
-        """Settled with what the session makes of the answer, or a GameError."""
+    def call(
+        self,
+        client: Hashable,
+        method: str,
+        params: bytes,
+        seconds: float,
+        change: Callable[[Any], Any] | None = None,
+    ) -> Later[Any]:
+        """Settled with what the session makes of the answer, and `change` of that; or a GameError."""
         line = self._waiting.get(client)
         if line is not None and len(line) >= self._max_waiting:
             raise Overloaded(
                 f"{len(line)} calls of yours wait for this game already", hint="wait for answers first", retry_after=1.0
             )
         later: Later[Any] = Later()
-        call = _Call(client, method, params, later, seconds=seconds)
+        call = _Call(client, method, params, later, change, seconds=seconds)
         sender = self._sender
         if line is None and sender is not None and sender.room > 0 and not self._turns:
             self._send(sender, call)
@@ -153,6 +162,11 @@ class Calls:
         if call is None:
             return
         if not call.later.done():
+            if error is None and call.change is not None:
+                try:
+                    value = call.change(value)
+                except GameError as fault:
+                    error = fault
             if error is not None:
                 call.later.set_exception(error)
             else:

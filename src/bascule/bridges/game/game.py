@@ -1,7 +1,7 @@
 """One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
 
 import asyncio
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
 from bascule.bridges.game.calls import Calls
@@ -27,6 +27,8 @@ from bascule.wire.gabp import ascii_text, to_json
 
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
+# Of one connection in the log, which has everybody's lines: a mod that does nothing right must not push them out.
+MAX_LOGGED_NOTES = 100
 
 _attention = decoder(game.Attention)
 _BRIDGE_CHANNEL: Final = "bridge/connection"
@@ -42,6 +44,7 @@ class Game:
         # Why it is not live, for people.
         self.problem: str | None = None
         self.notes: list[str] = []
+        self._noted = 0
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
         self.catalog = Catalog([])
@@ -61,6 +64,9 @@ class Game:
         self._seen: dict[str, int] = {}
         self._attends = False
         self._relisting = False
+        # About attention; and something was cleared since.
+        self._asking = False
+        self._ask_again = False
         self._changed: list[Later[GameState]] = []
 
     # -- life --
@@ -130,6 +136,7 @@ class Game:
                 later.set_result(following)
 
     def new_link(self) -> Link:
+        self._noted = 0
         session = BridgeSession(self.settings.wire_mode, self._limits, seen=self._seen)
         return Link(session, on_answer=self._calls.answered, on_event=self._on_event, on_note=self._note)
 
@@ -205,8 +212,9 @@ class Game:
         if self.attention is not None and self.attention.blocking and not passes(name, known.tool.tags):
             raise blocked(name, self.attention)
         params = to_json({"name": name, "arguments": arguments})
-        asked: Later[Raw] = self._ask(client, game.TOOLS_CALL, params, seconds)
-        return asked.mapped(lambda result: self._kept_if_large(result, inline_bytes))
+        return self._ask(
+            client, game.TOOLS_CALL, params, seconds, lambda result: self._kept_if_large(result, inline_bytes)
+        )
 
     def _kept_if_large(self, result: Raw, inline_bytes: int) -> Raw | KeptResult:
         if memoryview(result).nbytes <= inline_bytes:
@@ -237,10 +245,8 @@ class Game:
 
     def acknowledge(self, client: Hashable, attention_id: str) -> Later[game.AttentionAckResult]:
         """Explicit, by id: calling again is no acknowledgement."""
-        later: Later[game.AttentionAckResult] = self._ask(
-            client, game.ATTENTION_ACK, to_json(game.AttentionAckParams(attention_id=attention_id))
-        )
-        return later.mapped(self._acknowledged)
+        params = to_json(game.AttentionAckParams(attention_id=attention_id))
+        return self._ask(client, game.ATTENTION_ACK, params, change=self._acknowledged)
 
     def _acknowledged(self, result: game.AttentionAckResult) -> game.AttentionAckResult:
         self.attention = result.current_attention
@@ -269,11 +275,18 @@ class Game:
             if gone:
                 await link.unsubscribe(gone)
 
-    def _ask(self, client: Hashable, method: str, params: bytes, seconds: float | None = None) -> Later[Any]:
+    def _ask(
+        self,
+        client: Hashable,
+        method: str,
+        params: bytes,
+        seconds: float | None = None,
+        change: Callable[[Any], Any] | None = None,
+    ) -> Later[Any]:
         link = self.require_live()
         if not link.session.offers(method):
             raise GameError(ErrorCode.METHOD_NOT_FOUND, f"this game's mod does not have {method}")
-        return self._calls.call(client, method, params, seconds or self.settings.call_timeout)
+        return self._calls.call(client, method, params, seconds or self.settings.call_timeout, change)
 
     def require_live(self) -> Link:
         if self._link is not None and self.state is GameState.LIVE:
@@ -312,13 +325,23 @@ class Game:
     def _ask_for_attention(self) -> None:
         """There may be another one behind the one that was cleared."""
         link = self._link
-        if link is not None and self._attends:
+        if link is None or not self._attends:
+            return
+        # One at a time, however often the mod opens and clears: it must not make us ask without end.
+        self._ask_again = self._asking
+        if self._asking:
+            return
+        self._asking = True
 
-            def heard(later: Later[Any]) -> None:
-                if later.exception() is None and self.attention is None:
-                    self.attention = later.result().attention
+        def heard(later: Later[Any]) -> None:
+            self._asking = False
+            if self._ask_again:
+                # What it says may be the very one that was cleared since it was asked.
+                self._ask_for_attention()
+            elif later.exception() is None and self.attention is None:
+                self.attention = later.result().attention
 
-            link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
+        link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
 
     def _list_again(self) -> None:
         link = self._link
@@ -336,4 +359,8 @@ class Game:
     def _note(self, text: str) -> None:
         # The mod's own words: bounded, and for the log only.
         self.notes = [*self.notes[1 - MAX_NOTES :], text[:500]]
-        self._machine.log("game_note", game=self.id, note=text[:500])
+        self._noted += 1
+        if self._noted <= MAX_LOGGED_NOTES:
+            self._machine.log("game_note", game=self.id, note=text[:500])
+        elif self._noted == MAX_LOGGED_NOTES + 1:
+            self._machine.log("game_note", game=self.id, note="more of this connection's notes are not logged")

@@ -2,15 +2,21 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, Final
 
 from bascule.bridges.game.ports import Wire
+from bascule.errors import Overloaded
 from bascule.later import Later
 from bascule.protocols.game import HelloParams, Welcome
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted
-from bascule.protocols.game_states import State
+from bascule.protocols.game_states import IllegalMove, State
+
+_OPEN: Final = State.OPEN
+# Places that agents' calls leave to what the bridge asks itself: a listing, attention, subscriptions.
+OWN_REQUESTS = 8
 
 
 class Link:
@@ -34,6 +40,9 @@ class Link:
         self._frame_seconds = frame_seconds
         self._wire: Wire | None = None
         self._frame_timer: asyncio.TimerHandle | None = None
+        # Which frame it runs for, and until when.
+        self._frame = 0
+        self._frame_due = 0.0
         # What the bridge asks for itself: ids to who waits.
         self._own: dict[str, Later[Any]] = {}
 
@@ -46,17 +55,21 @@ class Link:
 
     def ask(self, method: str, params: bytes) -> Later[Any]:
         """For the bridge itself, beside the queue of agents' calls."""
-        return self._own_answer(self.session.request(method, params))
+        return self._own_answer(partial(self.session.request, method, params))
 
     def subscribe(self, channels: list[str]) -> Later[Any]:
-        return self._own_answer(self.session.subscribe(channels))
+        return self._own_answer(partial(self.session.subscribe, channels))
 
     def unsubscribe(self, channels: list[str]) -> Later[Any]:
-        return self._own_answer(self.session.unsubscribe(channels))
+        return self._own_answer(partial(self.session.unsubscribe, channels))
 
-    def _own_answer(self, id_: str) -> Later[Any]:
+    def _own_answer(self, send: Callable[[], str]) -> Later[Any]:
+        """Never raises: much of it is asked while the mod's own messages are handled, whose reader would be cut off."""
         later: Later[Any] = Later()
-        self._own[id_] = later
+        try:
+            self._own[send()] = later
+        except (Overloaded, IllegalMove) as error:
+            later.set_exception(GameError(ErrorCode.TOOL_UNAVAILABLE, f"not sent: {error}"))
         self._flush()
         return later
 
@@ -74,9 +87,11 @@ class Link:
 
     @property
     def room(self) -> int:
-        if self.session.state is not State.OPEN:
+        if self.session.state is not _OPEN:
             return 0
-        return self.session.max_concurrent - self.session.open_requests
+        session = self.session
+        places = min(session.max_concurrent, max(1, session.limits.max_in_flight - OWN_REQUESTS))
+        return places - session.open_requests
 
     def _flush(self) -> None:
         data = self.session.take()
@@ -89,7 +104,7 @@ class Link:
         for happening in self.session.receive(data):
             self._handle(happening)
         self._watch_frame()
-        if self.session.state is State.CLOSED:
+        if self.session.closed:
             self.close("the session ended")
 
     def lost(self, error: Exception | None) -> None:
@@ -121,15 +136,24 @@ class Link:
                 self.close(happening.message)
 
     def _watch_frame(self) -> None:
-        if self.session.mid_frame and self.session.state is not State.CLOSED:
+        session = self.session
+        if session.mid_frame and not session.closed:
+            loop = asyncio.get_running_loop()
+            if self._frame_timer is None or self._frame != session.frames_read:
+                # Another frame than at the last read: a busy stream may never stop between two.
+                self._frame = session.frames_read
+                self._frame_due = loop.time() + self._frame_seconds
             if self._frame_timer is None:
-                loop = asyncio.get_running_loop()
-                self._frame_timer = loop.call_later(self._frame_seconds, self._frame_overdue)
+                self._frame_timer = loop.call_at(self._frame_due, self._frame_overdue)
         elif self._frame_timer is not None:
             self._frame_timer.cancel()
             self._frame_timer = None
 
     def _frame_overdue(self) -> None:
+        loop = asyncio.get_running_loop()
+        if loop.time() < self._frame_due:
+            self._frame_timer = loop.call_at(self._frame_due, self._frame_overdue)
+            return
         for happening in self.session.frame_overdue():
             self._handle(happening)
 

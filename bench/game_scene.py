@@ -1,0 +1,106 @@
+"""Games for the measures: started by the bridge in this process, or by a daemon of their own."""
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
+from typing import Any
+
+import processes
+from bascule.adapters.games.bridge_file import BridgeJson
+from bascule.adapters.games.connector import LoopbackConnector
+from bascule.adapters.games.processes import GameLauncher
+from bascule.adapters.games.settings_file import TomlFile
+from bascule.bridges.game.games import Games
+from bascule.bridges.game.life import Machine
+from bascule.bridges.game.settings import LiveSettings
+from bascule.client.sync import SyncClient
+from bascule.clock import SystemClock
+from bascule.places import read_private_file
+from bascule.transports.backoff import delays
+
+PATIENCE_SECONDS = 60.0
+_WARM_UP = 20
+
+
+def write_settings(directory: str, names: list[str], transport: str, program: str) -> str:
+    """games.toml with these games. `program`: the path of one, or the text of one."""
+    os.makedirs(directory, exist_ok=True)
+    if not program.endswith(".py"):
+        text, program = program, f"{directory}/mod.py"
+        with open(program, "w", encoding="utf-8") as file:
+            file.write(text)
+    path = f"{directory}/games.toml"
+    with open(path, "w", encoding="utf-8") as file:
+        for name in names:
+            file.write(f"[games.{name}]\ncommand = {sys.executable!r}\nargs = [{program!r}]\n")
+            file.write(f"transport = {transport!r}\n")
+    return path
+
+
+@contextlib.asynccontextmanager
+async def games_of(
+    directory: str, names: list[str], program: str, *, started: int | None = None
+) -> AsyncIterator[Games]:
+    """The bridge by itself, in this process."""
+    path = write_settings(directory, names, "tcp", program)
+    clock = SystemClock()
+
+    def log(*_: Any, **__: Any) -> None:
+        """Nobody reads it here."""
+
+    machine = Machine(
+        connector=LoopbackConnector(),
+        launcher=GameLauncher(),
+        bridge_file=BridgeJson(f"{directory}/bridge.json", clock, log),
+        clock=clock,
+        log=log,
+        delays=partial(delays, 0.1, 1.0),
+        read_token=read_private_file,
+    )
+    async with Games(LiveSettings(TomlFile(path)), machine) as games:
+        for name in names[:started]:
+            status = await games.start(name, PATIENCE_SECONDS)
+            if status.state != "live":
+                raise RuntimeError(f"{name} is {status.state}: {status.problem}")
+        yield games
+
+
+@contextlib.contextmanager
+def daemon_with(directory: str, durability: str, program: str) -> Iterator[SyncClient]:
+    state = f"{directory}/state"
+    # Over stdio: a launch over TCP would write the user's own bridge.json.
+    write_settings(f"{state}/config", ["bench"], "stdio", program)
+    os.chmod(state, 0o700)
+    with processes.bascule(state, durability=durability), SyncClient.connect(state) as client:
+        client.call("games.start", {"gameId": "bench"})
+        yield client
+
+
+@contextlib.contextmanager
+def apart(pid: int | None) -> Iterator[None]:
+    """We on one core, the game on another: two processes that take turns cost half as much where they share one."""
+    cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
+    if len(cores) < 2 or pid is None:
+        yield
+        return
+    os.sched_setaffinity(0, {cores[0]})
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        os.sched_setaffinity(int(thread), {cores[1]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
+async def timed(ask: Callable[[], Awaitable[Any]], times: int) -> list[float]:
+    for _ in range(_WARM_UP):
+        await ask()
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        await ask()
+        taken.append(time.perf_counter() - began)
+    return taken
