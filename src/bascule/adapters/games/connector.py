@@ -55,6 +55,14 @@ class StreamWire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def peer_pid(self) -> int | None:
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None:
+            return None
+        if sock.family == socket.AF_UNIX:
+            return peer_of(sock).pid or None
+        return tcp_owner.pid_of(int(sock.getpeername()[1]), int(sock.getsockname()[1]))
+
 
 class LoopbackConnector:
     def __init__(self, *, uid: int | None = None, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:

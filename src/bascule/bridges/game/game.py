@@ -92,7 +92,7 @@ class Game:
         life = self.life
         if life is None or life.process is None or self.state is GameState.STOPPED:
             return
-        life.stopping = True
+        life.end()
         self.turn(Turn.STOP)
         if not kill:
             life.process.terminate()

@@ -83,6 +83,10 @@ class Life:
         self.launch_id = new_id()
         self.process: GameProcess | None = None
         self.stopping = False
+        self._link: Link | None = None
+        # It was connected, or given up, or is told to end.
+        self._news = asyncio.Event()
+        self._was_connected = False
         # Why the last try to connect failed.
         self._failure: str | None = None
         # Why nobody tries any more.
@@ -119,6 +123,11 @@ class Life:
     def connect_again(self) -> None:
         self._again.set()
 
+    def end(self) -> None:
+        """From now on its end is wanted."""
+        self.stopping = True
+        self._news.set()
+
     async def _live_on(self) -> str | None:
         if self.process is None:
             await self._keep_connected()
@@ -126,12 +135,31 @@ class Life:
         async with asyncio.TaskGroup() as group:
             keeper = group.create_task(self._keep_connected())
             code = await self.process.wait()
+            while code == 0 and await self._handed_over():
+                code = await self.process.wait()
             keeper.cancel()
         if self.stopping:
             return None
         said = self.process.output().strip()
         before = f"{self._given_up}; " if self._given_up else ""
         return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
+
+    async def _handed_over(self) -> bool:
+        """Nothing that we started is left. A launcher may have handed the game to a program that ran before (Steam):
+        then the game is whoever is at the other end of its connection."""
+        assert self.process is not None
+        # Such a mod never needed our environment, so it need not be a child of what we started, and may still load.
+        while self._link is None and self.settings.discovery == "file" and not (self.stopping or self._given_up):
+            if self._was_connected:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        pid = None if self._link is None or self.stopping else self._link.peer_pid()
+        adopted = None if pid is None else self._machine.launcher.adopt(pid, self.process)
+        if adopted is None:
+            return False
+        self.process = adopted
+        return True
 
     async def _prepare(self) -> None:
         settings, machine = self.settings, self._machine
@@ -210,17 +238,25 @@ class Life:
                 await self._give_up(str(gave_up))
                 seconds = self.settings.startup_timeout
                 continue
-            seconds = None
+            self._link, self._was_connected = link, True
+            self._news.set()
             why = await link.over
+            self._link = None
             self._owner.dropped(why)
+            # When its launcher is gone, what is left may be a helper of a game that has ended.
+            seconds = self.settings.startup_timeout if self._is_handed_on() else None
             self._owner.turn(Turn.LOST, f"the connection was lost: {why}")
             if self._address.transport == "stdio":
                 # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
                 await asyncio.sleep(STDIO_GRACE_SECONDS)
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
 
+    def _is_handed_on(self) -> bool:
+        return self.process is not None and self.process.handed_on
+
     async def _give_up(self, why: str) -> None:
         self._given_up = why
+        self._news.set()
         self._owner.turn(Turn.GAVE_UP, why)
         self._again.clear()
         await self._again.wait()

@@ -37,6 +37,9 @@ class Wire(Protocol):
 
     def close(self) -> None: ...
 
+    def peer_pid(self) -> int | None:
+        """Whose process is at the other end, where that can be told."""
+
 
 class Connector(Protocol):
     async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
@@ -63,11 +66,17 @@ class LaunchFault(Exception):
 
 
 class GameProcess(Protocol):
+    """Everything that a launch started, launchers and what they left running alike."""
+
     pid: int
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal."""
+
+    @property
+    def handed_on(self) -> bool:
+        """What was started first has ended well, and others run on."""
 
     def output(self) -> str:
         """The last of what it printed, with control characters made visible."""
@@ -75,16 +84,20 @@ class GameProcess(Protocol):
     def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         """The stdio connection, once."""
 
-    async def wait(self) -> int: ...
+    async def wait(self) -> int:
+        """Until nothing of it is left; the exit code of what was started first."""
 
     def terminate(self) -> None:
-        """Ask it and its children to end."""
+        """Ask all of it to end."""
 
     def kill(self) -> None: ...
 
 
 class Launcher(Protocol):
     async def launch(self, launch: Launch) -> GameProcess: ...
+
+    def adopt(self, pid: int, before: GameProcess) -> GameProcess | None:
+        """A process of the same user that a launcher (`before`, which is gone) handed the game to. None: it is gone."""
 
     def base_environment(self) -> dict[str, str]:
         """What every game gets: the daemon's own, without its secrets."""
