@@ -1,10 +1,9 @@
-"""What we launched ends with us, whoever forked it and however we went; and what a launcher left running is the game."""
+"""What we launched ends with us, whoever forked it and however we went; what a launcher left running is the game."""
 
 import asyncio
 import json
 import os
 import signal
-import subprocess
 import sys
 
 import pytest
@@ -31,11 +30,27 @@ with open(os.environ["RUNS_FILE"], "a") as file:
     file.write(f"{helper.pid}\\n")
 """
 
+SAVING = """
+import os, signal
+
+def save(*_):
+    with open(os.environ["RUNS_FILE"], "a") as file:
+        file.write("saved")
+    os._exit(0)
+
+signal.signal(signal.SIGTERM, save)
+"""
+
 
 def launched(ground, *, code=0, **more):
     game = ground.directory / "game.py"
     game.write_text(MOD)
     ground.write(source=LAUNCHER.format(game=str(game), code=code), **more)
+
+
+def in_proc(pid, name):
+    with open(f"/proc/{pid}/{name}") as file:
+        return file.read()
 
 
 @pytest.fixture
@@ -68,8 +83,7 @@ def test_when_the_daemon_is_killed_its_games_and_what_they_started_end_whatever_
 
 
 def test_a_game_that_is_asked_to_end_by_the_death_of_the_daemon_can_still_save(place):
-    saving = "import os, signal\nsignal.signal(signal.SIGTERM, lambda *_: (open(os.environ['RUNS_FILE'], 'a').write('saved'), os._exit(0)))\n"
-    place.list_mod(saving + MOD, transport="tcp")
+    place.list_mod(SAVING + MOD, transport="tcp")
     with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
         wire.call("games.start", {"gameId": "arena"})
         daemon.kill()
@@ -81,10 +95,8 @@ async def test_a_game_whose_keeper_is_killed_ends(tmp_path):
     async with playground(tmp_path) as ground:
         ground.write()
         status = await ground.games.start("arena")
-        with open(f"/proc/{status.pid}/stat") as file:
-            keeper = int(file.read().rpartition(")")[2].split()[1])
-        with open(f"/proc/{keeper}/cmdline") as file:
-            assert "keeper.py" in file.read()
+        keeper = int(in_proc(status.pid, "stat").rpartition(")")[2].split()[1])
+        assert "keeper.py" in in_proc(keeper, "cmdline")
         os.kill(keeper, signal.SIGKILL)
         arena = ground.games.find("arena")
         async with asyncio.timeout(PATIENCE):
@@ -106,13 +118,15 @@ async def test_a_launcher_that_forks_twice_and_leaves_is_not_the_game(tmp_path, 
         assert (await ground.games.start("arena", PATIENCE)).state == "live"
         await until(lambda: ground.games.find("arena").process.handed_on)
         status = ground.games.status("arena")
-        with open(f"/proc/{status.pid}/cmdline") as file:
-            assert "game.py" in file.read()
+        assert "game.py" in in_proc(status.pid, "cmdline")
         assert await ground.call("echo", value=1) == 1
         # The control: it still is what it was a while after its launcher has gone.
         assert ground.games.status("arena").state == "live"
+        sockets = [name for name in os.listdir(ground.socket_dir) if name.endswith(".sock")]
+        assert len(sockets) == (transport == "pipe")
         assert (await ground.games.stop("arena", kill=kill)).state == "stopped"
         assert not is_alive(status.pid)
+        assert os.listdir(ground.socket_dir) == []
 
 
 @on_loop
@@ -188,16 +202,17 @@ async def test_a_game_that_its_launcher_handed_to_another_program_is_found_by_it
         ground.toml.write_text(
             f"[games.arena]\ncommand = 'true'\ntransport = '{transport}'\ndiscovery = 'file'\nmode = 'strict'\n"
         )
-        with subprocess.Popen([sys.executable, str(program), str(ground.bridge_json)]) as other:
-            try:
-                status = await ground.games.start("arena", PATIENCE)
-                assert status.state == "live"
-                arena = ground.games.find("arena")
-                await until(lambda: arena.process.pid == other.pid)
-                assert await ground.call("echo", value=7) == 7
-                assert (await ground.games.stop("arena")).state == "stopped"
-                assert other.wait(PATIENCE) == -signal.SIGTERM
-            finally:
+        other = await asyncio.create_subprocess_exec(sys.executable, str(program), str(ground.bridge_json))
+        try:
+            status = await ground.games.start("arena", PATIENCE)
+            assert status.state == "live"
+            arena = ground.games.find("arena")
+            await until(lambda: arena.process.pid == other.pid)
+            assert await ground.call("echo", value=7) == 7
+            assert (await ground.games.stop("arena")).state == "stopped"
+            assert await other.wait() == -signal.SIGTERM
+        finally:
+            if other.returncode is None:
                 other.kill()
 
 

@@ -1,6 +1,7 @@
 """Connections to mods: TCP on 127.0.0.1 and unix sockets, only to listeners of our own user."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -74,6 +75,13 @@ class LoopbackConnector:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind(("127.0.0.1", 0))
             return int(probe.getsockname()[1])
+
+    def forget(self, address: Address) -> None:
+        if address.transport == "pipe":
+            with contextlib.suppress(OSError):
+                found = os.lstat(address.where)
+                if stat.S_ISSOCK(found.st_mode) and found.st_uid == self._uid:
+                    os.unlink(address.where)
 
     async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
         try:

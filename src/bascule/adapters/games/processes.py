@@ -92,7 +92,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._answered((0, "its keeper ended"))
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._transport.close)
 
-    def connection_lost(self, exc: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         """The keeper is gone and the pipes are read to their end."""
         assert self._transport is not None
         self._transport.close()
@@ -263,7 +263,7 @@ class _Adopted:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._descriptor, number)
 
-    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
+    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:  # noqa: ARG002 - the port's signature
         raise AssertionError("a game on stdio is not handed over")
 
 
@@ -311,7 +311,9 @@ class GameLauncher:
         number, text = fault
         if number == errno.ENOENT:
             where = f" (or no directory {launch.cwd})" if launch.cwd is not None else ""
-            raise LaunchFault(f"{launch.game_id} cannot be started: there is no {launch.argv[0]}{where}; see games.toml")
+            raise LaunchFault(
+                f"{launch.game_id} cannot be started: there is no {launch.argv[0]}{where}; see games.toml"
+            )
         raise LaunchFault(f"{launch.game_id} cannot be started: {text}; see games.toml")
 
     def adopt(self, pid: int, before: GameProcess) -> GameProcess | None:

@@ -46,6 +46,7 @@ class Games(AbstractAsyncContextManager["Games"]):
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        self._machine.bridge_file.sweep()
         return self
 
     async def __aexit__(

@@ -119,6 +119,8 @@ class Life:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(KILL_SECONDS):
                         await self.process.wait()
+            if not self.attached:
+                self._machine.connector.forget(self._address)
 
     def connect_again(self) -> None:
         self._again.set()
@@ -228,8 +230,8 @@ class Life:
         seconds: float | None = self.settings.startup_timeout
         while True:
             try:
-                async with asyncio.timeout(seconds):
-                    link = await self._connected()
+                async with asyncio.timeout(seconds) as limit:
+                    link = await self._connected(limit)
             except TimeoutError:
                 reason = f": {self._failure}" if self._failure else ""
                 await self._give_up(f"not connected within {self.settings.startup_timeout:g} s{reason}")
@@ -243,16 +245,12 @@ class Life:
             why = await link.over
             self._link = None
             self._owner.dropped(why)
-            # When its launcher is gone, what is left may be a helper of a game that has ended.
-            seconds = self.settings.startup_timeout if self._is_handed_on() else None
+            seconds = None
             self._owner.turn(Turn.LOST, f"the connection was lost: {why}")
             if self._address.transport == "stdio":
                 # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
                 await asyncio.sleep(STDIO_GRACE_SECONDS)
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
-
-    def _is_handed_on(self) -> bool:
-        return self.process is not None and self.process.handed_on
 
     async def _give_up(self, why: str) -> None:
         self._given_up = why
@@ -263,7 +261,7 @@ class Life:
         self._given_up = None
         self._owner.turn(Turn.CONNECT)
 
-    async def _connected(self) -> Link:
+    async def _connected(self, limit: asyncio.Timeout) -> Link:
         """Tries until it is welcomed and knows what there is."""
         for delay in self._machine.delays():
             link = self._owner.new_link()
@@ -287,6 +285,9 @@ class Life:
                 self._machine.bridge_file.welcomed(self.launch_id)
                 self._owner.opened(link)
                 return link
+            if limit.when() is None and self.process is not None and self.process.handed_on:
+                # What is left when its launcher is gone may be a helper of a game that has ended.
+                limit.reschedule(asyncio.get_running_loop().time() + self.settings.startup_timeout)
             await asyncio.sleep(delay)
         raise _GaveUp("no more tries")
 

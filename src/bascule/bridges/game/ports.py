@@ -47,6 +47,9 @@ class Connector(Protocol):
 
     def free_port(self) -> int: ...
 
+    def forget(self, address: Address) -> None:
+        """Nobody listens there any more: a game that was killed leaves its socket's name behind."""
+
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """A process to start, with everything about it decided."""
@@ -105,6 +108,9 @@ class Launcher(Protocol):
 
 class BridgeFile(Protocol):
     """`bridge.json`: the newest launch, for mods that did not get the environment."""
+
+    def sweep(self) -> None:
+        """At the start: take away what a bridge that was killed left there."""
 
     async def publish(
         self, launch_id: str, game_id: str, token: str, address: Address, *, alone: bool, seconds: float
