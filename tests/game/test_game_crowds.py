@@ -200,8 +200,8 @@ def test_a_reader_goes_on_where_it_stopped():
     assert [event.seq for event in page.events] == [0, 1, 2, 3]
     assert numbers(log, page.cursor, "a") == [4, 5, 6, 7, 8, 9]
     assert numbers(log, log.cursor, "a") == []
-    # A cursor of another life, or made up, is no error and no endless wait.
-    assert log.page(10_000, ("a",), 4).cursor == log.cursor
+    # A cursor of another life, or made up, is no error and no endless wait: all there is has come after it.
+    assert log.page(10_000, ("a",), 4) == page
 
 
 def test_what_is_gone_is_told_to_those_it_concerns_only():
@@ -256,17 +256,55 @@ async def test_one_waits_for_the_next_event_and_may_stop_waiting():
 
 
 @on_loop
-async def test_a_slow_stream_misses_and_counts_and_a_fast_one_does_not():
-    log = event_log()
-    slow, fast = log.stream(("a",), limit=3), log.stream(("a",))
-    for seq in range(10):
+async def test_a_slow_stream_takes_its_time_and_is_told_what_is_gone_and_a_fast_one_misses_nothing():
+    log = EventLog(lambda: 0, max_events=8)
+    slow, fast = log.stream(("a",), room=3), log.stream(("a",))
+    heard: list[int] = []
+    fast.on_ready = lambda: heard.extend(each.seq for each in fast.drain()[0])
+    for seq in range(20):
         log.add("a", seq, Raw(b"1"), 0)
-    items, dropped = slow.drain()
-    assert ([each.seq for each in items], dropped) == ([0, 1, 2], 7)
-    assert len(fast.drain()[0]) == 10
+        log.add("b", seq, Raw(b"1"), 0)
+    assert heard == list(range(20))
+    told: list[tuple[int | None, int | None]] = []
+    while items := slow.drain()[0]:
+        told += [(each.seq, each.code) for each in items]
+        await asyncio.sleep(0)
+    assert told == [(0, None), (1, None), (2, None), (None, ErrorCode.OVERFLOW), *((n, None) for n in range(16, 20))]
+    # Once it has caught up it hears as it comes.
+    log.add("a", 20, Raw(b"1"), 0)
+    assert [each.seq for each in slow.drain()[0]] == [20]
     slow.close()
     fast.close()
-    assert log._streams == []
+    assert log._readers == []
+
+
+@on_loop
+async def test_a_stream_begins_at_a_cursor_or_now_and_ends_with_the_house():
+    log = event_log()
+    for seq in range(3):
+        log.add("a", seq, Raw(b"1"), 0)
+    later, from_one, old_life = log.stream(()), log.stream((), 1), log.stream((), 77)
+    log.add("a", 3, Raw(b"1"), 0)
+    assert [each.seq for each in later.drain()[0]] == [3]
+    assert [each.seq for each in from_one.drain()[0]] == [1, 2, 3]
+    # A cursor that is not reached yet is one of an earlier life of the daemon.
+    assert [each.seq for each in old_life.drain()[0]] == [0, 1, 2, 3]
+    assert [each.seq for each in log.page(77, (), 9).events] == [0, 1, 2, 3]
+    log.end()
+    assert later.ended
+    assert log.stream(()).ended
+
+
+def test_a_page_is_bounded_in_bytes_but_never_empty():
+    log = EventLog(lambda: 0, max_page_bytes=250)
+    for seq in range(4):
+        log.add("a", seq, Raw(b"1" * 100), 0)
+    log.add("a", 4, Raw(b"1" * 1000), 0)
+    pages, since = [], 0
+    while events := (page := log.page(since, (), 100)).events:
+        pages.append([each.seq for each in events])
+        since = page.cursor
+    assert pages == [[0, 1], [2, 3], [4]]
 
 
 @on_loop

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Hashable
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from bascule.bridges.game.calls import Calls
 from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
 from bascule.bridges.game.events import EventLog
@@ -21,7 +23,7 @@ from bascule.protocols.game_bridge_session import BridgeSession, Came
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_kept import Kept, KeptResult
 from bascule.protocols.game_session import SessionLimits
-from bascule.protocols.games import MAX_INLINE_BYTES, GameState
+from bascule.protocols.games import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.wire.codec import BadJson, Raw, decoder
 from bascule.wire.gabp import ascii_text, to_json
 
@@ -29,7 +31,7 @@ from bascule.wire.gabp import ascii_text, to_json
 MAX_NOTES = 32
 
 _attention = decoder(game.Attention)
-_BRIDGE_CHANNEL: Final = "bridge/connection"
+BRIDGE_CHANNEL: Final = "bridge/connection"
 
 
 class Game:
@@ -44,6 +46,8 @@ class Game:
         self.notes: list[str] = []
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
+        # Who hears whatever is announced, also what a later launch announces.
+        self._hears_all: set[Hashable] = set()
         self.catalog = Catalog([])
         self.attention: game.Attention | None = None
         self.welcome: game.Welcome | None = None
@@ -84,6 +88,11 @@ class Game:
             self.turn(Turn.ENDED, problem)
 
     @property
+    def pinned_as(self) -> str:
+        """What was allowed of a game that we started says nothing of one that others start under the same name."""
+        return self.id if self.settings.command is not None else f"{self.id}+attached"
+
+    @property
     def process(self) -> GameProcess | None:
         return self.life.process if self.life is not None else None
 
@@ -121,7 +130,7 @@ class Game:
         if problem is not None or turn is Turn.ENDED:
             self.problem = problem
         if turn is Turn.LOST:
-            self.events.mark(_BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
+            self.events.mark(BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
         self.state = following
         self._machine.log("game", game=self.id, state=str(following), problem=problem)
         changed, self._changed = self._changed, []
@@ -138,6 +147,8 @@ class Game:
         self.welcome = link.session.welcome
         listed = link.ask(game.TOOLS_LIST, b"{}")
         attention = link.ask(game.ATTENTION_CURRENT, b"{}") if link.session.offers(game.ATTENTION_CURRENT) else None
+        for client in self._hears_all:
+            self.subscriptions.add(client, self.announced())
         wanted = sorted(self.subscriptions.wanted().union(self._own_channels(link)))
         subscribed = link.subscribe(wanted) if wanted and link.session.offers(game.SUBSCRIBE) else None
         self.catalog = Catalog((await listed).tools)
@@ -172,7 +183,7 @@ class Game:
         self.connects += 1
         self.problem = None
         if self.state is GameState.RECONNECTING:
-            self.events.mark(_BRIDGE_CHANNEL, "connected again; subscriptions are restored")
+            self.events.mark(BRIDGE_CHANNEL, "connected again; subscriptions are restored")
         self.turn(Turn.WELCOMED)
         self._calls.open(link)
 
@@ -246,6 +257,21 @@ class Game:
         self.attention = result.current_attention
         return result
 
+    def now_ms(self) -> int:
+        return self._machine.clock.wall_ms()
+
+    def announced(self) -> list[str]:
+        """The channels its mod names. Attention and progress are listened to by the bridge itself."""
+        events = self.welcome.capabilities.events if self.welcome is not None else UNSET
+        if not isinstance(events, list):
+            return []
+        return [each for each in events if each not in game.ATTENTION_CHANNELS][:MAX_CHANNELS]
+
+    async def subscribe_to_all(self, client: Hashable) -> list[str]:
+        """What is announced now, and whatever will be, until it unsubscribes."""
+        self._hears_all.add(client)
+        return await self.subscribe(client, self.announced())
+
     async def subscribe(self, client: Hashable, channels: list[str]) -> list[str]:
         """Those the game does not have (yet); they are asked for again at every connect."""
         new = self.subscriptions.add(client, channels)
@@ -261,6 +287,8 @@ class Game:
         return [each for each in new if each not in result.subscribed]
 
     async def unsubscribe(self, client: Hashable, channels: list[str] | None = None) -> None:
+        if channels is None:
+            self._hears_all.discard(client)
         gone = self.subscriptions.remove(client, channels)
         link = self._link
         if link is not None:

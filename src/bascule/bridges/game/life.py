@@ -12,6 +12,7 @@ import msgspec
 
 from bascule import __version__
 from bascule.audit.ports import Log
+from bascule.bridges.game.attaching import read_bridge_file, read_token
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import (
     Address,
@@ -165,12 +166,8 @@ class Life:
 
     async def _prepare(self) -> None:
         settings, machine = self.settings, self._machine
-        if settings.token_file is not None:
-            try:
-                self._token = (await asyncio.to_thread(machine.read_token, settings.token_file)).strip()
-            except Exception as error:  # noqa: BLE001 - a missing, foreign or damaged file; each says so itself
-                raise LaunchFault(f"token_file cannot be read: {error}") from None
-            self._address = Address(transport=settings.transport, where=settings.address or "")
+        if settings.token_file is not None or settings.bridge_file is not None:
+            await self._read_files()
             return
         self._token = secrets.token_hex(game.TOKEN_BYTES)
         self._address = self._new_address()
@@ -187,6 +184,21 @@ class Life:
         if not self.attached:
             self.process = await machine.launcher.launch(self._launch())
             machine.bridge_file.started(self.launch_id, self.process.pid)
+
+    async def _read_files(self) -> None:
+        """Whoever starts it has made the token and says where it listens."""
+        settings = self.settings
+        name = "token_file" if settings.bridge_file is None else "bridge_file"
+        path = settings.bridge_file or settings.token_file or ""
+        try:
+            text = await asyncio.to_thread(lambda: self._machine.read_token(os.path.expanduser(path)))
+            if settings.bridge_file is None:
+                self._token = read_token(text)
+                self._address = Address(transport=settings.transport, where=settings.address or "")
+            else:
+                self._token, self._address = read_bridge_file(text)
+        except Exception as error:  # noqa: BLE001 - a missing, foreign or damaged file; each says so itself
+            raise LaunchFault(f"{name} cannot be used: {error}") from None
 
     def _new_address(self) -> Address:
         match self.settings.transport:
