@@ -163,10 +163,11 @@ def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(aren
 
 @pytest.mark.req("GABP-7.1-3", "DEC-GABP-7")
 def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
-    kept = arena.call("large", size=400_000)["resource"]
+    kept = arena.call("large", size=400_000)
+    assert kept.uri.startswith("gabp://mod/results/")
     text = ""
-    while len(text) < kept["size"]:
-        uri = f"{kept['uri']}?offset={len(text)}"
+    while len(text) < kept.size:
+        uri = f"{kept.uri}?offset={len(text)}"
         text += arena.ask(lambda uri=uri: arena.game.read_resource("me", uri)).content
     assert json.loads(text) == "\u00e9" * 400_000
 

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from bascule.bridges.game.calls import Calls
 from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
 from bascule.bridges.game.events import EventLog
+from bascule.bridges.game.large import LargeResults
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import GameProcess
@@ -21,11 +22,11 @@ from bascule.protocols import game
 from bascule.protocols.game_attention import blocked, passes
 from bascule.protocols.game_bridge_session import BridgeSession, Came
 from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_kept import Kept, KeptResult
+from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_session import SessionLimits
 from bascule.protocols.games import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.wire.codec import BadJson, Raw, decoder
-from bascule.wire.gabp import ascii_text, to_json
+from bascule.wire.gabp import to_json
 
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
@@ -59,7 +60,7 @@ class Game:
         self._machine = machine
         self._limits = limits or SessionLimits()
         self._calls = Calls()
-        self._kept = Kept(f"gabp://bridge/{game_id}/results/")
+        self.large = LargeResults(game_id)
         self._link: Link | None = None
         # The last number of each channel, from the connection before, while the same mod runs.
         self._seen: dict[str, int] = {}
@@ -217,21 +218,12 @@ class Game:
             raise blocked(name, self.attention)
         params = to_json({"name": name, "arguments": arguments})
         asked: Later[Raw] = self._ask(client, game.TOOLS_CALL, params, seconds)
-        return asked.mapped(lambda result: self._kept_if_large(result, inline_bytes))
-
-    def _kept_if_large(self, result: Raw, inline_bytes: int) -> Raw | KeptResult:
-        if memoryview(result).nbytes <= inline_bytes:
-            return result
-        return self._kept.keep(ascii_text(bytes(result)))
-
-    def keeps(self, uri: str) -> bool:
-        """It is one of our own: a large result."""
-        return self._kept.owns(uri)
+        return asked.mapped(lambda result: self.large.seen(result, inline_bytes, self.welcome))
 
     def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
-        if self._kept.owns(uri):
+        if self.large.owns(uri):
             later: Later[game.ResourcesReadResult] = Later()
-            later.set_result(self._kept.read(uri))
+            later.set_result(self.large.read(uri))
             return later
         return self._ask(client, game.RESOURCES_READ, to_json(game.ResourcesReadParams(uri=uri)))
 

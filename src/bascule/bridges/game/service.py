@@ -355,7 +355,7 @@ class GameBridge:
 
     def read_resource(self, call: Call, params: ResourceParams) -> Later[ResourceContent]:
         found = self.games.find(params.game_id)
-        kept = found.keeps(params.uri)
+        kept = found.large.comes_in_pieces(params.uri)
         uri = f"{params.uri}?offset={params.offset}&length={params.limit}" if kept else params.uri
         return _told(
             _refused(lambda: found.read_resource(call.principal, uri)),
