@@ -122,6 +122,34 @@ def test_an_event_is_waited_for_and_read_on_from_its_cursor(played):
     assert [each["channel"] for each in over_http.json["events"]] == ["noise/a"]
 
 
+def test_events_are_streamed_over_http_from_a_cursor_on(played):
+    anna = played.anna
+    start = anna.use("games_events", gameId="arena", channels=["noise/*"])["cursor"]
+    anna.use("games_call_tool", gameId="arena", tool="arena/shout", arguments={"channel": "noise/a", "times": 2})
+    with Caller(played.daemon).open(f"/v1/games/arena/stream?since={start}&channels=noise/*") as events:
+        first, second = events.event(), events.event()
+        assert [first["event"], first["data"]["payload"]["n"], second["data"]["payload"]["n"]] == ["game", 0, 1]
+        assert first["id"] == str(first["data"]["cursor"])
+        anna.use("games_call_tool", gameId="arena", tool="arena/shout", arguments={"channel": "noise/b"})
+        assert events.event()["data"]["channel"] == "noise/b"
+    assert Caller(played.daemon).get("/v1/games/nothing/stream").status == 404
+
+
+def test_who_follows_with_too_many_streams_is_told_and_a_revoked_agent_hears_no_more(played):
+    with LinkWire(played.daemon.link_socket).hello() as wire:
+        opened = [wire.request("games.stream", {"gameId": "arena"}) for _ in range(65)]
+        answers = [wire.answer(number) for number in opened]
+        assert all("error" not in each for each in answers[:64])
+        assert answers[64]["error"]["data"]["code"] == "overloaded"
+    otto = Caller(played.daemon).register("Otto-2")
+    with person(played.daemon) as owner, otto.open("/v1/games/arena/stream") as events:
+        owner.call("agents.revoke", {"agentId": "Otto-2"})
+        assert events.event() is None
+    # The control: closing gave the places back.
+    with LinkWire(played.daemon.link_socket).hello() as wire:
+        assert "error" not in wire.answer(wire.request("games.stream", {"gameId": "arena"}))
+
+
 def test_a_large_result_is_a_resource_that_is_read_piece_by_piece(played):
     anna = played.anna
     told = anna.use("games_call_tool", tool="arena/large", arguments={"size": 20_000})

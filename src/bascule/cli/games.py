@@ -6,6 +6,7 @@ from typing import Any
 
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
+from bascule.client.playing import attach_params
 from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
 from bascule.wire.codec import BadJson, decode, encode
@@ -137,9 +138,9 @@ def attach_game(args: argparse.Namespace) -> int:
     options: Any = {name: value for name, value in given.items() if value is not None}
     if not options:
         return _live(args, ask(args, "games.connect", {"gameId": args.game}))
+    options["strict"] = args.strict
     with connect(args) as client:
-        client.attach_game(args.game, strict=args.strict, **options)
-        return _live(args, client.call("games.status", {"gameId": args.game}))
+        return _live(args, client.call("games.attach", attach_params(args.game, options)))
 
 
 def stop_game(args: argparse.Namespace) -> int:

@@ -66,6 +66,10 @@ class AttachOptions(TypedDict, total=False):
 
 
 def attach(verbs: Verbs, game_id: str, options: AttachOptions) -> Program[GameStatus]:
+    return verbs.call("games.attach", attach_params(game_id, options), GameStatus)
+
+
+def attach_params(game_id: str, options: AttachOptions) -> AttachParams:
     """The daemon has another working directory than whoever names a file."""
     where: dict[str, Any] = {
         name: absolute(str(path)) for name in ("bridge_file", "token_file") if (path := options.get(name)) is not None
@@ -76,8 +80,7 @@ def attach(verbs: Verbs, game_id: str, options: AttachOptions) -> Program[GameSt
         where["address"] = str(options["port"])
     if "wait" in options:
         where["wait_ms"] = _ms(options["wait"])
-    params = AttachParams(game_id=game_id, mode="strict" if options.get("strict") else "compat", **where)
-    return verbs.call("games.attach", params, GameStatus)
+    return AttachParams(game_id=game_id, mode="strict" if options.get("strict") else "compat", **where)
 
 
 class Playing:
