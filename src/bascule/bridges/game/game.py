@@ -322,10 +322,15 @@ class Game:
         except BadJson as bad:
             self._note(f"an event of {came.channel} is no attention: {bad.message}")
             return
+        known = self.attention is not None and self.attention.attention_id == item.attention_id
         if came.channel != game.ATTENTION_CLEARED and item.state == "open":
             if self.attention is None or not self.attention.blocking or item.blocking:
                 self.attention = item
-        elif self.attention is not None and self.attention.attention_id == item.attention_id:
+            elif known:
+                # It blocks no longer; another that does may stand behind it.
+                self.attention = None
+                self._ask_for_attention()
+        elif known:
             self.attention = None
             self._ask_for_attention()
 
