@@ -29,6 +29,7 @@ def games(place, *words):
     return run_command("games", *words, "--state-dir", place.state)
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_games_are_listed_with_what_becomes_of_them(hall):
     listed = games(hall).stdout.splitlines()
     assert listed[0].split() == ["GAME", "STATE", "TOOLS", "PID", "BY", "ABOUT"]
@@ -37,6 +38,7 @@ def test_games_are_listed_with_what_becomes_of_them(hall):
     assert "noise/a" in games(hall, "show", "arena").stdout
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_a_tool_is_found_and_called(hall):
     assert "arena/move" in games(hall, "tools", "arena", "--query", "somewhere").stdout
     assert json.loads(games(hall, "tools", "arena", "arena/move").stdout)["inputSchema"]["required"] == ["to"]
@@ -65,6 +67,7 @@ def test_events_are_shown_from_a_cursor_on(hall):
     assert '"n": 0' not in after
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_events_are_followed_as_they_come(hall):
     start = json.loads(games(hall, "events", "arena", "--channel", "noise/*", "--json").stdout.splitlines()[-1])[
         "cursor"
@@ -83,6 +86,7 @@ def test_events_are_followed_as_they_come(hall):
     assert games(hall, "events", "nothing", "--follow").returncode == NOT_FOUND
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_a_game_that_is_not_in_games_toml_is_attached_to_by_hand(hall, tmp_path):
     mod = tmp_path / "mod.py"
     mod.write_text(MOD)
@@ -112,6 +116,7 @@ def test_a_game_that_is_not_in_games_toml_is_attached_to_by_hand(hall, tmp_path)
     assert games(hall, "attach", "visitor", "--port", port).returncode == USAGE
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_a_game_is_stopped_and_killed(hall):
     assert games(hall, "start", "other").returncode == 0
     assert games(hall, "kill", "other").stdout == "other is stopped\n"

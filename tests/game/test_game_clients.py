@@ -46,6 +46,7 @@ def on_loop(hall, story):
     return asyncio.run(whole())
 
 
+@pytest.mark.req("GAME-DOOR-2")
 def test_both_clients_have_the_same_verbs_with_the_same_arguments():
     def verbs(kind):
         return {
@@ -83,12 +84,14 @@ def test_a_tool_is_found_looked_at_and_called(arena):
     assert arena.call("arena/echo") is None
 
 
+@pytest.mark.req("GAME-CALL-5")
 def test_a_result_too_large_for_one_answer_is_put_together(arena):
     # Kept by the bridge, because it would not fit one answer; and by the mod, because it would not fit one message.
     for size in (174_500, 1_500_000):
         assert arena.call("arena/large", {"size": size}) == "\u00e9" * size
 
 
+@pytest.mark.req("GAME-CALL-3", "GAME-CALL-4")
 def test_what_fails_says_whether_it_ran(arena):
     with pytest.raises(PeerFailed, match="the door is locked") as failed:
         arena.call("arena/fail", {"kind": "tool"})
@@ -102,6 +105,7 @@ def test_what_fails_says_whether_it_ran(arena):
     assert late.value.details["executed"] == "unknown"
 
 
+@pytest.mark.req("GAME-EVENT-2")
 def test_events_are_followed_from_a_cursor(hall, arena):
     start = arena.page(["noise/*"]).cursor
     for _ in range(3):
@@ -122,6 +126,7 @@ def test_events_are_followed_from_a_cursor(hall, arena):
         assert next(new).seq == heard[-1].seq + 1
 
 
+@pytest.mark.req("GAME-DOOR-2")
 def test_the_asyncio_client_plays_and_hears_what_everybody_does(hall):
     async def story(client):
         arena = client.game("arena")
@@ -141,6 +146,7 @@ def test_the_asyncio_client_plays_and_hears_what_everybody_does(hall):
     on_loop(hall, story)
 
 
+@pytest.mark.req("GAME-READ-1", "GAME-READ-2", "GAME-READ-3")
 def test_resources_state_and_attention(arena):
     assert {"gabp://game/map", "gabp://game/tiles"} <= {each.uri for each in arena.resources()}
     assert arena.read_resource("gabp://game/map").content == "\u2588."
@@ -160,6 +166,7 @@ def test_resources_state_and_attention(arena):
         assert arena.acknowledge(alarm).acknowledged
 
 
+@pytest.mark.req("GAME-EVENT-4")
 def test_a_follower_goes_on_over_a_killed_game_and_a_restarted_daemon():
     with arcade() as place:
         place.list_mod(MOD)
@@ -223,6 +230,7 @@ def lonely(hall, tmp_path):
         game.kill()
 
 
+@pytest.mark.req("GAME-LIFE-9", "GAME-TRUST-2")
 def test_a_game_that_games_toml_does_not_name_is_attached_to_and_asks_for_each_tool(hall, lonely):
     _, socket, token = lonely
     with SyncClient.connect(hall.state) as client:
@@ -244,6 +252,7 @@ def test_a_game_that_games_toml_does_not_name_is_attached_to_and_asks_for_each_t
             game.status()
 
 
+@pytest.mark.req("GAME-TRUST-6")
 def test_an_agent_attaches_to_nothing(hall, lonely):
     _, socket, token = lonely
     with (

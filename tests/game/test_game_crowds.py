@@ -67,6 +67,7 @@ def test_ten_bridges_share_a_mod_and_an_eleventh_is_told_why_not():
                 bridge.__exit__()
 
 
+@pytest.mark.req("GAME-LIFE-11")
 @on_loop
 async def test_fifty_games_under_one_bridge(tmp_path):
     source = "from bascule.mod import Mod\nmod = Mod('tiny')\nmod.tool(lambda n: n, name='tiny/echo')\nmod.serve()\n"
@@ -93,7 +94,7 @@ async def test_fifty_games_under_one_bridge(tmp_path):
         assert len(os.listdir("/proc/self/fd")) < 4 * GAMES + 100
 
 
-@pytest.mark.req("GABP-7.2-2")
+@pytest.mark.req("GABP-7.2-2", "GAME-CALL-6")
 @on_loop
 async def test_one_who_calls_a_hundred_times_does_not_keep_another_waiting(tmp_path):
     welcome = {**WELCOME, "capabilities": {"limits": {"maxConcurrentRequests": 1}}}
@@ -141,6 +142,7 @@ async def test_a_call_is_over_after_its_time_and_its_place_is_free(tmp_path):
         assert bytes(await arena.call_tool("me", "a/b", {})) == b"5"
 
 
+@pytest.mark.req("GAME-CALL-7")
 @on_loop
 async def test_a_call_withdrawn_while_it_waits_is_never_sent():
     class Sender:
@@ -204,6 +206,7 @@ def test_a_reader_goes_on_where_it_stopped():
     assert log.page(10_000, ("a",), 4) == page
 
 
+@pytest.mark.req("GAME-EVENT-3")
 def test_what_is_gone_is_told_to_those_it_concerns_only():
     log = event_log(max_events=4)
     log.add("rare", 0, Raw(b"1"), 0)
@@ -255,6 +258,7 @@ async def test_one_waits_for_the_next_event_and_may_stop_waiting():
     assert log.wait(0, ("b",), 5).done()
 
 
+@pytest.mark.req("GAME-EVENT-3")
 @on_loop
 async def test_a_slow_stream_takes_its_time_and_is_told_what_is_gone_and_a_fast_one_misses_nothing():
     log = EventLog(lambda: 0, max_events=8)

@@ -18,6 +18,7 @@ def use(name, arguments, *answers):
     return Script(TOOLS[name](ME, arguments), *answers)
 
 
+@pytest.mark.req("GAME-DOOR-7")
 def test_the_only_running_game_is_meant_when_none_is_named():
     script = use("games_get_state", {}, LISTED, {"gameId": "arena", "state": {}})
     assert script.asked[1].params == {"gameId": "arena"}

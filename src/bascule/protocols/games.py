@@ -22,12 +22,14 @@ MAX_URI_CHARS = 2_048
 MAX_PATH_CHARS = 4_096
 # Of one reader at one game.
 MAX_CHANNELS = 64
+# As a tool's name.
 MAX_CHANNEL_CHARS = 256
 # Of several names in a query string, which takes four times that in all.
 MAX_NAMES_CHARS = 1_024
 # A screenful of names, and the most that is shown at once.
 DEFAULT_TOOLS = 50
 MAX_TOOLS_PAGE = 500
+# A glance at what happened; and what a program that fell behind takes at once.
 DEFAULT_EVENTS = 100
 MAX_EVENTS_PAGE = 1_000
 # How long `start` and `connect` wait for the game before they answer that it is starting. GABS waits as long.

@@ -13,6 +13,7 @@ from bascule.transports.peercred import peer_of
 
 # A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
+# A listener on this machine answers at once, or hangs.
 CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
 OWNER_SECONDS = 5.0

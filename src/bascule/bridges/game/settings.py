@@ -19,11 +19,15 @@ from bascule.bridges.game.ports import Address, Discovery, SettingsFile, Transpo
 from bascule.wire.codec import BadJson, convert
 from bascule.wire.gabp import Mode
 
+# More than anybody plays; a file that names more was made by a mistake.
 MAX_GAMES = 1_000
+# A kilobyte for each of them.
 MAX_SETTINGS_BYTES = 1024 * 1024
 # GABS's default: a large game with mods takes minutes to load, and says so here.
 DEFAULT_STARTUP_SECONDS = 60.0
+# As long as GABS waits for a tool.
 DEFAULT_CALL_SECONDS = 30.0
+# Time to save; after it the game is killed.
 DEFAULT_STOP_SECONDS = 5.0
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Ours to set; a game that names them in its file would be told somebody else's.
