@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import os
 import secrets
 
 import pytest
 from bridges_by_hand import HandBridge, pumped
-from playground import PATIENCE, attached, on_loop, playground, until
+from playground import attached, on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 from two_ends import opened
 
@@ -20,8 +19,6 @@ from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire import gabp
 from bascule.wire.codec import Raw
-
-GAMES = 50
 
 
 def loud_mod(**options) -> Mod:
@@ -65,33 +62,6 @@ def test_ten_bridges_share_a_mod_and_an_eleventh_is_told_why_not():
         finally:
             for bridge in bridges:
                 bridge.__exit__()
-
-
-@pytest.mark.req("GAME-LIFE-11")
-@on_loop
-async def test_fifty_games_under_one_bridge(tmp_path):
-    source = "from bascule.mod import Mod\nmod = Mod('tiny')\nmod.tool(lambda n: n, name='tiny/echo')\nmod.serve()\n"
-    names = [f"game{number}" for number in range(GAMES)]
-    async with playground(tmp_path) as ground:
-        ground.write(*names, source=source, transport="stdio")
-        # As many at a time as the machine has a use for.
-        gate = asyncio.Semaphore(4)
-
-        async def start(name: str) -> None:
-            async with gate:
-                assert (await ground.games.start(name, PATIENCE)).state == "live"
-
-        await asyncio.gather(*map(start, names))
-        assert len(ground.games.running()) == GAMES
-
-        async def play(name: str, number: int) -> None:
-            found = ground.games.find(name)
-            for n in range(20):
-                assert bytes(await found.call_tool("me", "tiny/echo", {"n": number + n})) == b"%d" % (number + n)
-
-        await asyncio.gather(*(play(name, number) for number, name in enumerate(names)))
-        assert [each.state for each in ground.games.list()] == ["live"] * GAMES
-        assert len(os.listdir("/proc/self/fd")) < 4 * GAMES + 100
 
 
 @pytest.mark.req("GABP-7.2-2", "GAME-CALL-6")

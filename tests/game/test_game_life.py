@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 
 import pytest
 from playground import PATIENCE, attached, is_alive, on_loop, playground, until
@@ -220,10 +221,15 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
         async with asyncio.TaskGroup() as group:
             for name in ("a", "b", "c"):
                 group.create_task(player(name))
-            for _ in range(KILLS):
+            for round_ in range(KILLS):
                 before = len(outcomes)
                 await until(lambda before=before: len(outcomes) > before + 5)
-                await ground.games.stop("arena", kill=True)
+                if round_ % 2:
+                    await ground.games.stop("arena", kill=True)
+                else:
+                    # Not by us: it crashes.
+                    os.kill(arena.process.pid, signal.SIGKILL)
+                    await arena.reached(GameState.STOPPED)
                 assert (await ground.games.start("arena", PATIENCE)).state == "live"
                 cursor = arena.events.cursor
                 await arena.call_tool("me", "arena/shout", {"channel": "noise/a"})

@@ -46,6 +46,16 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
 
 
+def test_how_long_to_wait_for_a_start_is_said_as_in_gabs():
+    script = use("games_start", {"gameId": "guess", "timeout": 5}, {"gameId": "guess", "state": "starting"})
+    assert script.asked[0].params == {"gameId": "guess", "waitMs": 5_000}
+    assert script.result["next"] == "games_status"
+    script = use("games_connect", {"gameId": "guess", "timeout": 3600}, ARENA)
+    assert script.asked[0].params["waitMs"] == SLICE_MS
+    # The control: without it the daemon's own time counts.
+    assert use("games_start", {"gameId": "guess"}, ARENA).asked[0].params == {"gameId": "guess"}
+
+
 def refused(code, **gabp):
     details = {"executed": "no", "gabp": {"code": -32402, "message": "it failed", **gabp}}
     return Refusal(409, {"code": code, "message": "it failed", "details": details})

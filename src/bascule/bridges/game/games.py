@@ -159,6 +159,8 @@ class Games(AbstractAsyncContextManager["Games"]):
             )
         if running is not None and running.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {running.state} already", hint="stop it first, or choose another name")
+        for each in list(self._attached):
+            self._let_go(each)
         self._attached[game_id] = settings
         try:
             return await self.start(game_id, wait_seconds, started_by=by)
