@@ -48,7 +48,8 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
-    for folder in ("docs", "tools", "tests/conformance", "tests/desktop_host", "src"):
+    named = ("conformance", "desktop_host", "game", "shim", "wire")
+    for folder in ("docs", "tools", "src", *(f"tests/{name}" for name in named)):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path

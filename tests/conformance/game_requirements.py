@@ -2,8 +2,9 @@
 
 The numbered sections are those of the transport specification, every sentence of which that asks for something has an
 entry. ENV, MET, TOOL, EVT, ATT, ERR and SEC hold what the rest of the protocol asks: envelope, methods, tools, events,
-attention, error codes, security. Tests anywhere in tests/game name entries with `@pytest.mark.req("GABP-2.1-2")`;
-`test_game_requirements_table.py` holds the two together. The form is that of `broker_requirements.py`.
+attention, error codes, security. GAME-* is what agents and their users are promised. Tests anywhere in tests/game name
+entries with `@pytest.mark.req("GABP-2.1-2")`; `test_game_requirements_table.py` holds the two together. The form is
+that of `broker_requirements.py`.
 """
 
 import ast
@@ -133,6 +134,17 @@ GABP-ENV-3 must done
     A response carries the id of its request.
 GABP-ENV-4 must done
     Many requests may be outstanding at once.
+GABP-ENV-5 must done
+    A null result alone is a result.
+    ~ And, for Lib.GAB, a null error beside it is none.
+GABP-ENV-6 must done
+    Methods, channels and types are what the schema says; what only the other side may send is never dispatched.
+GABP-ENV-7 must differs
+    Ids are UUIDs.
+    ~ Ours always are; only strict sessions demand it of others.
+GABP-ENV-8 must done
+    A value arrives as it was sent.
+    ~ Integers of any size, characters of every plane.
 GABP-MET-1 must done
     session/hello and its welcome carry what the schemas say.
 GABP-MET-2 must done
@@ -151,6 +163,13 @@ GABP-MET-7 must done
 GABP-MET-8 should differs
     Capability changes are told by an event.
     ~ On tools/changed, announced as an extension: the protocol names no channel.
+GABP-MET-9 must done
+    Before hello nothing else is answered.
+GABP-MET-10 should done
+    A bridge keeps to the limits that the mod announces.
+GABP-MET-11 should done
+    What real mods and bridges do otherwise is understood.
+    ~ GABS, Lib.GAB and the Python client of RimBridge, as they were watched on the wire.
 GABP-TOOL-1 must done
     A tool has name, title, description, inputSchema and outputSchema.
 GABP-TOOL-2 must done
@@ -159,20 +178,36 @@ GABP-EVT-1 must done
     Events of a channel come in the order of their numbers.
 GABP-EVT-2 should done
     Gaps in the numbers are noticed.
+GABP-EVT-3 must done
+    Whoever comes late counts from the first event it sees.
+GABP-EVT-4 should done
+    A channel that does not exist is told.
 GABP-ATT-1 must done
     While a blocking attention is open, what acts is not executed, and that is said.
 GABP-ATT-2 must done
     Attention ends by an explicit acknowledgement of its id; calling again is none.
 GABP-ATT-3 must done
     What only looks is let through.
+GABP-ATT-4 must done
+    A matter keeps its id while it is updated.
+GABP-ATT-5 must done
+    When one is cleared, what else is open counts.
+GABP-ATT-6 must done
+    A call during which attention opens has its real result.
 GABP-ERR-1 must done
     The registry's codes are used for what they mean.
 GABP-ERR-2 should done
     The data of an error is kept.
+GABP-ERR-3 should done
+    Codes that libraries made up are told as the registry's, with their own beside it.
 GABP-SEC-1 must done
     Tokens are compared in constant time and never logged.
 GABP-SEC-2 should done
     Frames, headers and requests in flight are limited.
+GABP-SEC-3 must done
+    A wrong token is refused and the connection closed.
+GABP-SEC-4 should done
+    Whoever breaks the framing, floods or falls silent costs only its own session.
 """
 
 DECISIONS = """
@@ -196,22 +231,134 @@ DEC-GABP-9 must done
     A tool's schema hash changes with everything that a person or a model reads of it.
 """
 
+# What agents and their users are promised: the other half of the bridge.
+AGENTS = """
+GAME-LIFE-1 must done
+    Games are those of games.toml; a change counts at once, and a broken one changes nothing and is told.
+GAME-LIFE-2 must done
+    A project cannot bring games along.
+GAME-LIFE-3 must done
+    When the daemon is killed, everything it launched ends, whatever the transport and whoever forked it.
+GAME-LIFE-4 must done
+    A launcher that forks and leaves is not the game: stop and kill end the real one.
+GAME-LIFE-5 should done
+    A game that its launcher handed to a program that ran before is known by its connection.
+GAME-LIFE-6 must done
+    Stop asks first and kills after `stop_timeout`; kill does not ask. Children end too.
+GAME-LIFE-7 must done
+    The end of the daemon ends its games and answers who waits.
+GAME-LIFE-8 must done
+    A game that does not start, or is not reached in time, says why and what it printed.
+GAME-LIFE-9 must done
+    What others started is attached to, by games.toml or by hand, and let go of, not ended.
+GAME-LIFE-10 must done
+    Killed and restarted under load, it is live again, its subscribers hear it, and no call ran twice.
+GAME-LIFE-11 must done
+    Fifty games run under one daemon.
+GAME-CALL-1 must done
+    Calls run side by side; a slow one holds up nobody.
+GAME-CALL-2 must done
+    Arguments are checked against the tool's schema before they are sent, and every mistake is named.
+GAME-CALL-3 must done
+    Whether a call was executed (yes, no, unknown) is in its answer and in the ledger.
+GAME-CALL-4 must done
+    The game's own error comes with its code, message and data.
+GAME-CALL-5 must done
+    A large result is a resource that is read piece by piece, whether the bridge or the mod keeps it.
+GAME-CALL-6 must done
+    One who calls much does not keep another waiting.
+GAME-CALL-7 must done
+    A call that is withdrawn is not sent, or is cancelled in a game that can.
+GAME-EVENT-1 must done
+    Events are read after a cursor, and waited for.
+GAME-EVENT-2 must done
+    Events are followed as they come, over HTTP and the link.
+GAME-EVENT-3 must done
+    What a reader missed is told (-32503), and a slow one holds up nobody.
+GAME-EVENT-4 should done
+    A follower goes on over restarts of the game and of the daemon.
+GAME-EVENT-5 must done
+    Readers are limited, and end with the handle they belong to.
+GAME-READ-1 must done
+    Resources are listed and read.
+GAME-READ-2 must done
+    State is read, changed, and checked without being changed.
+GAME-READ-3 must done
+    Attention is shown and acknowledged; what it holds back is recorded as not executed.
+GAME-DOOR-1 must done
+    HTTP and link lead to every method.
+GAME-DOOR-2 must done
+    The Python client has every verb, for asyncio and blocking alike.
+GAME-DOOR-3 must done
+    The command line lists, starts, stops, kills, attaches, calls, and shows tools and events.
+GAME-DOOR-4 must done
+    The MCP toolset has all tools of GABS under their names, and events, resources and state.
+GAME-DOOR-5 must done
+    It costs a session nothing unless it is asked for, and then at most 2,000 tokens.
+GAME-DOOR-6 must done
+    The official MCP client takes every kind of result.
+GAME-DOOR-7 should done
+    The only game that runs need not be named.
+GAME-TRUST-1 must done
+    Games of games.toml may be started and their tools called; destructive ones ask.
+GAME-TRUST-2 must done
+    A tool of an attached game asks on its first use, whatever was allowed of a game of that name before.
+GAME-TRUST-3 must done
+    A tool whose schema or description changed since it was allowed asks again, whoever calls.
+GAME-TRUST-4 must done
+    A yes is not spent on what a tool has become meanwhile.
+GAME-TRUST-5 must done
+    Stopping or killing what another started asks.
+GAME-TRUST-6 must done
+    Agents attach to nothing by hand.
+    ~ Which program speaks as a game, and which file is read as its token, is the user's to say.
+GAME-TRUST-7 must done
+    The ledger has the tool's name and the size of its arguments, and none of the words of game or agent.
+GAME-TRUST-8 must done
+    A game sees none of the daemon's secrets.
+GAME-TRUST-9 must done
+    Only a token is sent as one: the file is private and holds one word.
+GAME-TRUST-10 must done
+    Under the restrictive policy games are watched and not played.
+GAME-TRUST-11 must later
+    A call that waits for a person is -32103 with data in GABP.
+    ~ No agent speaks GABP with the daemon; HTTP, link and MCP have forms of their own.
+GAME-SDK-1 must done
+    The SDK needs msgspec and nothing else.
+GAME-SDK-2 must done
+    Tools get their schemas from type hints and docstrings.
+GAME-SDK-3 must done
+    Handlers run on the thread that polls, within the budget of a poll.
+GAME-SDK-4 must done
+    Deadlines end what takes too long, and a watchdog names the line where a tool is stuck.
+GAME-SDK-5 must done
+    A mod works under GABS, and tells it what it observed only when it asks.
+GAME-SDK-6 must done
+    A mod works alone.
+GAME-SDK-7 must done
+    An agent plays the example games, without a window.
+"""
+
 GAME_REQUIREMENTS: dict[str, Requirement] = {
     **requirements(SPECIFICATION),
+    **requirements(AGENTS),
     **requirements(DECISIONS, {f"DEC-GABP-{number}": "decisions" for number in range(1, 100)}),
 }
 
 
 def game_proofs() -> dict[str, list[str]]:
-    """Which tests name which requirement, read from the source: `file::test`."""
+    """Which tests name which requirement, read from the source: `folder/file::test`."""
     found: dict[str, list[str]] = {}
     tests = Path(__file__).parents[1]
-    for file in (*sorted((tests / "game").glob("test_*.py")), tests / "wire" / "test_gabp.py"):
+    others = (tests / "wire" / "test_gabp.py", *sorted((tests / "shim").glob("test_shim_*.py")))
+    for file in (*sorted((tests / "game").glob("test_*.py")), *others):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 for decorator in node.decorator_list:
                     if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.req":
                         for argument in decorator.args:
                             assert isinstance(argument, ast.Constant)
-                            found.setdefault(str(argument.value), []).append(f"{file.name}::{node.name}")
+                            found.setdefault(str(argument.value), []).append(
+                                f"{file.parent.name}/{file.name}::{node.name}"
+                            )
     return found

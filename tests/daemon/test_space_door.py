@@ -130,7 +130,7 @@ def test_of_all_methods_only_those_of_messages_answer(inside):
 
 
 def test_the_same_walk_at_another_door_finds_that_everything_is_there(daemon):
-    endless = {"events.stream", "inbox.stream", "replies.stream", "runs.stream"}
+    endless = {"events.stream", "games.stream", "inbox.stream", "replies.stream", "runs.stream"}
     routes = [route for route in ROUTES if route.method not in endless and not route.method.startswith("mcp.")]
     for route, (verb, path, body) in zip(ROUTES, everything(), strict=True):
         if route in routes:

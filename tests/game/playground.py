@@ -22,6 +22,7 @@ from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.clock import SystemClock
 from bascule.places import read_private_file
+from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode
 
@@ -208,7 +209,8 @@ class Playground:
     async def call(self, tool: str, game: str = "arena", client: str = "test", **arguments: Any) -> Any:
         async with asyncio.timeout(PATIENCE):
             found = self.games.find(game)
-            return decode(await found.call_tool(client, f"arena/{tool}", arguments))
+            answer = await found.call_tool(client, f"arena/{tool}", arguments)
+            return answer if isinstance(answer, KeptResult) else decode(answer)
 
 
 @asynccontextmanager

@@ -24,6 +24,7 @@ def played():
             assert daemon.stop() == 0
 
 
+@pytest.mark.req("GAME-SDK-7")
 def test_an_agent_wins_the_terminal_game_over_mcp(played):
     anna = played.anna
     assert {"burrow", "guess"} <= {each["gameId"] for each in anna.use("games_list")["games"]}
@@ -47,6 +48,7 @@ def test_an_agent_wins_the_terminal_game_over_mcp(played):
     assert not is_running(pid)
 
 
+@pytest.mark.req("GAME-READ-1", "GAME-SDK-7")
 def test_burrow_is_played_without_a_window_and_its_events_and_map_are_read(played):
     anna = played.anna
     assert anna.use("games_start", gameId="burrow")["state"] == "live"
@@ -62,6 +64,7 @@ def test_burrow_is_played_without_a_window_and_its_events_and_map_are_read(playe
     assert anna.use("games_stop", gameId="burrow")["state"] == "stopped"
 
 
+@pytest.mark.req("GAME-DOOR-7")
 def test_the_only_game_that_runs_need_not_be_named(played):
     anna = played.anna
     assert anna.use("games_call_tool", tool="arena/echo", arguments={"value": 7})["result"] == 7
@@ -73,6 +76,7 @@ def test_the_only_game_that_runs_need_not_be_named(played):
     assert not {each["name"] for each in page["tools"]} & set(following)
 
 
+@pytest.mark.req("GAME-CALL-4", "GAME-DOOR-1")
 def test_big_integers_and_the_games_own_error_with_its_data_come_through(played):
     anna = played.anna
     huge = 2**70 + 1
@@ -91,6 +95,7 @@ def test_big_integers_and_the_games_own_error_with_its_data_come_through(played)
     assert (over_http.status, over_http.error["code"]) == (502, "peer_failed")
 
 
+@pytest.mark.req("GAME-CALL-2")
 def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played):
     failed = played.anna.use("games_call_tool", tool="arena/move", arguments={"to": {"x": "left"}})
     assert (failed["status"], failed["executed"]) == ("failed", "no")
@@ -100,6 +105,7 @@ def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played
     assert "did you mean arena/move" in unknown["error"]["message"]
 
 
+@pytest.mark.req("GAME-CALL-1")
 def test_calls_run_side_by_side_and_a_slow_one_holds_up_nobody(played):
     anna = played.anna
     slow = anna.begin("games_call_tool", tool="arena/forever", timeout=1)
@@ -110,6 +116,7 @@ def test_calls_run_side_by_side_and_a_slow_one_holds_up_nobody(played):
     assert "may have run" in over["error"]["message"]
 
 
+@pytest.mark.req("GAME-EVENT-1")
 def test_an_event_is_waited_for_and_read_on_from_its_cursor(played):
     anna = played.anna
     start = anna.use("games_events", gameId="arena", channels=["noise/*"])["cursor"]
@@ -122,6 +129,37 @@ def test_an_event_is_waited_for_and_read_on_from_its_cursor(played):
     assert [each["channel"] for each in over_http.json["events"]] == ["noise/a"]
 
 
+@pytest.mark.req("GAME-EVENT-2", "GAME-DOOR-1")
+def test_events_are_streamed_over_http_from_a_cursor_on(played):
+    anna = played.anna
+    start = anna.use("games_events", gameId="arena", channels=["noise/*"])["cursor"]
+    anna.use("games_call_tool", gameId="arena", tool="arena/shout", arguments={"channel": "noise/a", "times": 2})
+    with Caller(played.daemon).open(f"/v1/games/arena/stream?since={start}&channels=noise/*") as events:
+        first, second = events.event(), events.event()
+        assert [first["event"], first["data"]["payload"]["n"], second["data"]["payload"]["n"]] == ["game", 0, 1]
+        assert first["id"] == str(first["data"]["cursor"])
+        anna.use("games_call_tool", gameId="arena", tool="arena/shout", arguments={"channel": "noise/b"})
+        assert events.event()["data"]["channel"] == "noise/b"
+    assert Caller(played.daemon).get("/v1/games/nothing/stream").status == 404
+
+
+@pytest.mark.req("GAME-EVENT-5")
+def test_who_follows_with_too_many_streams_is_told_and_a_revoked_agent_hears_no_more(played):
+    with LinkWire(played.daemon.link_socket).hello() as wire:
+        opened = [wire.request("games.stream", {"gameId": "arena"}) for _ in range(65)]
+        answers = [wire.answer(number) for number in opened]
+        assert all("error" not in each for each in answers[:64])
+        assert answers[64]["error"]["data"]["code"] == "overloaded"
+    otto = Caller(played.daemon).register("Otto-2")
+    with person(played.daemon) as owner, otto.open("/v1/games/arena/stream") as events:
+        owner.call("agents.revoke", {"agentId": "Otto-2"})
+        assert events.event() is None
+    # The control: closing gave the places back.
+    with LinkWire(played.daemon.link_socket).hello() as wire:
+        assert "error" not in wire.answer(wire.request("games.stream", {"gameId": "arena"}))
+
+
+@pytest.mark.req("GAME-CALL-5")
 def test_a_large_result_is_a_resource_that_is_read_piece_by_piece(played):
     anna = played.anna
     told = anna.use("games_call_tool", tool="arena/large", arguments={"size": 20_000})
@@ -134,6 +172,7 @@ def test_a_large_result_is_a_resource_that_is_read_piece_by_piece(played):
     assert json.loads(text) == "\u00e9" * 20_000
 
 
+@pytest.mark.req("GAME-READ-2")
 def test_state_is_set_and_got(played):
     anna = played.anna
     assert anna.use("games_set_state", gameId="arena", updates={"score": 5})["applied"] == {"score": 5}
@@ -142,6 +181,7 @@ def test_state_is_set_and_got(played):
     assert wrong["errors"][0]["message"] == "a score is never negative"
 
 
+@pytest.mark.req("GAME-READ-3", "GAME-CALL-3", "GAME-TRUST-7")
 def test_blocking_attention_is_recorded_as_not_executed_until_it_is_acknowledged(played):
     anna = played.anna
     alarm = anna.use("games_call_tool", tool="arena/alarm")["result"]
@@ -163,6 +203,7 @@ def test_blocking_attention_is_recorded_as_not_executed_until_it_is_acknowledged
     assert "reactor" not in json.dumps(last)
 
 
+@pytest.mark.req("GAME-TRUST-5")
 def test_another_agent_may_play_along_but_asks_before_it_stops_the_game(played):
     with Player(played, "Otto") as otto:
         assert otto.use("games_call_tool", gameId="arena", tool="arena/echo", arguments={"value": 1})["result"] == 1

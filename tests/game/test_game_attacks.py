@@ -85,7 +85,7 @@ def talk(mod: Mod, data: bytes, *, pieces: int | None = None) -> list[gabp.Messa
 # -- against a mod --------------------------------------------------------------------------------
 
 
-@pytest.mark.req("GABP-6.1-1", "GABP-SEC-2")
+@pytest.mark.req("GABP-6.1-1", "GABP-SEC-2", "GABP-SEC-4")
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_a_mod_closes_a_broken_connection_with_a_reason_and_serves_the_others(served, attack):
     with HandBridge(served) as other:
@@ -237,6 +237,7 @@ def test_a_bridge_that_was_too_slow_sees_by_the_numbers_how_much_it_lost():
 # -- against the bridge ---------------------------------------------------------------------------
 
 
+@pytest.mark.req("GABP-SEC-4")
 @on_loop
 async def test_a_mod_that_breaks_the_framing_in_any_way_costs_only_its_own_session(tmp_path):
     async with ScriptedMod() as mod, ScriptedMod() as good, playground(tmp_path) as ground:
@@ -258,6 +259,7 @@ async def test_a_mod_that_breaks_the_framing_in_any_way_costs_only_its_own_sessi
         assert not [line for line in ground.logged if line["level"] == "error"]
 
 
+@pytest.mark.req("GABP-SEC-4")
 @on_loop
 async def test_a_mod_that_floods_is_bounded_and_others_are_still_served(tmp_path):
     async with ScriptedMod() as mod, playground(tmp_path) as ground:

@@ -1,6 +1,9 @@
 """`bascule games` as people use it, against a real daemon and a real game."""
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from arcade import arcade
@@ -9,6 +12,7 @@ from playground import MOD
 
 from bascule.cli.games import arguments_in
 from bascule.doors.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
+from ports import free_port
 
 
 @pytest.fixture(scope="module")
@@ -25,6 +29,7 @@ def games(place, *words):
     return run_command("games", *words, "--state-dir", place.state)
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_games_are_listed_with_what_becomes_of_them(hall):
     listed = games(hall).stdout.splitlines()
     assert listed[0].split() == ["GAME", "STATE", "TOOLS", "PID", "BY", "ABOUT"]
@@ -33,6 +38,7 @@ def test_games_are_listed_with_what_becomes_of_them(hall):
     assert "noise/a" in games(hall, "show", "arena").stdout
 
 
+@pytest.mark.req("GAME-DOOR-3")
 def test_a_tool_is_found_and_called(hall):
     assert "arena/move" in games(hall, "tools", "arena", "--query", "somewhere").stdout
     assert json.loads(games(hall, "tools", "arena", "arena/move").stdout)["inputSchema"]["required"] == ["to"]
@@ -61,6 +67,56 @@ def test_events_are_shown_from_a_cursor_on(hall):
     assert '"n": 0' not in after
 
 
+@pytest.mark.req("GAME-DOOR-3")
+def test_events_are_followed_as_they_come(hall):
+    start = json.loads(games(hall, "events", "arena", "--channel", "noise/*", "--json").stdout.splitlines()[-1])[
+        "cursor"
+    ]
+    command = [sys.executable, "-P", "-m", "bascule.cli.start", "games", "events", "arena"]
+    options = ["--follow", "--channel", "noise/a", "--since", str(start), "--json", "--state-dir", hall.state]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as follower:
+        try:
+            for number in range(3):
+                games(hall, "call", "arena", "arena/shout", "channel=noise/a", f"size={number}")
+                # Each is there before the next one happens.
+                assert json.loads(follower.stdout.readline())["payload"]["pad"] == "x" * number
+            assert follower.poll() is None
+        finally:
+            follower.terminate()
+    assert games(hall, "events", "nothing", "--follow").returncode == NOT_FOUND
+
+
+@pytest.mark.req("GAME-DOOR-3")
+def test_a_game_that_is_not_in_games_toml_is_attached_to_by_hand(hall, tmp_path):
+    mod = tmp_path / "mod.py"
+    mod.write_text(MOD)
+    token = "0123456789abcdef" * 4
+    (tmp_path / "token").write_text(token)
+    (tmp_path / "token").chmod(0o600)
+    port = str(free_port())
+    # What GABS writes beside the game that it starts.
+    (tmp_path / "bridge.json").write_text(json.dumps({"port": int(port), "token": token, "gameId": "x"}))
+    own = {"GABP_SERVER_PORT": port, "GABP_TOKEN": token}
+    with subprocess.Popen([sys.executable, str(mod)], env=os.environ | own) as game:
+        try:
+            by_port = games(hall, "attach", "visitor", "--port", port, "--token-file", str(tmp_path / "token"))
+            assert by_port.stdout == "visitor is live\n", by_port.stderr
+            asked = games(hall, "call", "visitor", "arena/echo", "value=1")
+            assert "First use of a tool" in asked.stderr
+            assert games(hall, "stop", "visitor").stdout == "visitor is stopped\n"
+            open_file = games(hall, "attach", "visitor", "--bridge-json", str(tmp_path / "bridge.json"))
+            assert (open_file.returncode, "open to other users" in open_file.stdout) == (UNEXPECTED, True)
+            (tmp_path / "bridge.json").chmod(0o600)
+            by_file = games(hall, "attach", "visitor", "--bridge-json", str(tmp_path / "bridge.json"))
+            assert by_file.stdout == "visitor is live\n", by_file.stderr
+            assert games(hall, "stop", "visitor").returncode == 0
+            assert game.poll() is None
+        finally:
+            game.kill()
+    assert games(hall, "attach", "visitor", "--port", port).returncode == USAGE
+
+
+@pytest.mark.req("GAME-DOOR-3")
 def test_a_game_is_stopped_and_killed(hall):
     assert games(hall, "start", "other").returncode == 0
     assert games(hall, "kill", "other").stdout == "other is stopped\n"

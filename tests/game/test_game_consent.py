@@ -42,6 +42,7 @@ def place():
         yield made
 
 
+@pytest.mark.req("GAME-TRUST-1")
 def test_a_destructive_tool_asks_and_runs_once_when_approved(place):
     with place.live(quick=True) as daemon, person(daemon) as owner, Player(place, "Anna") as anna:
         anna.use("games_start", gameId="arena")
@@ -66,6 +67,7 @@ def test_a_destructive_tool_asks_and_runs_once_when_approved(place):
         assert daemon.stop() == 0
 
 
+@pytest.mark.req("GAME-TRUST-3")
 def test_a_tool_that_changed_since_it_was_allowed_asks_again_even_in_another_life(place):
     with place.live(quick=True) as daemon, Player(place, "Anna") as anna:
         anna.use("games_start", gameId="arena")
@@ -87,6 +89,7 @@ def test_a_tool_that_changed_since_it_was_allowed_asks_again_even_in_another_lif
         assert daemon.stop() == 0
 
 
+@pytest.mark.req("GAME-TRUST-4")
 def test_a_yes_for_a_tool_that_changes_meanwhile_is_not_spent_on_what_it_has_become(place):
     with place.live(quick=True) as daemon, person(daemon) as owner, Player(place, "Anna") as anna:
         anna.use("games_start", gameId="arena")
@@ -102,6 +105,7 @@ def test_a_yes_for_a_tool_that_changes_meanwhile_is_not_spent_on_what_it_has_bec
         assert daemon.stop() == 0
 
 
+@pytest.mark.req("GAME-LIFE-9", "GAME-TRUST-2")
 def test_a_game_that_somebody_else_starts_asks_once_for_each_tool(place, tmp_path):
     token = tmp_path / "token"
     token.write_text("0123456789abcdef" * 4)
@@ -134,6 +138,7 @@ def test_a_game_that_somebody_else_starts_asks_once_for_each_tool(place, tmp_pat
             game.kill()
 
 
+@pytest.mark.req("GAME-DOOR-6")
 def test_the_official_client_plays_over_http_and_accepts_every_kind_of_result(place):
     """It checks each structured result against the schema that the tool was listed with."""
 
@@ -161,6 +166,7 @@ def test_the_official_client_plays_over_http_and_accepts_every_kind_of_result(pl
         assert daemon.stop() == 0
 
 
+@pytest.mark.req("GAME-LIFE-7")
 def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(place):
     place.list_mod(RISKY, "one", "two", "three")
     with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
@@ -175,6 +181,7 @@ def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(p
     assert not any(map(is_running, pids))
 
 
+@pytest.mark.req("GAME-TRUST-10")
 def test_under_the_restrictive_policy_games_are_watched_and_not_played(place):
     with place.live(policy="restrictive") as daemon, LinkWire(daemon.link_socket).hello() as wire:
         assert wire.call("games.list")["games"]
@@ -200,6 +207,7 @@ def names(listed):
     return [each["gameId"] for each in listed["games"] if each["state"] == "stopped"]
 
 
+@pytest.mark.req("GAME-LIFE-1")
 def test_a_changed_games_toml_counts_at_once_and_a_broken_one_changes_nothing(lively):
     wire = lively.wire
     lively.list_mod(RISKY, "first")
@@ -218,6 +226,7 @@ def test_a_changed_games_toml_counts_at_once_and_a_broken_one_changes_nothing(li
     assert wire.refusal("games.status", {"gameId": "second"})["code"] == "not_found"
 
 
+@pytest.mark.req("GAME-LIFE-2")
 def test_the_games_of_a_workspace_are_not_read(lively, tmp_path):
     project = tmp_path / "project"
     project.mkdir()
@@ -227,6 +236,7 @@ def test_the_games_of_a_workspace_are_not_read(lively, tmp_path):
     assert names(lively.wire.call("games.list")) == ["honest"]
 
 
+@pytest.mark.req("GAME-LIFE-8")
 def test_a_game_that_does_not_start_says_why(lively):
     lively.list_mod("import sys; sys.exit('no display')", "broken")
     status = lively.wire.call("games.start", {"gameId": "broken"})

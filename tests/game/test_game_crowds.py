@@ -2,12 +2,11 @@
 
 import asyncio
 import json
-import os
 import secrets
 
 import pytest
 from bridges_by_hand import HandBridge, pumped
-from playground import PATIENCE, attached, on_loop, playground, until
+from playground import attached, on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 from two_ends import opened
 
@@ -20,8 +19,6 @@ from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire import gabp
 from bascule.wire.codec import Raw
-
-GAMES = 50
 
 
 def loud_mod(**options) -> Mod:
@@ -67,33 +64,7 @@ def test_ten_bridges_share_a_mod_and_an_eleventh_is_told_why_not():
                 bridge.__exit__()
 
 
-@on_loop
-async def test_fifty_games_under_one_bridge(tmp_path):
-    source = "from bascule.mod import Mod\nmod = Mod('tiny')\nmod.tool(lambda n: n, name='tiny/echo')\nmod.serve()\n"
-    names = [f"game{number}" for number in range(GAMES)]
-    async with playground(tmp_path) as ground:
-        ground.write(*names, source=source, transport="stdio")
-        # As many at a time as the machine has a use for.
-        gate = asyncio.Semaphore(4)
-
-        async def start(name: str) -> None:
-            async with gate:
-                assert (await ground.games.start(name, PATIENCE)).state == "live"
-
-        await asyncio.gather(*map(start, names))
-        assert len(ground.games.running()) == GAMES
-
-        async def play(name: str, number: int) -> None:
-            found = ground.games.find(name)
-            for n in range(20):
-                assert bytes(await found.call_tool("me", "tiny/echo", {"n": number + n})) == b"%d" % (number + n)
-
-        await asyncio.gather(*(play(name, number) for number, name in enumerate(names)))
-        assert [each.state for each in ground.games.list()] == ["live"] * GAMES
-        assert len(os.listdir("/proc/self/fd")) < 4 * GAMES + 100
-
-
-@pytest.mark.req("GABP-7.2-2")
+@pytest.mark.req("GABP-7.2-2", "GAME-CALL-6")
 @on_loop
 async def test_one_who_calls_a_hundred_times_does_not_keep_another_waiting(tmp_path):
     welcome = {**WELCOME, "capabilities": {"limits": {"maxConcurrentRequests": 1}}}
@@ -141,6 +112,7 @@ async def test_a_call_is_over_after_its_time_and_its_place_is_free(tmp_path):
         assert bytes(await arena.call_tool("me", "a/b", {})) == b"5"
 
 
+@pytest.mark.req("GAME-CALL-7")
 @on_loop
 async def test_a_call_withdrawn_while_it_waits_is_never_sent():
     class Sender:
@@ -200,10 +172,11 @@ def test_a_reader_goes_on_where_it_stopped():
     assert [event.seq for event in page.events] == [0, 1, 2, 3]
     assert numbers(log, page.cursor, "a") == [4, 5, 6, 7, 8, 9]
     assert numbers(log, log.cursor, "a") == []
-    # A cursor of another life, or made up, is no error and no endless wait.
-    assert log.page(10_000, ("a",), 4).cursor == log.cursor
+    # A cursor of another life, or made up, is no error and no endless wait: all there is has come after it.
+    assert log.page(10_000, ("a",), 4) == page
 
 
+@pytest.mark.req("GAME-EVENT-3")
 def test_what_is_gone_is_told_to_those_it_concerns_only():
     log = event_log(max_events=4)
     log.add("rare", 0, Raw(b"1"), 0)
@@ -255,18 +228,57 @@ async def test_one_waits_for_the_next_event_and_may_stop_waiting():
     assert log.wait(0, ("b",), 5).done()
 
 
+@pytest.mark.req("GAME-EVENT-3")
 @on_loop
-async def test_a_slow_stream_misses_and_counts_and_a_fast_one_does_not():
-    log = event_log()
-    slow, fast = log.stream(("a",), limit=3), log.stream(("a",))
-    for seq in range(10):
+async def test_a_slow_stream_takes_its_time_and_is_told_what_is_gone_and_a_fast_one_misses_nothing():
+    log = EventLog(lambda: 0, max_events=8)
+    slow, fast = log.stream(("a",), room=3), log.stream(("a",))
+    heard: list[int] = []
+    fast.on_ready = lambda: heard.extend(each.seq for each in fast.drain()[0])
+    for seq in range(20):
         log.add("a", seq, Raw(b"1"), 0)
-    items, dropped = slow.drain()
-    assert ([each.seq for each in items], dropped) == ([0, 1, 2], 7)
-    assert len(fast.drain()[0]) == 10
+        log.add("b", seq, Raw(b"1"), 0)
+    assert heard == list(range(20))
+    told: list[tuple[int | None, int | None]] = []
+    while items := slow.drain()[0]:
+        told += [(each.seq, each.code) for each in items]
+        await asyncio.sleep(0)
+    assert told == [(0, None), (1, None), (2, None), (None, ErrorCode.OVERFLOW), *((n, None) for n in range(16, 20))]
+    # Once it has caught up it hears as it comes.
+    log.add("a", 20, Raw(b"1"), 0)
+    assert [each.seq for each in slow.drain()[0]] == [20]
     slow.close()
     fast.close()
-    assert log._streams == []
+    assert log._readers == []
+
+
+@on_loop
+async def test_a_stream_begins_at_a_cursor_or_now_and_ends_with_the_house():
+    log = event_log()
+    for seq in range(3):
+        log.add("a", seq, Raw(b"1"), 0)
+    later, from_one, old_life = log.stream(()), log.stream((), 1), log.stream((), 77)
+    log.add("a", 3, Raw(b"1"), 0)
+    assert [each.seq for each in later.drain()[0]] == [3]
+    assert [each.seq for each in from_one.drain()[0]] == [1, 2, 3]
+    # A cursor that is not reached yet is one of an earlier life of the daemon.
+    assert [each.seq for each in old_life.drain()[0]] == [0, 1, 2, 3]
+    assert [each.seq for each in log.page(77, (), 9).events] == [0, 1, 2, 3]
+    log.end()
+    assert later.ended
+    assert log.stream(()).ended
+
+
+def test_a_page_is_bounded_in_bytes_but_never_empty():
+    log = EventLog(lambda: 0, max_page_bytes=250)
+    for seq in range(4):
+        log.add("a", seq, Raw(b"1" * 100), 0)
+    log.add("a", 4, Raw(b"1" * 1000), 0)
+    pages, since = [], 0
+    while events := (page := log.page(since, (), 100)).events:
+        pages.append([each.seq for each in events])
+        since = page.cursor
+    assert pages == [[0, 1], [2, 3], [4]]
 
 
 @on_loop

@@ -49,6 +49,7 @@ def test_the_terminal_game_has_ten_lines_of_code():
     assert len(lines) - 1 <= 10, "the docstring at the top is not counted"
 
 
+@pytest.mark.req("GAME-SDK-7")
 @on_loop
 async def test_an_agent_wins_the_terminal_game(tmp_path):
     async with playground(tmp_path) as ground:
@@ -82,6 +83,7 @@ def test_a_person_wins_the_terminal_game():
 # -- burrow -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GAME-SDK-7")
 @on_loop
 async def test_an_agent_plays_burrow_to_the_end(tmp_path):
     async with playground(tmp_path) as ground:
@@ -151,6 +153,7 @@ def test_a_person_plays_burrow_with_the_arrow_keys(burrow):
     pygame.quit()
 
 
+@pytest.mark.req("GAME-SDK-6")
 def test_the_game_runs_alone_without_any_bridge(burrow, tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     game = burrow.Burrow(seed=1)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 
 import pytest
 from playground import PATIENCE, attached, is_alive, on_loop, playground, until
@@ -59,6 +60,7 @@ async def test_a_command_that_is_not_there_is_named(tmp_path):
         assert status.problem == "x cannot be started: there is no /no/such/program; see games.toml"
 
 
+@pytest.mark.req("GAME-LIFE-8")
 @on_loop
 async def test_a_game_that_ends_at_once_is_shown_with_what_it_printed(tmp_path):
     async with playground(tmp_path) as ground:
@@ -70,6 +72,7 @@ async def test_a_game_that_ends_at_once_is_shown_with_what_it_printed(tmp_path):
         assert "\x1b" not in status.problem
 
 
+@pytest.mark.req("GAME-LIFE-8")
 @on_loop
 async def test_a_game_that_never_listens_fails_after_its_startup_timeout_and_can_be_stopped(tmp_path):
     async with playground(tmp_path) as ground:
@@ -105,7 +108,7 @@ async def test_no_more_games_run_at_once_than_may(tmp_path):
             await ground.games.start("two")
 
 
-@pytest.mark.req("GABP-5.4-4", "DEC-GABP-4")
+@pytest.mark.req("GABP-5.4-4", "DEC-GABP-4", "GAME-TRUST-8")
 @on_loop
 async def test_a_game_sees_the_launch_and_none_of_the_daemons_secrets(tmp_path, monkeypatch):
     monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "secret")
@@ -133,6 +136,7 @@ async def test_a_game_sees_the_launch_and_none_of_the_daemons_secrets(tmp_path, 
 # -- ending ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GAME-LIFE-6")
 @on_loop
 async def test_a_game_that_ignores_being_asked_is_killed_with_its_children(tmp_path):
     async with playground(tmp_path) as ground:
@@ -146,6 +150,7 @@ async def test_a_game_that_ignores_being_asked_is_killed_with_its_children(tmp_p
         await until(lambda: not is_alive(child))
 
 
+@pytest.mark.req("GAME-LIFE-6")
 @on_loop
 async def test_kill_does_not_ask(tmp_path):
     async with playground(tmp_path) as ground:
@@ -166,6 +171,7 @@ async def test_leaving_the_bridge_ends_every_game(tmp_path):
     assert not ground.bridge_json.exists()
 
 
+@pytest.mark.req("GAME-CALL-3")
 @on_loop
 async def test_a_call_whose_game_dies_may_have_run_and_one_behind_it_did_not(tmp_path):
     async with playground(tmp_path) as ground:
@@ -187,7 +193,7 @@ async def test_a_call_whose_game_dies_may_have_run_and_one_behind_it_did_not(tmp
         assert ground.runs() == []
 
 
-@pytest.mark.req("GABP-4.3-4", "DEC-GABP-6")
+@pytest.mark.req("GABP-4.3-4", "DEC-GABP-6", "GAME-LIFE-10")
 @on_loop
 async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
     async with playground(tmp_path) as ground:
@@ -215,10 +221,15 @@ async def test_a_game_killed_and_restarted_again_and_again_under_load(tmp_path):
         async with asyncio.TaskGroup() as group:
             for name in ("a", "b", "c"):
                 group.create_task(player(name))
-            for _ in range(KILLS):
+            for round_ in range(KILLS):
                 before = len(outcomes)
                 await until(lambda before=before: len(outcomes) > before + 5)
-                await ground.games.stop("arena", kill=True)
+                if round_ % 2:
+                    await ground.games.stop("arena", kill=True)
+                else:
+                    # Not by us: it crashes.
+                    os.kill(arena.process.pid, signal.SIGKILL)
+                    await arena.reached(GameState.STOPPED)
                 assert (await ground.games.start("arena", PATIENCE)).state == "live"
                 cursor = arena.events.cursor
                 await arena.call_tool("me", "arena/shout", {"channel": "noise/a"})
@@ -323,7 +334,7 @@ async def test_a_mod_that_accepts_and_says_nothing_does_not_hold_up_anybody(tmp_
 # -- what real mods do ----------------------------------------------------------------------------
 
 
-@pytest.mark.req("DEC-GABP-2")
+@pytest.mark.req("DEC-GABP-2", "GABP-MET-11")
 @on_loop
 async def test_a_mod_like_lib_gab_is_understood(tmp_path):
     listed = {
@@ -410,6 +421,7 @@ async def test_a_game_that_runs_alone_takes_up_the_file_of_a_bridge_that_comes_l
             await until(lambda: mod.bridges == 0)
 
 
+@pytest.mark.req("GAME-TRUST-9")
 @on_loop
 async def test_the_token_file_of_an_attached_game_must_be_private(tmp_path):
     async with ScriptedMod() as mod, playground(tmp_path) as ground:

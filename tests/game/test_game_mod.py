@@ -42,6 +42,7 @@ class Room(msgspec.Struct):
     doors: list["Room"] = []
 
 
+@pytest.mark.req("GAME-SDK-2")
 def test_a_schema_is_made_of_type_hints_defaults_and_the_docstring():
     def give(
         item: Item,
@@ -270,7 +271,7 @@ def test_a_socket_is_private_from_the_start_and_an_existing_name_is_refused(tmp_
         Mod("z", endpoint=endpoint).start()
 
 
-@pytest.mark.req("GABP-3.1-3")
+@pytest.mark.req("GABP-3.1-3", "GABP-SEC-3")
 def test_a_wrong_token_is_refused_and_the_connection_closed():
     with Mod("x", endpoint=tcp()).running() as mod:
         for token in ("", "x" * 64, TOKEN[:-1], TOKEN + "0"):
@@ -284,6 +285,7 @@ def test_a_wrong_token_is_refused_and_the_connection_closed():
 # -- under GABS ---------------------------------------------------------------------------------------
 
 
+@pytest.mark.req("GAME-SDK-5")
 def test_a_bridge_that_behaves_like_gabs_is_served(monkeypatch):
     monkeypatch.setenv("GABS_FORWARD_ENV", "HOME,NO_SUCH_VARIABLE")
     monkeypatch.setenv("GABS_ABSENT_ENV", "SECRET")
@@ -314,6 +316,7 @@ def test_a_bridge_that_behaves_like_gabs_is_served(monkeypatch):
         assert ask("tools/call", {"name": "x/echo", "parameters": {"n": 2**60 + 1}})["result"] == 2**60 + 1
 
 
+@pytest.mark.req("GAME-SDK-5")
 def test_what_gabs_asks_for_is_sent_to_nobody_else():
     with Mod("x", endpoint=tcp(), mode=Mode.STRICT).running() as mod, HandBridge(mod, mode=Mode.STRICT) as bridge:
         assert bridge.session.welcome.observed is msgspec.UNSET
@@ -344,6 +347,7 @@ print("asyncio" in sys.modules)
 """
 
 
+@pytest.mark.req("GAME-SDK-1")
 def test_the_sdk_works_where_only_msgspec_is_installed(tmp_path):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "env"], check=True, timeout=120)
     (packages,) = (tmp_path / "env").glob("lib/python*/site-packages")

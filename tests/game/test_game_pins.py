@@ -69,6 +69,7 @@ def carry_out(bridge, call):
     return doing, lambda: bridge.handlers()[call.method](call, call.params, doing)
 
 
+@pytest.mark.req("GAME-TRUST-4")
 @on_loop
 async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_called(tmp_path):
     async with playground(tmp_path) as ground:

@@ -22,6 +22,7 @@ def tcp() -> Endpoint:
     return Endpoint(transport="tcp", address="0", token=TOKEN)
 
 
+@pytest.mark.req("GAME-SDK-3")
 def test_handlers_run_on_the_thread_that_polls():
     mod = Mod("x", endpoint=tcp())
     mod.tool(lambda: threading.get_ident(), name="x/thread")  # noqa: PLW0108 - a builtin has no signature
@@ -61,6 +62,7 @@ def work(
     return made
 
 
+@pytest.mark.req("GAME-SDK-3")
 def test_a_poll_ends_with_its_budget_and_goes_on_in_the_next():
     clock, done = Clock(), []
     pump = Pump(now=clock)
@@ -118,6 +120,7 @@ def test_a_call_that_is_not_polled_for_in_time_was_not_executed():
     assert pump.poll() == 0
 
 
+@pytest.mark.req("GAME-SDK-4")
 def test_a_deadline_ends_what_waits_and_what_steps():
     clock, done = Clock(), []
     pump = Pump(now=clock, stall_seconds=1000)
@@ -144,6 +147,7 @@ def test_a_deadline_ends_what_waits_and_what_steps():
     assert pump.idle
 
 
+@pytest.mark.req("GAME-SDK-4")
 def test_the_watchdog_names_the_line_a_tool_is_stuck_at():
     stalls: list[str] = []
     release = threading.Event()

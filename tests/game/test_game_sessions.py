@@ -55,6 +55,7 @@ def test_hello_is_answered_with_welcome_in_both_modes(mode):
     assert bridge.welcome.app.name == "Arena"
 
 
+@pytest.mark.req("GABP-MET-9")
 def test_a_request_before_hello_is_refused_and_the_session_stays_usable():
     mod = ModSession()
     assert mod.receive(message(type="request", method="tools/list")) == []
@@ -194,6 +195,7 @@ def test_more_requests_than_a_mod_takes_are_refused_as_not_executed():
     assert [code for _, code in said(mod)] == [ErrorCode.TOOL_UNAVAILABLE] * 2
 
 
+@pytest.mark.req("GABP-MET-10")
 def test_a_bridge_keeps_to_the_mods_own_limits():
     limits = game.Limits(max_message_size=2048, max_concurrent_requests=2)
     welcome = game.Welcome(
@@ -234,6 +236,7 @@ def test_an_answer_to_nothing_ends_a_strict_session_and_is_noted_in_a_compat_one
         assert isinstance(happened, kind)
 
 
+@pytest.mark.req("GABP-ENV-6")
 @pytest.mark.parametrize("kind", ["request", "event"])
 def test_what_only_the_other_side_sends_is_never_dispatched(kind):
     fields = {"method": "a/b"} if kind == "request" else {"channel": "c", "seq": 1, "payload": 1}
@@ -271,6 +274,7 @@ def test_cancelling_is_a_request_of_its_own_and_only_where_it_is_announced():
     assert not bridge.cancel(bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"})))
 
 
+@pytest.mark.req("GABP-ERR-3")
 def test_errors_keep_their_data_and_lib_gabs_codes_become_the_registrys():
     bridge, mod = opened(Mode.COMPAT)
     id_ = bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"}))
@@ -284,6 +288,7 @@ def test_errors_keep_their_data_and_lib_gabs_codes_become_the_registrys():
     assert set(LIB_GAB_CODES.values()) <= set(ErrorCode)
 
 
+@pytest.mark.req("GAME-CALL-3")
 @pytest.mark.parametrize(
     ("code", "data", "executed"),
     [
@@ -319,6 +324,7 @@ def test_events_come_in_order_and_gaps_are_counted_per_channel():
     ]
 
 
+@pytest.mark.req("GABP-EVT-3")
 def test_the_first_event_seen_is_where_counting_begins():
     bridge, _ = opened()
     bridge.subscribe(["a"])

@@ -8,6 +8,7 @@ from playground import on_loop, playground
 from bascule.bridges.game.settings import BadSettings, parse
 
 
+@pytest.mark.req("GAME-LIFE-1")
 @on_loop
 async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_nothing(tmp_path):
     async with playground(tmp_path) as ground:

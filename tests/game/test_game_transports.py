@@ -69,6 +69,7 @@ def test_values_come_back_as_they_went(arena, value):
     assert arena.call("echo", value=value) == value
 
 
+@pytest.mark.req("GAME-CALL-2")
 def test_arguments_are_checked_before_they_are_sent_and_every_mistake_is_named(arena):
     error = refusal(arena, "move", to={"x": "a"}, style="fly", speed=1)
     assert error.code == ErrorCode.INVALID_PARAMS
@@ -123,13 +124,13 @@ def test_events_reach_a_subscriber_in_order_and_without_gaps(arena):
     arena.run(arena.game.unsubscribe("me"))
 
 
-@pytest.mark.req("GABP-MET-4")
+@pytest.mark.req("GABP-MET-4", "GABP-EVT-4")
 def test_a_channel_the_game_does_not_have_is_named(arena):
     assert arena.run(arena.game.subscribe("me", ["noise/*", "no/such"])) == ["no/such"]
     arena.run(arena.game.unsubscribe("me"))
 
 
-@pytest.mark.req("GABP-MET-5")
+@pytest.mark.req("GABP-MET-5", "GAME-READ-1")
 def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
     listed = arena.ask(lambda: arena.game.list_resources("me", gabp.ResourcesListParams()))
     assert {each.uri for each in listed.resources} >= {"gabp://game/map", "gabp://game/tiles"}
@@ -142,7 +143,7 @@ def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
     assert caught.value.code == ErrorCode.RESOURCE_NOT_FOUND
 
 
-@pytest.mark.req("GABP-MET-6")
+@pytest.mark.req("GABP-MET-6", "GAME-READ-2")
 def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(arena):
     def set_state(updates: dict, **options) -> gabp.StateSetResult:
         raw = {name: Raw(json.dumps(value).encode()) for name, value in updates.items()}
@@ -161,12 +162,13 @@ def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(aren
     assert got.state == {"score": 8}
 
 
-@pytest.mark.req("GABP-7.1-3", "DEC-GABP-7")
+@pytest.mark.req("GABP-7.1-3", "DEC-GABP-7", "GAME-CALL-5")
 def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
-    kept = arena.call("large", size=400_000)["resource"]
+    kept = arena.call("large", size=400_000)
+    assert kept.uri.startswith("gabp://mod/results/")
     text = ""
-    while len(text) < kept["size"]:
-        uri = f"{kept['uri']}?offset={len(text)}"
+    while len(text) < kept.size:
+        uri = f"{kept.uri}?offset={len(text)}"
         text += arena.ask(lambda uri=uri: arena.game.read_resource("me", uri)).content
     assert json.loads(text) == "\u00e9" * 400_000
 
@@ -179,7 +181,7 @@ def test_a_tool_that_yields_runs_over_many_polls_and_tells_its_progress(arena):
     assert {each["total"] for each in told[-5:]} == {5}
 
 
-@pytest.mark.req("DEC-GABP-8")
+@pytest.mark.req("DEC-GABP-8", "GAME-CALL-7")
 def test_a_call_that_is_withdrawn_is_cancelled_in_the_game(arena):
     arena.run(arena.game.subscribe("me", ["walk/ended"]))
     before = arena.game.events.cursor

@@ -42,7 +42,7 @@ ADMIN = (
 )
 WRITES = ("createFile", "editFile", "deleteFile")
 READ_ONLY = (*(f"workspace.{name}" for name in WRITES), "files.write", "files.delete", "runs.undo", "runs.commit")
-PLAYS = ("start", "connect", "call", "setState", "acknowledge")
+PLAYS = ("start", "connect", "attach", "call", "setState", "acknowledge")
 RESTRICTED = {
     **{(name, JERRY, method): ("deny", "no-admin-by-agents") for name, method in product(PRESETS, ADMIN)},
     ("restrictive", LOCAL, "messages.send"): ("deny", "register-first"),

@@ -18,6 +18,7 @@ def use(name, arguments, *answers):
     return Script(TOOLS[name](ME, arguments), *answers)
 
 
+@pytest.mark.req("GAME-DOOR-7")
 def test_the_only_running_game_is_meant_when_none_is_named():
     script = use("games_get_state", {}, LISTED, {"gameId": "arena", "state": {}})
     assert script.asked[1].params == {"gameId": "arena"}
@@ -43,6 +44,16 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     assert asked.params["timeoutMs"] == SLICE_MS
     assert asked.params["inlineBytes"] == SHOWN_CHARS
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
+
+
+def test_how_long_to_wait_for_a_start_is_said_as_in_gabs():
+    script = use("games_start", {"gameId": "guess", "timeout": 5}, {"gameId": "guess", "state": "starting"})
+    assert script.asked[0].params == {"gameId": "guess", "waitMs": 5_000}
+    assert script.result["next"] == "games_status"
+    script = use("games_connect", {"gameId": "guess", "timeout": 3600}, ARENA)
+    assert script.asked[0].params["waitMs"] == SLICE_MS
+    # The control: without it the daemon's own time counts.
+    assert use("games_start", {"gameId": "guess"}, ARENA).asked[0].params == {"gameId": "guess"}
 
 
 def refused(code, **gabp):

@@ -46,6 +46,7 @@ def test_the_agents_tools_cost_at_most_1500_tokens():
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= MAX_TOKENS
 
 
+@pytest.mark.req("GAME-DOOR-5")
 def test_the_games_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_them():
     listed = {"tools": tools.visible(["games"])}
     assert len(listed["tools"]) == 18
@@ -53,6 +54,7 @@ def test_the_games_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_
     assert "games" not in tools.DEFAULT_TOOLSETS
 
 
+@pytest.mark.req("GAME-DOOR-4")
 def test_the_names_that_users_of_gabs_know_are_all_there():
     known = (
         "list show start stop kill status connect tool_names tool_detail tools call_tool get_attention ack_attention"

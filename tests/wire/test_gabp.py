@@ -60,11 +60,13 @@ def test_both_headers_are_written_in_the_spelling_of_the_specification():
     assert b"\r\nContent-Type: application/json\r\n\r\n" in text
 
 
+@pytest.mark.req("GABP-ENV-8")
 def test_integers_of_any_size_and_the_data_of_errors_survive():
     (answer,) = Reader().feed(gabp.error_response(ID, 1, "x", {"big": 2**100, "none": None}))
     assert answer.error.data == {"big": 2**100, "none": None}
 
 
+@pytest.mark.req("GABP-ENV-8")
 def test_characters_beyond_the_basic_plane_are_written_as_surrogate_pairs():
     assert gabp.to_json({"\u00e9": "\U0001f600"}) == b'{"\\u00e9":"\\ud83d\\ude00"}'
 
@@ -115,13 +117,14 @@ TOLERATED = [
 ]
 
 
-@pytest.mark.req("GABP-2.3-3", "DEC-GABP-2")
+@pytest.mark.req("GABP-2.3-3", "DEC-GABP-2", "GABP-MET-11")
 @pytest.mark.parametrize("text", TOLERATED)
 def test_what_real_peers_send_is_taken_in_compat_and_refused_in_strict(text):
     parse(text, Mode.COMPAT)
     assert refusal(text, Mode.STRICT).code in CODES
 
 
+@pytest.mark.req("GABP-ENV-5")
 def test_an_error_beside_a_null_result_is_the_error_and_two_nulls_are_a_success():
     error = parse(TOLERATED[0])
     assert error.error.code == 1
@@ -130,7 +133,7 @@ def test_an_error_beside_a_null_result_is_the_error_and_two_nulls_are_a_success(
     assert not isinstance(nothing.error, gabp.ErrorBody)
 
 
-@pytest.mark.req("GABP-2.3-2", "GABP-ENV-1", "GABP-ENV-2", "GABP-ERR-1")
+@pytest.mark.req("GABP-2.3-2", "GABP-ENV-1", "GABP-ENV-2", "GABP-ERR-1", "GABP-ENV-6")
 @pytest.mark.parametrize(
     ("text", "code", "words"),
     [
@@ -182,7 +185,7 @@ def test_a_bad_message_keeps_the_id_that_an_answer_to_it_needs():
     assert refusal(body(type="response")).type == "response"
 
 
-@pytest.mark.req("GABP-2.1-3")
+@pytest.mark.req("GABP-2.1-3", "GABP-ENV-7")
 def test_strict_wants_a_uuid_and_the_content_type():
     assert refusal(body(type="request", method="a/b").replace(ID.encode(), b"17"), Mode.STRICT).code == -32203
     with pytest.raises(BrokenStream, match="Content-Type"):

@@ -5,12 +5,12 @@ import json
 from typing import Any
 
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
+from bascule.client.happened import Happened
+from bascule.client.playing import attach_params
 from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
-from bascule.wire.codec import BadJson, decode
+from bascule.wire.codec import BadJson, decode, encode
 
-# How long a follower of events waits for more before it asks again.
-_FOLLOW_MS = 25_000
 # In one answer of the daemon.
 _MOST_TOOLS = 500
 
@@ -24,7 +24,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("start", start_game, "start it and connect to it"),
         ("stop", stop_game, "ask it to end; let go of one that somebody else started"),
         ("kill", kill_game, "end it at once"),
-        ("attach", attach_game, "connect to one that runs already, or was lost"),
+        ("attach", attach_game, "connect to one that runs already, in games.toml or not, or was lost"),
         ("tools", list_tools, "its tools, or one of them with its schemas"),
         ("call", call_tool, "call a tool"),
         ("events", show_events, "what happened in it"),
@@ -42,6 +42,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
                 "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
             )
             verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
+        elif name == "attach":
+            _where(verb)
         elif name == "events":
             verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
             verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
@@ -49,6 +51,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         _common(verb)
     games.set_defaults(run=list_games)
     _common(games)
+
+
+def _where(verb: argparse.ArgumentParser) -> None:
+    """For a game that games.toml does not name."""
+    verb.add_argument("--bridge-json", metavar="FILE", help="the file of whoever started it: GABP's, or that of GABS")
+    place = verb.add_mutually_exclusive_group()
+    place.add_argument("--port", type=int, help="where it listens on 127.0.0.1")
+    place.add_argument("--socket", metavar="PATH", help="where it listens on this machine")
+    verb.add_argument("--token-file", metavar="FILE", help="with --port or --socket: a 0600 file with its token")
+    verb.add_argument("--strict", action="store_true", help="refuse what GABP's published schemas refuse")
 
 
 def _common(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +129,18 @@ def start_game(args: argparse.Namespace) -> int:
 
 
 def attach_game(args: argparse.Namespace) -> int:
-    return _live(args, ask(args, "games.connect", {"gameId": args.game}))
+    given = {
+        "bridge_file": args.bridge_json,
+        "port": args.port,
+        "socket": args.socket,
+        "token_file": args.token_file,
+    }
+    options: Any = {name: value for name, value in given.items() if value is not None}
+    if not options:
+        return _live(args, ask(args, "games.connect", {"gameId": args.game}))
+    options["strict"] = args.strict
+    with connect(args) as client:
+        return _live(args, client.call("games.attach", attach_params(args.game, options)))
 
 
 def stop_game(args: argparse.Namespace) -> int:
@@ -205,24 +228,30 @@ def arguments_in(words: list[str]) -> dict[str, Any]:
 
 
 def show_events(args: argparse.Namespace) -> int:
-    since = args.since
+    since: int = args.since
     with connect(args) as client:
-        while True:
-            params = {"gameId": args.game, "since": since, "channels": ",".join(args.channel)}
-            page = client.call("games.events", {**params, "waitMs": _FOLLOW_MS} if args.follow else params)
-            for event in page["events"]:
+        game = client.game(args.game)
+        if args.follow:
+            # Whoever names a game that is not there is told before anything is waited for.
+            game.status()
+            for event in game.events(args.channel, since=since):
                 _show_event(event, as_json=args.json)
-            if page.get("unknown"):
-                say(f"the game has no such channel (yet): {', '.join(page['unknown'])}")
-            since = page["cursor"]
-            if not args.follow and not page["events"]:
+            return 0
+        while True:
+            page = game.page(args.channel, since=since)
+            for event in page.events:
+                _show_event(event, as_json=args.json)
+            if page.unknown:
+                say(f"the game has no such channel (yet): {', '.join(page.unknown)}")
+            since = page.cursor
+            if not page.events:
                 return 0
 
 
-def _show_event(event: dict[str, Any], *, as_json: bool) -> None:
+def _show_event(event: Happened, *, as_json: bool) -> None:
     if as_json:
-        show(json.dumps(event, ensure_ascii=False))
+        show(encode(event).decode())
         return
-    text = json.dumps(event["payload"], ensure_ascii=False) if "payload" in event else ""
-    words = " ".join(filter(None, (text, event.get("message"))))
-    show(f"{event['cursor']:>6} {visible(event['channel'])} {one_line(words)}")
+    text = "" if event.payload is None else json.dumps(event.payload, ensure_ascii=False)
+    words = " ".join(filter(None, (text, event.message)))
+    show(f"{event.cursor:>6} {visible(event.channel)} {one_line(words)}")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         ReplyTimeout,
         TicketCancelled,
     )
+    from bascule.client.games import Game, SyncGame
     from bascule.client.messages import Message, SyncMessage
     from bascule.client.serving import ServedAgent, serve
     from bascule.client.spaces import Space, SyncSpace
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "ConnectionLost",
+    "Game",
     "Message",
     "NotRunning",
     "OperationFailed",
@@ -39,6 +41,7 @@ __all__ = [
     "ServedAgent",
     "Space",
     "SyncClient",
+    "SyncGame",
     "SyncMessage",
     "SyncSpace",
     "TicketCancelled",
@@ -48,6 +51,7 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "ConnectionLost": "faults",
+    "Game": "games",
     "Message": "messages",
     "NotRunning": "faults",
     "OperationFailed": "faults",
@@ -57,6 +61,7 @@ _HOMES = {
     "ServedAgent": "serving",
     "Space": "spaces",
     "SyncClient": "sync",
+    "SyncGame": "games",
     "SyncMessage": "messages",
     "SyncSpace": "spaces",
     "TicketCancelled": "faults",

@@ -6,6 +6,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from bascule.client.faults import BadAnswer
+from bascule.client.happened import Happened
 from bascule.errors import BY_CODE, BasculeError, Internal
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
@@ -75,6 +76,7 @@ _ITEMS: dict[str, Any] = {
     "events": Event,
     "runs": StreamedOutput,
     "approvals": ApprovalView,
+    "games": Happened,
 }
 _NOTES: dict[str, Any] = {
     f"{name}.item": _Item[type_]  # type: ignore[valid-type] # a type made at run time, for msgspec

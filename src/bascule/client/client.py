@@ -14,11 +14,13 @@ from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
 from bascule.client.feeds import Feed
+from bascule.client.games import Game
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import Message
+from bascule.client.playing import AttachOptions, Playing, attach, list_games
 from bascule.client.spaces import Space, absolute
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
-from bascule.client.streams import EventReader, InboxReader, StreamReader
+from bascule.client.streams import EventReader, InboxReader, Opening, StreamReader
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
 from bascule.clock import SystemClock
@@ -34,6 +36,7 @@ from bascule.protocols.broker import (
     SendResult,
     TicketView,
 )
+from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 
@@ -260,6 +263,25 @@ class Client:
         """The space of a directory, opened if need be: run operations and commands there."""
         view = await self._do(open_space(self._verbs, absolute(path), name))
         return Space(view, Work(self._verbs, view.space_id), self._do, self._follow)
+
+    async def games(self) -> list[GameStatus]:
+        """The games there are, and what becomes of them."""
+        return (await self._do(list_games(self._verbs))).games
+
+    def game(self, game_id: str) -> Game:
+        """A game by its id; nothing is asked until something is done with it."""
+
+        def stream(opening: Opening, feed: Feed[Any]) -> StreamReader[Any]:
+            reader: StreamReader[Any] = StreamReader(self._live_unless, opening, feed)
+            self._readers.add(reader)
+            return reader
+
+        return Game(game_id, Playing(self._verbs, game_id), self._do, stream)
+
+    async def attach_game(self, game_id: str, **options: Unpack[AttachOptions]) -> Game:
+        """A game that somebody else started and games.toml does not name. Options: see `AttachOptions`."""
+        await self._do(attach(self._verbs, game_id, options))
+        return self.game(game_id)
 
     def _follow(self, opening: Callable[[], Request], feed: Feed[Any]) -> StreamReader[Any]:
         async def ask(_: Connection) -> Request:

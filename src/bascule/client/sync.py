@@ -13,8 +13,10 @@ from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
 from bascule.client.feeds import ApprovalFeed, EventFeed, Feed, InboxFeed, Opened
+from bascule.client.games import SyncGame
 from bascule.client.identity import Identity, registration
 from bascule.client.messages import SyncMessage
+from bascule.client.playing import AttachOptions, Playing, attach, list_games
 from bascule.client.spaces import SyncSpace, absolute
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
@@ -35,6 +37,7 @@ from bascule.protocols.broker import (
     SendResult,
     TicketView,
 )
+from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
 from bascule.protocols.methods import Nothing
 from bascule.transports.backoff import delays
@@ -240,6 +243,19 @@ class SyncClient:
             self._do,
             lambda opening, feed: self._stream(lambda _: opening(), feed),
         )
+
+    def games(self) -> list[GameStatus]:
+        """The games there are, and what becomes of them."""
+        return self._do(list_games(self._verbs)).games
+
+    def game(self, game_id: str) -> SyncGame:
+        """A game by its id; nothing is asked until something is done with it."""
+        return SyncGame(game_id, Playing(self._verbs, game_id), self._do, self._stream)
+
+    def attach_game(self, game_id: str, **options: Unpack[AttachOptions]) -> SyncGame:
+        """A game that somebody else started and games.toml does not name. Options: see `AttachOptions`."""
+        self._do(attach(self._verbs, game_id, options))
+        return self.game(game_id)
 
     # -- the connection --
 

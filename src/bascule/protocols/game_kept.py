@@ -11,6 +11,7 @@ from bascule.protocols.game_session import new_id
 
 # Of ASCII JSON in one answer: in the worst case, every character a quote, it doubles when quoted.
 PIECE_BYTES = 384 * 1024
+# Of all results that are kept for one game; the oldest go first.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 MAX_KEPT = 64
 

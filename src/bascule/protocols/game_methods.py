@@ -3,17 +3,20 @@
 from bascule.protocols.games import (
     Acknowledged,
     AcknowledgeParams,
+    AttachParams,
     AttentionView,
     CallToolParams,
     CallToolResult,
     EventPage,
     GameDetails,
+    GameEvent,
     GameEventsParams,
     GameParams,
     GamesList,
     GameStartParams,
     GameStateView,
     GameStatus,
+    GameStreamParams,
     GetStateParams,
     ResourceContent,
     ResourceParams,
@@ -28,7 +31,7 @@ from bascule.protocols.games import (
     ToolsParams,
     UnsubscribeParams,
 )
-from bascule.protocols.methods import ANYONE, Consent, Effect, Nothing, Record, Row, Shape
+from bascule.protocols.methods import ANYONE, LOCAL_USER, Consent, Effect, Nothing, Record, Row, Shape
 
 METHODS: tuple[Row, ...] = (
     Row(
@@ -72,6 +75,17 @@ METHODS: tuple[Row, ...] = (
         result=GameStatus,
         effect=Effect.GAME,
         who=ANYONE,
+        record=Record.AHEAD,
+        consent=Consent.HOLD,
+    ),
+    Row(
+        name="games.attach",
+        summary="Attach to a game that runs and that games.toml does not name.",
+        params=AttachParams,
+        result=GameStatus,
+        effect=Effect.GAME,
+        # An agent must not choose which program speaks to it as a game, nor which file is read as its token.
+        who=LOCAL_USER,
         record=Record.AHEAD,
         consent=Consent.HOLD,
     ),
@@ -129,6 +143,15 @@ METHODS: tuple[Row, ...] = (
         effect=Effect.READ,
         who=ANYONE,
         shape=Shape.WAIT,
+    ),
+    Row(
+        name="games.stream",
+        summary="Follow what happens in a game.",
+        params=GameStreamParams,
+        result=GameEvent,
+        effect=Effect.READ,
+        who=ANYONE,
+        shape=Shape.STREAM,
     ),
     Row(
         name="games.unsubscribe",

@@ -9,6 +9,7 @@ from bascule.protocols.tool import ACTS, COUNT, ENDS, LIST, OBJECT, READS, SETS,
 
 _GAME: dict[str, Any] = {"gameId": STRING}
 _INTEGER = {"type": "integer"}
+_SECONDS = {**COUNT, "description": "Seconds, at most 45"}
 _STATUS = {"gameId": STRING, "state": STRING}
 _FIND = {**_GAME, "query": STRING, "prefix": STRING, "cursor": STRING, "limit": COUNT}
 
@@ -69,6 +70,7 @@ TOOLS: tuple[Tool, ...] = (
         "Start a game and connect to it.",
         ("games.start",),
         SETS,
+        arguments={**_GAME, "timeout": _SECONDS},
         required=("gameId",),
         result=_STATUS,
         always=("gameId", "state"),
@@ -108,6 +110,7 @@ TOOLS: tuple[Tool, ...] = (
         "Reach a game that runs already, or was lost.",
         ("games.connect",),
         SETS,
+        arguments={**_GAME, "timeout": _SECONDS},
         required=("gameId",),
         result=_STATUS,
         always=("gameId", "state"),
@@ -153,7 +156,7 @@ TOOLS: tuple[Tool, ...] = (
             "tool": STRING,
             **_GAME,
             "arguments": OBJECT,
-            "timeout": {**COUNT, "description": "Seconds, at most 45"},
+            "timeout": _SECONDS,
         },
         required=("tool",),
         result={"status": STRING, "executed": STRING},

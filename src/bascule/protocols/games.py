@@ -18,14 +18,18 @@ GAME_ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$(?!\n)"
 MAX_TOOL_NAME_CHARS = 256
 # A uri with a query; browsers stop at about as much.
 MAX_URI_CHARS = 2_048
+# Linux takes no longer path.
+MAX_PATH_CHARS = 4_096
 # Of one reader at one game.
 MAX_CHANNELS = 64
+# As a tool's name.
 MAX_CHANNEL_CHARS = 256
 # Of several names in a query string, which takes four times that in all.
 MAX_NAMES_CHARS = 1_024
 # A screenful of names, and the most that is shown at once.
 DEFAULT_TOOLS = 50
 MAX_TOOLS_PAGE = 500
+# A glance at what happened; and what a program that fell behind takes at once.
 DEFAULT_EVENTS = 100
 MAX_EVENTS_PAGE = 1_000
 # How long `start` and `connect` wait for the game before they answer that it is starting. GABS waits as long.
@@ -74,6 +78,20 @@ class GameParams(Params, frozen=True, kw_only=True):
 
 class GameStartParams(Params, frozen=True, kw_only=True):
     game_id: GameId
+    wait_ms: Annotated[int, Meta(ge=0, le=MAX_START_WAIT_MS)] = DEFAULT_START_WAIT_MS
+
+
+class AttachParams(Params, frozen=True, kw_only=True):
+    """A game that somebody else started, and that games.toml does not name."""
+
+    game_id: Annotated[str, Meta(pattern=GAME_ID_PATTERN, description="What to call it from now on")]
+    transport: Literal["tcp", "pipe"] = "tcp"
+    # The port, or the socket's absolute path; and the 0600 file that holds the game's token.
+    address: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    token_file: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    # Or the bridge.json of whoever started it: GABP's own, or that of GABS.
+    bridge_file: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
+    mode: Literal["compat", "strict"] = "compat"
     wait_ms: Annotated[int, Meta(ge=0, le=MAX_START_WAIT_MS)] = DEFAULT_START_WAIT_MS
 
 
@@ -198,6 +216,13 @@ class GameEventsParams(Params, frozen=True, kw_only=True):
     channels: Names = ""
     limit: Annotated[int, Meta(ge=1, le=MAX_EVENTS_PAGE)] = DEFAULT_EVENTS
     wait_ms: Annotated[int, Meta(ge=0, le=2**53, description="Wait for one; clamped to 60000")] = 0
+
+
+class GameStreamParams(Params, frozen=True, kw_only=True):
+    game_id: GameId
+    # After this cursor, then as they come; only what comes when left out.
+    since: Annotated[int, Meta(ge=0, le=2**53)] | None = None
+    channels: Names = ""
 
 
 class GameEvent(Result, frozen=True, kw_only=True):

@@ -46,6 +46,7 @@ HELD = frozenset(
         "games.call",
         "games.setState",
         "games.acknowledge",
+        "games.attach",
     }
 )
 

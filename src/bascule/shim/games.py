@@ -42,8 +42,12 @@ def status(_me: Me, arguments: dict[str, Any]) -> Asking:
 
 
 def _life(method: str, following: str | None = None) -> Tool:
-    def call(_me: Me, arguments: dict[str, Any]) -> Asking:
-        out = _short((yield Ask(method, arguments)))
+    def call(me: Me, arguments: dict[str, Any]) -> Asking:
+        params = dict(arguments)
+        if "timeout" in params:
+            # How long to wait for it, as in GABS: it goes on starting all the same.
+            params["waitMs"] = min(max(1, params.pop("timeout")) * 1000, me.slice_ms)
+        out = _short((yield Ask(method, params)))
         if following is not None and out["state"] in ("starting", "reconnecting"):
             out["next"] = "games_status"
         elif following is not None and out["state"] == "live":

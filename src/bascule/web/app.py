@@ -379,6 +379,9 @@ def _event(route: Route, item: Any) -> bytes:
             return sse.encode_event(codec.encode(item), event=item.event, id=str(item.id))
         case "runs.stream":
             return sse.encode_event(codec.encode(item), event=item.kind, id=str(item.seq))
+        case "games.stream":
+            # Not named after its channel: that is a mod's word.
+            return sse.encode_event(codec.encode(item), event="game", id=str(item.cursor))
         case _:
             return sse.encode_event(codec.encode(item), event="message", id=item.ticket_id)
 

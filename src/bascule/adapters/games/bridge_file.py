@@ -11,6 +11,7 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,8 @@ class _Metadata(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True
     launch_id: str
     # Ours, so that a game alone does not take up what is meant for another.
     game_id: str
+    # And whose it is: a bridge that was killed cannot take it away.
+    bridge_pid: int
 
 
 class _Transport(msgspec.Struct, rename="camel"):
@@ -72,9 +75,24 @@ class BridgeJson:
         self._entries[launch_id] = _Entry(
             token=token,
             transport=_Transport(address.transport, address.where),
-            metadata=_Metadata(start_time=rfc3339(self._clock.wall_ms()), launch_id=launch_id, game_id=game_id),
+            metadata=_Metadata(
+                start_time=rfc3339(self._clock.wall_ms()), launch_id=launch_id, game_id=game_id, bridge_pid=os.getpid()
+            ),
         )
         self._write()
+
+    def sweep(self) -> None:
+        """What a bridge of ours that was killed left there: a game alone would listen where nobody comes."""
+        if not os.path.lexists(self._path):
+            return
+        try:
+            with self._locked():
+                found = self._found()
+                pid = found.get("bridgePid")
+                if isinstance(pid, int) and "gameId" in found and (pid == os.getpid() or not _is_running(pid)):
+                    os.unlink(self._path)
+        except OSError as error:
+            self._log("bridge_file", level="error", path=self._path, error=error)
 
     def started(self, launch_id: str, pid: int) -> None:
         entry = self._entries.get(launch_id)
@@ -137,14 +155,17 @@ class BridgeJson:
 
     def _remove(self) -> None:
         """Only what is ours: another bridge of this user may have written since."""
-        try:
-            found = decode(places.read_private_file(self._path).encode())
-            launch_id = found["metadata"]["launchId"]
-        except (FileNotFoundError, places.UnsafePlace, BadJson, KeyError, TypeError):
-            return
-        if launch_id in self._written:
+        if self._found().get("launchId") in self._written:
             os.unlink(self._path)
             self._written.clear()
+
+    def _found(self) -> dict[str, Any]:
+        """The metadata of what is there now, whoever wrote it."""
+        try:
+            found = decode(places.read_private_file(self._path).encode())["metadata"]
+        except (FileNotFoundError, places.UnsafePlace, BadJson, KeyError, TypeError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -158,3 +179,13 @@ class BridgeJson:
             yield
         finally:
             os.close(descriptor)
+
+
+def _is_running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True

@@ -1,6 +1,7 @@
 """Connections to mods: TCP on 127.0.0.1 and unix sockets, only to listeners of our own user."""
 
 import asyncio
+import contextlib
 import os
 import socket
 import stat
@@ -12,6 +13,7 @@ from bascule.transports.peercred import peer_of
 
 # A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
 MAX_UNSENT_BYTES = 16 * 1024 * 1024
+# A listener on this machine answers at once, or hangs.
 CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
 OWNER_SECONDS = 5.0
@@ -55,6 +57,14 @@ class StreamWire(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def peer_pid(self) -> int | None:
+        sock = None if self._transport is None else self._transport.get_extra_info("socket")
+        if sock is None:
+            return None
+        if sock.family == socket.AF_UNIX:
+            return peer_of(sock).pid or None
+        return tcp_owner.pid_of(int(sock.getpeername()[1]), int(sock.getsockname()[1]))
+
 
 class LoopbackConnector:
     def __init__(self, *, uid: int | None = None, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
@@ -66,6 +76,13 @@ class LoopbackConnector:
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.bind(("127.0.0.1", 0))
             return int(probe.getsockname()[1])
+
+    def forget(self, address: Address) -> None:
+        if address.transport == "pipe":
+            with contextlib.suppress(OSError):
+                found = os.lstat(address.where)
+                if stat.S_ISSOCK(found.st_mode) and found.st_uid == self._uid:
+                    os.unlink(address.where)
 
     async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
         try:

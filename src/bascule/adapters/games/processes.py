@@ -1,29 +1,51 @@
-"""A game's process: started in a session of its own, so that it and what it starts can be ended together."""
+"""A game's process, under a keeper of its own: what it starts ends with it, and all of it ends with the daemon."""
 
 import asyncio
 import contextlib
+import errno
+import json
 import os
 import signal
+import socket
+import sys
 from collections import deque
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
 
 from bascule.adapters.games.connector import MAX_UNSENT_BYTES
 from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
+from bascule.later import Later
+from bascule.wire.codec import decode
 
+KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 # The end of what a game printed: enough for the traceback that killed it.
 MAX_OUTPUT_BYTES = 64 * 1024
 # Of a stdio game before the bridge listens: a hello is not answered before it is asked.
 MAX_EARLY_BYTES = 64 * 1024
+# The keeper is a small program; only a machine that swaps takes seconds to start it.
+KEEPER_SECONDS = 30.0
+# After the last process is gone its pipes are empty; somebody who was handed one of them may hold it open for ever.
+DRAIN_SECONDS = 0.5
 # What the daemon has in its environment that a game must not see.
 _SECRETS = ("BASCULE_", "BRIDGE_", "GABP_", "GABS_")
+_PIECE_BYTES = 64 * 1024
 
 
 class _Process(asyncio.SubprocessProtocol):
-    """One child; also the wire of a stdio game, whose stdout is the connection."""
+    """One game and its keeper; also the wire of a stdio game, whose stdout is the connection."""
 
-    def __init__(self, *, stdio: bool) -> None:
+    def __init__(self, control: socket.socket, *, stdio: bool) -> None:
+        # The game's own; after its launcher is gone, the first of what that left running.
         self.pid = 0
         self.exit_code: int | None = None
+        # The keeper's first word: None when the game runs, else errno and text.
+        self.started: Later[tuple[int, str] | None] = Later()
+        self._control: socket.socket | None = control
+        self._lines = b""
+        self._unsent = b""
+        self._group = 0
+        self.handed_on = False
+        self._told_code: int | None = None
         self._stdio = stdio
         self._transport: asyncio.SubprocessTransport | None = None
         self._output: deque[bytes] = deque()
@@ -38,7 +60,8 @@ class _Process(asyncio.SubprocessProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
-        self.pid = self._transport.get_pid() or 0
+        assert self._control is not None
+        asyncio.get_running_loop().add_reader(self._control, self._hear)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1 and self._stdio:
@@ -57,15 +80,96 @@ class _Process(asyncio.SubprocessProtocol):
             self._lost(exc)
 
     def process_exited(self) -> None:
+        """The keeper is gone: nothing is left, unless somebody killed the keeper."""
+        self._hear()
+        self.hang_up()
         assert self._transport is not None
-        code = self._transport.get_returncode()
-        self.exit_code = -1 if code is None else code
-        # What it left behind in its group does not outlive it: nobody could reach or end it any more.
-        self._signal(signal.SIGKILL)
+        if self._told_code is None:
+            self._told_code = self._transport.get_returncode() or -1
+            if self._group:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.killpg(self._group, signal.SIGKILL)
+        self._answered((0, "its keeper ended"))
+        asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._transport.close)
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        """The keeper is gone and the pipes are read to their end."""
+        assert self._transport is not None
+        self._transport.close()
+        self.exit_code = -1 if self._told_code is None else self._told_code
         self._lost(None)
         self._exited.set()
-        # Its pipes too: what it started in a session of its own may hold their other ends for ever.
-        self._transport.close()
+
+    # -- the keeper --
+
+    def begin(self, launch: Launch) -> None:
+        self._tell({"argv": launch.argv, "cwd": launch.cwd, "env": dict(launch.env)})
+
+    def _tell(self, message: Any) -> None:
+        # Not our codec: what is in an environment need not be UTF-8, and surrogates travel as escapes.
+        self._unsent += json.dumps(message).encode() + b"\n"
+        self._flush()
+
+    def _flush(self) -> None:
+        if self._control is None:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            sent = self._control.send(self._unsent)
+        except BlockingIOError:
+            sent = 0
+        except OSError:
+            # It is gone, and asyncio is about to say so.
+            sent = len(self._unsent)
+        self._unsent = self._unsent[sent:]
+        if self._unsent:
+            loop.add_writer(self._control, self._flush)
+        else:
+            loop.remove_writer(self._control)
+
+    def _hear(self) -> None:
+        while self._control is not None:
+            try:
+                piece = self._control.recv(_PIECE_BYTES)
+            except BlockingIOError:
+                return
+            except OSError:
+                piece = b""
+            if not piece:
+                self.hang_up()
+                return
+            *lines, self._lines = (self._lines + piece).split(b"\n")
+            for line in lines:
+                self._heard(decode(line))
+
+    def _heard(self, told: dict[str, Any]) -> None:
+        if "pid" in told:
+            self.pid = self._group = told["pid"]
+            self._answered(None)
+        elif "fault" in told:
+            self._answered((told["fault"][0], told["fault"][1]))
+        elif "left" in told:
+            self.pid = (told["left"] or [self.pid])[0]
+            self.handed_on = True
+        elif "ended" in told:
+            self._told_code = told["ended"]
+
+    def _answered(self, fault: tuple[int, str] | None) -> None:
+        if not self.started.done():
+            self.started.set_result(fault)
+
+    def hang_up(self) -> None:
+        """For the keeper it is the end of the daemon: it ends the game."""
+        control, self._control = self._control, None
+        if control is not None:
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(control)
+            loop.remove_writer(control)
+            control.close()
+
+    def give_up(self) -> None:
+        self.kill()
+        self.hang_up()
 
     # -- GameProcess --
 
@@ -79,15 +183,10 @@ class _Process(asyncio.SubprocessProtocol):
         return self.exit_code
 
     def terminate(self) -> None:
-        self._signal(signal.SIGTERM)
+        self._tell("terminate")
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-
-    def _signal(self, number: signal.Signals) -> None:
-        # Its own session, so its group has its pid; the kernel keeps that number while one of the group is left.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.pid, number)
+        self._tell("kill")
 
     def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         self._on_data, self._on_lost = on_data, on_lost
@@ -114,6 +213,9 @@ class _Process(asyncio.SubprocessProtocol):
             pipe.close()
         self._lost(None)
 
+    def peer_pid(self) -> int | None:
+        return self.pid
+
     def _stdin(self) -> asyncio.WriteTransport | None:
         if self._transport is None or not self._stdio:
             return None
@@ -126,28 +228,96 @@ class _Process(asyncio.SubprocessProtocol):
                 self._on_lost(exc)
 
 
+class _Adopted:
+    """A game that a launcher handed to a program that ran before; known by the process at the end of the connection."""
+
+    handed_on = True
+
+    def __init__(self, pid: int, descriptor: int, output: Callable[[], str]) -> None:
+        self.pid = pid
+        self.exit_code: int | None = None
+        self.output = output
+        self._descriptor = descriptor
+        self._exited = asyncio.Event()
+        asyncio.get_running_loop().add_reader(descriptor, self._gone)
+
+    def _gone(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._descriptor)
+        os.close(self._descriptor)
+        # Not our child: how it ended is told to its parent only.
+        self.exit_code = 0
+        self._exited.set()
+
+    async def wait(self) -> int:
+        await self._exited.wait()
+        return 0
+
+    def terminate(self) -> None:
+        self._signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.exit_code is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                signal.pidfd_send_signal(self._descriptor, number)
+
+    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:  # noqa: ARG002 - the port's signature
+        raise AssertionError("a game on stdio is not handed over")
+
+
 class GameLauncher:
     def base_environment(self) -> dict[str, str]:
         return {name: value for name, value in os.environ.items() if not name.startswith(_SECRETS)}
 
     async def launch(self, launch: Launch) -> GameProcess:
-        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            ours.setblocking(False)
+            process = _Process(ours, stdio=launch.stdio)
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.subprocess_exec(
+                    lambda: process,
+                    # The last one is for whoever reads a list of processes.
+                    *(sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()), launch.game_id),
+                    stdin=asyncio.subprocess.PIPE if launch.stdio else asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.PIPE,
+                    stderr=asyncio.subprocess.PIPE,
+                    pass_fds=(theirs.fileno(),),
+                    # Not the game's: what that says to the loader and to Python is not for the keeper.
+                    env={"PATH": os.defpath, "LANG": "C.UTF-8"},
+                    cwd="/",
+                    # Ctrl-C in the daemon's terminal is for the daemon.
+                    start_new_session=True,
+                )
+            except OSError as error:
+                ours.close()
+                raise LaunchFault(f"{launch.game_id} cannot be started: its keeper: {error}") from None
         try:
-            _, process = await loop.subprocess_exec(
-                lambda: _Process(stdio=launch.stdio),
-                *launch.argv,
-                stdin=asyncio.subprocess.PIPE if launch.stdio else asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                cwd=launch.cwd,
-                env=dict(launch.env),
-                start_new_session=True,
-            )
-        except FileNotFoundError:
+            process.begin(launch)
+            async with asyncio.timeout(KEEPER_SECONDS):
+                fault = await process.started
+        except TimeoutError:
+            process.give_up()
+            raise LaunchFault(f"{launch.game_id} cannot be started: its keeper does not answer; try again") from None
+        except BaseException:
+            process.give_up()
+            raise
+        if fault is None:
+            return process
+        await process.wait()
+        number, text = fault
+        if number == errno.ENOENT:
             where = f" (or no directory {launch.cwd})" if launch.cwd is not None else ""
             raise LaunchFault(
                 f"{launch.game_id} cannot be started: there is no {launch.argv[0]}{where}; see games.toml"
-            ) from None
-        except (OSError, ValueError) as error:
-            raise LaunchFault(f"{launch.game_id} cannot be started: {error}; see games.toml") from None
-        return process
+            )
+        raise LaunchFault(f"{launch.game_id} cannot be started: {text}; see games.toml")
+
+    def adopt(self, pid: int, before: GameProcess) -> GameProcess | None:
+        try:
+            return _Adopted(pid, os.pidfd_open(pid), before.output)
+        except OSError:
+            return None

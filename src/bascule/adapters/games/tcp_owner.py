@@ -4,6 +4,7 @@ What a mod is sent first is the token of its launch. Another user who took the p
 so the listener's uid is looked up before, and again once connected. Linux only; elsewhere nothing can be said.
 """
 
+import contextlib
 import os
 import sys
 from collections.abc import Iterable
@@ -24,6 +25,7 @@ class Entry(NamedTuple):
     peer_port: int
     state: str
     uid: int
+    inode: int = 0
 
 
 def listeners(port: int, lines: Iterable[str] | None = None) -> list[int]:
@@ -41,6 +43,26 @@ def accepted_by(port: int, peer_port: int, lines: Iterable[str] | None = None) -
     return None
 
 
+def pid_of(port: int, peer_port: int) -> int | None:
+    """Whose process of ours is at the other end of a connection. Looks through all of them: for rare occasions."""
+    for each in _entries(None):
+        if each.state == _ESTABLISHED and each.port == port and each.peer_port == peer_port and _reaches(each.local):
+            return _holder(f"socket:[{each.inode}]")
+    return None
+
+
+def _holder(name: str) -> int | None:
+    for process in os.listdir("/proc"):
+        if process.isdigit() and int(process) != os.getpid():
+            # Others' processes cannot be looked into, and those of ours come and go.
+            with contextlib.suppress(OSError):
+                for descriptor in os.listdir(f"/proc/{process}/fd"):
+                    with contextlib.suppress(OSError):
+                        if os.readlink(f"/proc/{process}/fd/{descriptor}") == name:
+                            return int(process)
+    return None
+
+
 def can_tell() -> bool:
     return os.path.exists(_FILES[0])
 
@@ -52,12 +74,13 @@ def _reaches(local: str) -> bool:
 def _entries(lines: Iterable[str] | None) -> Iterable[Entry]:
     for line in _all_lines() if lines is None else lines:
         parts = line.split()
-        # sl local_address rem_address st tx:rx tr:when retrnsmt uid ...
+        # sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
         if len(parts) < 8 or ":" not in parts[1]:
             continue
         try:
             local, port = parts[1].split(":")
-            yield Entry(local, int(port, 16), int(parts[2].split(":")[1], 16), parts[3], int(parts[7]))
+            inode = int(parts[9]) if len(parts) > 9 else 0
+            yield Entry(local, int(port, 16), int(parts[2].split(":")[1], 16), parts[3], int(parts[7]), inode)
         except (ValueError, IndexError):
             # The heading, or a line of a kernel we do not know.
             continue

@@ -4,9 +4,12 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
+from msgspec import UNSET
+
 from bascule.bridges.game.calls import Calls
 from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
 from bascule.bridges.game.events import EventLog
+from bascule.bridges.game.large import LargeResults
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import GameProcess
@@ -19,11 +22,11 @@ from bascule.protocols import game
 from bascule.protocols.game_attention import blocked, passes
 from bascule.protocols.game_bridge_session import BridgeSession, Came
 from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_kept import Kept, KeptResult
+from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_session import SessionLimits
-from bascule.protocols.games import MAX_INLINE_BYTES, GameState
+from bascule.protocols.games import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.wire.codec import BadJson, Raw, decoder
-from bascule.wire.gabp import ascii_text, to_json
+from bascule.wire.gabp import to_json
 
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
@@ -31,7 +34,7 @@ MAX_NOTES = 32
 MAX_LOGGED_NOTES = 100
 
 _attention = decoder(game.Attention)
-_BRIDGE_CHANNEL: Final = "bridge/connection"
+BRIDGE_CHANNEL: Final = "bridge/connection"
 
 
 class Game:
@@ -47,6 +50,8 @@ class Game:
         self._noted = 0
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
+        # Who hears whatever is announced, also what a later launch announces.
+        self._hears_all: set[Hashable] = set()
         self.catalog = Catalog([])
         self.attention: game.Attention | None = None
         self.welcome: game.Welcome | None = None
@@ -58,7 +63,7 @@ class Game:
         self._machine = machine
         self._limits = limits or SessionLimits()
         self._calls = Calls()
-        self._kept = Kept(f"gabp://bridge/{game_id}/results/")
+        self.large = LargeResults(game_id)
         self._link: Link | None = None
         # The last number of each channel, from the connection before, while the same mod runs.
         self._seen: dict[str, int] = {}
@@ -90,6 +95,11 @@ class Game:
             self.turn(Turn.ENDED, problem)
 
     @property
+    def pinned_as(self) -> str:
+        """What was allowed of a game that we started says nothing of one that others start under the same name."""
+        return self.id if self.settings.command is not None else f"{self.id}+attached"
+
+    @property
     def process(self) -> GameProcess | None:
         return self.life.process if self.life is not None else None
 
@@ -98,7 +108,7 @@ class Game:
         life = self.life
         if life is None or life.process is None or self.state is GameState.STOPPED:
             return
-        life.stopping = True
+        life.end()
         self.turn(Turn.STOP)
         if not kill:
             life.process.terminate()
@@ -127,7 +137,7 @@ class Game:
         if problem is not None or turn is Turn.ENDED:
             self.problem = problem
         if turn is Turn.LOST:
-            self.events.mark(_BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
+            self.events.mark(BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
         self.state = following
         self._machine.log("game", game=self.id, state=str(following), problem=problem)
         changed, self._changed = self._changed, []
@@ -145,6 +155,8 @@ class Game:
         self.welcome = link.session.welcome
         listed = link.ask(game.TOOLS_LIST, b"{}")
         attention = link.ask(game.ATTENTION_CURRENT, b"{}") if link.session.offers(game.ATTENTION_CURRENT) else None
+        for client in self._hears_all:
+            self.subscriptions.add(client, self.announced())
         wanted = sorted(self.subscriptions.wanted().union(self._own_channels(link)))
         subscribed = link.subscribe(wanted) if wanted and link.session.offers(game.SUBSCRIBE) else None
         self.catalog = Catalog((await listed).tools)
@@ -179,7 +191,7 @@ class Game:
         self.connects += 1
         self.problem = None
         if self.state is GameState.RECONNECTING:
-            self.events.mark(_BRIDGE_CHANNEL, "connected again; subscriptions are restored")
+            self.events.mark(BRIDGE_CHANNEL, "connected again; subscriptions are restored")
         self.turn(Turn.WELCOMED)
         self._calls.open(link)
 
@@ -213,22 +225,17 @@ class Game:
             raise blocked(name, self.attention)
         params = to_json({"name": name, "arguments": arguments})
         return self._ask(
-            client, game.TOOLS_CALL, params, seconds, lambda result: self._kept_if_large(result, inline_bytes)
+            client,
+            game.TOOLS_CALL,
+            params,
+            seconds,
+            lambda result: self.large.seen(result, inline_bytes, self.welcome),
         )
 
-    def _kept_if_large(self, result: Raw, inline_bytes: int) -> Raw | KeptResult:
-        if memoryview(result).nbytes <= inline_bytes:
-            return result
-        return self._kept.keep(ascii_text(bytes(result)))
-
-    def keeps(self, uri: str) -> bool:
-        """It is one of our own: a large result."""
-        return self._kept.owns(uri)
-
     def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
-        if self._kept.owns(uri):
+        if self.large.owns(uri):
             later: Later[game.ResourcesReadResult] = Later()
-            later.set_result(self._kept.read(uri))
+            later.set_result(self.large.read(uri))
             return later
         return self._ask(client, game.RESOURCES_READ, to_json(game.ResourcesReadParams(uri=uri)))
 
@@ -252,6 +259,21 @@ class Game:
         self.attention = result.current_attention
         return result
 
+    def now_ms(self) -> int:
+        return self._machine.clock.wall_ms()
+
+    def announced(self) -> list[str]:
+        """The channels its mod names. Attention and progress are listened to by the bridge itself."""
+        events = self.welcome.capabilities.events if self.welcome is not None else UNSET
+        if not isinstance(events, list):
+            return []
+        return [each for each in events if each not in game.ATTENTION_CHANNELS][:MAX_CHANNELS]
+
+    async def subscribe_to_all(self, client: Hashable) -> list[str]:
+        """What is announced now, and whatever will be, until it unsubscribes."""
+        self._hears_all.add(client)
+        return await self.subscribe(client, self.announced())
+
     async def subscribe(self, client: Hashable, channels: list[str]) -> list[str]:
         """Those the game does not have (yet); they are asked for again at every connect."""
         new = self.subscriptions.add(client, channels)
@@ -267,6 +289,8 @@ class Game:
         return [each for each in new if each not in result.subscribed]
 
     async def unsubscribe(self, client: Hashable, channels: list[str] | None = None) -> None:
+        if channels is None:
+            self._hears_all.discard(client)
         gone = self.subscriptions.remove(client, channels)
         link = self._link
         if link is not None:
@@ -315,10 +339,15 @@ class Game:
         except BadJson as bad:
             self._note(f"an event of {came.channel} is no attention: {bad.message}")
             return
+        known = self.attention is not None and self.attention.attention_id == item.attention_id
         if came.channel != game.ATTENTION_CLEARED and item.state == "open":
             if self.attention is None or not self.attention.blocking or item.blocking:
                 self.attention = item
-        elif self.attention is not None and self.attention.attention_id == item.attention_id:
+            elif known:
+                # It blocks no longer; another that does may stand behind it.
+                self.attention = None
+                self._ask_for_attention()
+        elif known:
             self.attention = None
             self._ask_for_attention()
 

@@ -9,7 +9,7 @@ from typing import Any, Self, TypeVar
 
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.life import Life, Machine
-from bascule.bridges.game.settings import LiveSettings
+from bascule.bridges.game.settings import GameSettings, LiveSettings
 from bascule.errors import Conflict, NotFound
 from bascule.later import Later
 from bascule.protocols.game_session import SessionLimits
@@ -41,11 +41,14 @@ class Games(AbstractAsyncContextManager["Games"]):
         self._limits = limits
         self._max_running = max_running
         self._games: dict[str, Game] = {}
+        # Those a user attached to without naming them in the file; until they are let go of.
+        self._attached: dict[str, GameSettings] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._group = asyncio.TaskGroup()
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
+        self._machine.bridge_file.sweep()
         return self
 
     async def __aexit__(
@@ -98,7 +101,7 @@ class Games(AbstractAsyncContextManager["Games"]):
 
     def find(self, game_id: str) -> Game:
         """A game of the file, or one that still runs though the file no longer names it."""
-        settings = self._settings.games().get(game_id)
+        settings = self._settings.games().get(game_id) or self._attached.get(game_id)
         known = self._games.get(game_id)
         if settings is None:
             if known is not None and known.state is not GameState.STOPPED:
@@ -146,6 +149,29 @@ class Games(AbstractAsyncContextManager["Games"]):
         )
 
     # -- life --
+
+    async def attach(self, game_id: str, settings: GameSettings, wait_seconds: float, *, by: str) -> GameStatus:
+        """One that somebody else started and games.toml does not name."""
+        running = self._games.get(game_id)
+        if game_id in self._settings.games():
+            raise Conflict(
+                f"games.toml has a game {game_id}", hint="attach to it by that name alone, or choose another"
+            )
+        if running is not None and running.state is not GameState.STOPPED:
+            raise Conflict(f"{game_id} is {running.state} already", hint="stop it first, or choose another name")
+        for each in list(self._attached):
+            self._let_go(each)
+        self._attached[game_id] = settings
+        try:
+            return await self.start(game_id, wait_seconds, started_by=by)
+        finally:
+            self._let_go(game_id)
+
+    def _let_go(self, game_id: str) -> None:
+        """Of a name that stands for nothing any more."""
+        found = self._games.get(game_id)
+        if found is None or found.state is GameState.STOPPED:
+            self._attached.pop(game_id, None)
 
     async def start(
         self, game_id: str, wait_seconds: float = START_WAIT_SECONDS, *, started_by: str | None = None
@@ -204,6 +230,7 @@ class Games(AbstractAsyncContextManager["Games"]):
             task.cancel()
         if task is not None:
             await asyncio.wait([task])
+        self._let_go(game_id)
         return self._status(found)
 
     async def forget_client(self, client: Hashable) -> None:

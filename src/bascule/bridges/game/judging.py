@@ -56,7 +56,7 @@ class Judging:
         about = About(
             destructive=isinstance(tags, list) and DESTRUCTIVE in tags,
             attached=found.settings.command is None,
-            pin=self._pins.compare(found.id, params.tool, known.schema_hash),
+            pin=self._pins.compare(found.pinned_as, params.tool, known.schema_hash),
             own=_is_own(call, found),
         )
         return self._drawn(
@@ -74,7 +74,7 @@ class Judging:
     def set_state(self, call: Call, params: SetStateParams, found: Game) -> Drawn:
         about = About(
             attached=found.settings.command is None,
-            pin=self._pins.compare(found.id, SET_STATE, _SET_STATE_HASH),
+            pin=self._pins.compare(found.pinned_as, SET_STATE, _SET_STATE_HASH),
             own=_is_own(call, found),
         )
         player = "" if params.player_id is None else f"\nof the player: {params.player_id}"

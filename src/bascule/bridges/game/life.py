@@ -12,6 +12,7 @@ import msgspec
 
 from bascule import __version__
 from bascule.audit.ports import Log
+from bascule.bridges.game.attaching import read_bridge_file, read_token
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import (
     Address,
@@ -83,6 +84,10 @@ class Life:
         self.launch_id = new_id()
         self.process: GameProcess | None = None
         self.stopping = False
+        self._link: Link | None = None
+        # It was connected, or given up, or is told to end.
+        self._news = asyncio.Event()
+        self._was_connected = False
         # Why the last try to connect failed.
         self._failure: str | None = None
         # Why nobody tries any more.
@@ -115,9 +120,16 @@ class Life:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(KILL_SECONDS):
                         await self.process.wait()
+            if not self.attached:
+                self._machine.connector.forget(self._address)
 
     def connect_again(self) -> None:
         self._again.set()
+
+    def end(self) -> None:
+        """From now on its end is wanted."""
+        self.stopping = True
+        self._news.set()
 
     async def _live_on(self) -> str | None:
         if self.process is None:
@@ -126,6 +138,8 @@ class Life:
         async with asyncio.TaskGroup() as group:
             keeper = group.create_task(self._keep_connected())
             code = await self.process.wait()
+            while code == 0 and await self._handed_over():
+                code = await self.process.wait()
             keeper.cancel()
         if self.stopping:
             return None
@@ -133,14 +147,27 @@ class Life:
         before = f"{self._given_up}; " if self._given_up else ""
         return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
 
+    async def _handed_over(self) -> bool:
+        """Nothing that we started is left. A launcher may have handed the game to a program that ran before (Steam):
+        then the game is whoever is at the other end of its connection."""
+        assert self.process is not None
+        # Such a mod never needed our environment, so it need not be a child of what we started, and may still load.
+        while self._link is None and self.settings.discovery == "file" and not (self.stopping or self._given_up):
+            if self._was_connected:
+                return False
+            self._news.clear()
+            await self._news.wait()
+        pid = None if self._link is None or self.stopping else self._link.peer_pid()
+        adopted = None if pid is None else self._machine.launcher.adopt(pid, self.process)
+        if adopted is None:
+            return False
+        self.process = adopted
+        return True
+
     async def _prepare(self) -> None:
         settings, machine = self.settings, self._machine
-        if settings.token_file is not None:
-            try:
-                self._token = (await asyncio.to_thread(machine.read_token, settings.token_file)).strip()
-            except Exception as error:  # noqa: BLE001 - a missing, foreign or damaged file; each says so itself
-                raise LaunchFault(f"token_file cannot be read: {error}") from None
-            self._address = Address(transport=settings.transport, where=settings.address or "")
+        if settings.token_file is not None or settings.bridge_file is not None:
+            await self._read_files()
             return
         self._token = secrets.token_hex(game.TOKEN_BYTES)
         self._address = self._new_address()
@@ -157,6 +184,21 @@ class Life:
         if not self.attached:
             self.process = await machine.launcher.launch(self._launch())
             machine.bridge_file.started(self.launch_id, self.process.pid)
+
+    async def _read_files(self) -> None:
+        """Whoever starts it has made the token and says where it listens."""
+        settings = self.settings
+        name = "token_file" if settings.bridge_file is None else "bridge_file"
+        path = settings.bridge_file or settings.token_file or ""
+        try:
+            text = await asyncio.to_thread(lambda: self._machine.read_token(os.path.expanduser(path)))
+            if settings.bridge_file is None:
+                self._token = read_token(text)
+                self._address = Address(transport=settings.transport, where=settings.address or "")
+            else:
+                self._token, self._address = read_bridge_file(text)
+        except Exception as error:  # noqa: BLE001 - a missing, foreign or damaged file; each says so itself
+            raise LaunchFault(f"{name} cannot be used: {error}") from None
 
     def _new_address(self) -> Address:
         match self.settings.transport:
@@ -200,8 +242,8 @@ class Life:
         seconds: float | None = self.settings.startup_timeout
         while True:
             try:
-                async with asyncio.timeout(seconds):
-                    link = await self._connected()
+                async with asyncio.timeout(seconds) as limit:
+                    link = await self._connected(limit)
             except TimeoutError:
                 reason = f": {self._failure}" if self._failure else ""
                 await self._give_up(f"not connected within {self.settings.startup_timeout:g} s{reason}")
@@ -210,9 +252,12 @@ class Life:
                 await self._give_up(str(gave_up))
                 seconds = self.settings.startup_timeout
                 continue
-            seconds = None
+            self._link, self._was_connected = link, True
+            self._news.set()
             why = await link.over
+            self._link = None
             self._owner.dropped(why)
+            seconds = None
             self._owner.turn(Turn.LOST, f"the connection was lost: {why}")
             if self._address.transport == "stdio":
                 # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
@@ -221,13 +266,14 @@ class Life:
 
     async def _give_up(self, why: str) -> None:
         self._given_up = why
+        self._news.set()
         self._owner.turn(Turn.GAVE_UP, why)
         self._again.clear()
         await self._again.wait()
         self._given_up = None
         self._owner.turn(Turn.CONNECT)
 
-    async def _connected(self) -> Link:
+    async def _connected(self, limit: asyncio.Timeout) -> Link:
         """Tries until it is welcomed and knows what there is."""
         for delay in self._machine.delays():
             link = self._owner.new_link()
@@ -251,6 +297,9 @@ class Life:
                 self._machine.bridge_file.welcomed(self.launch_id)
                 self._owner.opened(link)
                 return link
+            if limit.when() is None and self.process is not None and self.process.handed_on:
+                # What is left when its launcher is gone may be a helper of a game that has ended.
+                limit.reschedule(asyncio.get_running_loop().time() + self.settings.startup_timeout)
             await asyncio.sleep(delay)
         raise _GaveUp("no more tries")
 

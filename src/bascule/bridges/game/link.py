@@ -53,6 +53,9 @@ class Link:
         self.session.hello(params)
         self._flush()
 
+    def peer_pid(self) -> int | None:
+        return None if self._wire is None else self._wire.peer_pid()
+
     def ask(self, method: str, params: bytes) -> Later[Any]:
         """For the bridge itself, beside the queue of agents' calls."""
         return self._own_answer(partial(self.session.request, method, params))

@@ -37,12 +37,18 @@ class Wire(Protocol):
 
     def close(self) -> None: ...
 
+    def peer_pid(self) -> int | None:
+        """Whose process is at the other end, where that can be told."""
+
 
 class Connector(Protocol):
     async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
         """Only to a listener of our own user: what it is sent first is the token."""
 
     def free_port(self) -> int: ...
+
+    def forget(self, address: Address) -> None:
+        """Nobody listens there any more: a game that was killed leaves its socket's name behind."""
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,11 +69,17 @@ class LaunchFault(Exception):
 
 
 class GameProcess(Protocol):
+    """Everything that a launch started, launchers and what they left running alike."""
+
     pid: int
 
     @property
     def exit_code(self) -> int | None:
         """None while it runs; negative for a signal."""
+
+    @property
+    def handed_on(self) -> bool:
+        """What was started first has ended well, and others run on."""
 
     def output(self) -> str:
         """The last of what it printed, with control characters made visible."""
@@ -75,10 +87,11 @@ class GameProcess(Protocol):
     def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         """The stdio connection, once."""
 
-    async def wait(self) -> int: ...
+    async def wait(self) -> int:
+        """Until nothing of it is left; the exit code of what was started first."""
 
     def terminate(self) -> None:
-        """Ask it and its children to end."""
+        """Ask all of it to end."""
 
     def kill(self) -> None: ...
 
@@ -86,12 +99,18 @@ class GameProcess(Protocol):
 class Launcher(Protocol):
     async def launch(self, launch: Launch) -> GameProcess: ...
 
+    def adopt(self, pid: int, before: GameProcess) -> GameProcess | None:
+        """A process of the same user that a launcher (`before`, which is gone) handed the game to. None: it is gone."""
+
     def base_environment(self) -> dict[str, str]:
         """What every game gets: the daemon's own, without its secrets."""
 
 
 class BridgeFile(Protocol):
     """`bridge.json`: the newest launch, for mods that did not get the environment."""
+
+    def sweep(self) -> None:
+        """At the start: take away what a bridge that was killed left there."""
 
     async def publish(
         self, launch_id: str, game_id: str, token: str, address: Address, *, alone: bool, seconds: float

@@ -9,7 +9,9 @@ from msgspec import UNSET
 from bascule.approval.ahead import Doing
 from bascule.approval.holding import Draw, Drawn
 from bascule.audit.ports import JournalStore
+from bascule.bridges.game.attaching import attached_settings
 from bascule.bridges.game.catalog import KnownTool, check_arguments
+from bascule.bridges.game.following import Following
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.games import Games
 from bascule.bridges.game.judging import SET_STATE, Judge, Judging
@@ -25,9 +27,9 @@ from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_errors import GameError
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.games import (
-    MAX_CHANNELS,
     Acknowledged,
     AcknowledgeParams,
+    AttachParams,
     AttentionView,
     CallToolParams,
     CallToolResult,
@@ -75,6 +77,7 @@ class GameBridge:
         self.games = games
         self.pins = Pins(store, clock)
         self._judging = Judging(judge, self.pins)
+        self.following = Following(games)
 
     # -- what is mounted --
 
@@ -85,12 +88,14 @@ class GameBridge:
             "games.show": self.show,
             "games.start": self.start,
             "games.connect": self.connect,
+            "games.attach": self.attach,
             "games.stop": self.stop,
             "games.kill": self.kill,
             "games.tools": self.list_tools,
             "games.tool": self.show_tool,
             "games.call": self.call_tool,
             "games.events": self.read_events,
+            "games.stream": self.following.stream,
             "games.unsubscribe": self.unsubscribe,
             "games.resources": self.list_resources,
             "games.resource": self.read_resource,
@@ -120,6 +125,7 @@ class GameBridge:
     def forget_agent(self, agent_id: str) -> None:
         """A handle was revoked or taken over: nobody hears the events it asked for."""
         client = agent_principal(agent_id)
+        self.following.end_of(client)
         for each in self.games.running().values():
             if each.subscriptions.of(client):
                 self.games.carry(each.unsubscribe(client), "games.unsubscribe")
@@ -166,6 +172,12 @@ class GameBridge:
         if found.state is GameState.STOPPED and found.settings.command is None:
             return self._life(call, self.games.start(found.id, seconds, started_by=call.principal), doing)
         return self._life(call, self.games.connect(found.id, seconds), doing)
+
+    def attach(self, call: Call, params: AttachParams, doing: Doing) -> Later[GameStatus]:
+        """Not in games.toml: for as long as the daemon lives, or until it is stopped."""
+        settings = attached_settings(params)
+        seconds = params.wait_ms / 1000
+        return self._life(call, self.games.attach(params.game_id, settings, seconds, by=call.principal), doing)
 
     def stop(self, call: Call, params: GameParams, doing: Doing) -> Later[GameStatus]:
         return self._life(call, self.games.stop(params.game_id), doing)
@@ -265,7 +277,7 @@ class GameBridge:
                 details={"executed": "no"},
             )
         tool = params.tool if isinstance(params, CallToolParams) else SET_STATE
-        doing.changes.append(lambda tx: self.pins.pin(tx, found.id, tool, now, call.principal))
+        doing.changes.append(lambda tx: self.pins.pin(tx, found.pinned_as, tool, now, call.principal))
 
     def _tool(self, game_id: str, name: str) -> tuple[Game, KnownTool]:
         found = self.games.find(game_id)
@@ -277,7 +289,7 @@ class GameBridge:
         """Whoever names channels hears them from now on; what came before is there if anybody else did."""
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
-        channels = named or _announced(found)
+        channels = named or found.announced()
         heard = found.subscriptions.of(call.principal)
         told: Later[EventPage] = Later()
         if all(each in heard for each in channels):
@@ -343,7 +355,7 @@ class GameBridge:
 
     def read_resource(self, call: Call, params: ResourceParams) -> Later[ResourceContent]:
         found = self.games.find(params.game_id)
-        kept = found.keeps(params.uri)
+        kept = found.large.comes_in_pieces(params.uri)
         uri = f"{params.uri}?offset={params.offset}&length={params.limit}" if kept else params.uri
         return _told(
             _refused(lambda: found.read_resource(call.principal, uri)),
@@ -459,12 +471,6 @@ def _refused(act: Callable[[], T]) -> T:
 
 def _speaks_of(tool: game.Tool, query: str) -> bool:
     return any(query in (text or "").casefold() for text in (tool.name, tool.title, tool.description))
-
-
-def _announced(found: Game) -> list[str]:
-    events = found.welcome.capabilities.events if found.welcome is not None else UNSET
-    # Attention and progress are listened to by the bridge itself.
-    return [each for each in _listed(events) if each not in game.ATTENTION_CHANNELS][:MAX_CHANNELS]
 
 
 def _listed(value: Any) -> list[Any]:

@@ -15,15 +15,19 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.bridges.game.ports import Discovery, SettingsFile, Transport
+from bascule.bridges.game.ports import Address, Discovery, SettingsFile, Transport
 from bascule.wire.codec import BadJson, convert
 from bascule.wire.gabp import Mode
 
+# More than anybody plays; a file that names more was made by a mistake.
 MAX_GAMES = 1_000
+# A kilobyte for each of them.
 MAX_SETTINGS_BYTES = 1024 * 1024
 # GABS's default: a large game with mods takes minutes to load, and says so here.
 DEFAULT_STARTUP_SECONDS = 60.0
+# As long as GABS waits for a tool.
 DEFAULT_CALL_SECONDS = 30.0
+# Time to save; after it the game is killed.
 DEFAULT_STOP_SECONDS = 5.0
 _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Ours to set; a game that names them in its file would be told somebody else's.
@@ -48,6 +52,8 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # For games that are attached to: the port, or the socket's path.
     address: str | None = None
     token_file: str | None = None
+    # Or the bridge.json of whoever starts it: read at every attach, for its token changes with every launch.
+    bridge_file: str | None = None
     startup_timeout: _Seconds = DEFAULT_STARTUP_SECONDS
     call_timeout: _Seconds = DEFAULT_CALL_SECONDS
     stop_timeout: _Seconds = DEFAULT_STOP_SECONDS
@@ -78,13 +84,13 @@ def parse(text: bytes) -> dict[str, GameSettings]:
     if len(games) > MAX_GAMES:
         raise BadSettings(f"games.toml names {len(games)} games; at most {MAX_GAMES} are taken")
     for game_id, settings in games.items():
-        problem = _problem(game_id, settings)
+        problem = problem_of(game_id, settings)
         if problem is not None:
             raise BadSettings(f"games.toml, games.{game_id[:80]}: {problem}")
     return games
 
 
-def _problem(game_id: str, settings: GameSettings) -> str | None:
+def problem_of(game_id: str, settings: GameSettings) -> str | None:
     if not _ID.fullmatch(game_id):
         return "an id has 1 to 64 small letters, digits, - and _"
     for name, value in settings.env.items():
@@ -98,8 +104,8 @@ def _problem(game_id: str, settings: GameSettings) -> str | None:
         return _attach_problem(settings)
     if not settings.command:
         return "`command` is empty"
-    if settings.address is not None or settings.token_file is not None:
-        return "`address` and `token_file` are for games without a `command`"
+    if settings.address is not None or settings.token_file is not None or settings.bridge_file is not None:
+        return "`address`, `token_file` and `bridge_file` are for games without a `command`"
     if settings.transport == "stdio" and settings.discovery == "file":
         return "a game on stdio cannot be found by file"
     return None
@@ -108,12 +114,24 @@ def _problem(game_id: str, settings: GameSettings) -> str | None:
 def _attach_problem(settings: GameSettings) -> str | None:
     if settings.transport == "stdio":
         return "a game without a `command` cannot be reached over stdio"
-    if settings.transport == "pipe" and settings.address is not None and not os.path.isabs(settings.address):
-        return "`address` must be the absolute path of a socket"
-    if settings.transport == "tcp" and settings.address is not None and not _is_port(settings.address):
-        return "`address` must be a port, as a string"
+    if settings.bridge_file is not None and (settings.address is not None or settings.token_file is not None):
+        return "`bridge_file` says both `address` and `token_file`; leave those out"
+    if settings.address is not None:
+        problem = address_problem(Address(transport=settings.transport, where=settings.address))
+        if problem is not None:
+            return problem
     if settings.address is not None and settings.token_file is None:
         return "`address` needs `token_file`: the 0600 file that holds the game's token"
+    if settings.address is None and settings.token_file is not None:
+        return "`token_file` needs `address`: the port, or the path of the socket"
+    return None
+
+
+def address_problem(address: Address) -> str | None:
+    if address.transport == "pipe" and not os.path.isabs(address.where):
+        return "`address` must be the absolute path of a socket"
+    if address.transport == "tcp" and not _is_port(address.where):
+        return "`address` must be a port, as a string"
     return None
 
 

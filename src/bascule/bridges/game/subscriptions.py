@@ -6,6 +6,7 @@ from bascule.errors import Overloaded
 
 # Of one client at one game.
 MAX_CHANNELS_PER_CLIENT = 64
+# Streams count as one each.
 MAX_CLIENTS = 1_024
 
 

@@ -1,0 +1,244 @@
+"""Starts one game and stays until nothing of it is left: between the daemon and every game that it launches.
+
+A program of its own, on the standard library only (`python -I -S`), because it must outlive the daemon: when the daemon
+is gone, however it went, our control socket ends, and so does the game. It is a subreaper, so launchers that fork and
+exit leave the real game to us, and "the game" is everything below this process.
+
+Over the control socket (its descriptor is our argument), a JSON value per line:
+    -> {"argv": [...], "cwd": ..., "env": {...}}  once   <- {"pid": 12} or {"fault": [errno, text]}
+    -> "terminate" or "kill"                             <- {"left": [34, ...]}  the launcher is gone, these run on
+                                                         <- {"ended": 0}  nothing is left; ours is the last word
+Its stdin, stdout and stderr are the game's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+
+# typing costs 5 ms; who checks types has read it already.
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, NoReturn
+
+# Between asking and killing, when the daemon is gone and cannot say what games.toml says: its `stop_timeout`'s default.
+ORPHAN_SECONDS = 5.0
+PIECE_BYTES = 64 * 1024
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LINUX = sys.platform == "linux"
+
+
+class Keeper:
+    def __init__(self, control: socket.socket) -> None:
+        self.control = control
+        self.main = 0
+        self.code: int | None = None
+        # Somebody wants it to end: what is left when its first process ends is on its way out too.
+        self.asked = False
+        self.kill_at: float | None = None
+        self.lines = b""
+
+    # -- starting
+
+    def start(self, wanted: dict[str, Any]) -> None:
+        said, say = os.pipe()
+        self.main = os.fork()
+        if not self.main:
+            become(wanted, say)
+        os.close(say)
+        # The game has them now. While we held them too, nobody would see it close them.
+        null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        for descriptor in (0, 1, 2):
+            os.dup2(null, descriptor)
+        with open(said, "rb") as file:
+            fault = file.read()
+        if fault:
+            os.waitpid(self.main, 0)
+            self.tell({"fault": json.loads(fault)})  # noqa: TID251 - our own words
+            os._exit(0)
+        self.tell({"pid": self.main})
+
+    # -- ending
+
+    def terminate(self) -> None:
+        self.asked = True
+        self.signal_all(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Until nothing is left: what forks while it is killed is found the next time."""
+        self.asked = True
+        self.kill_at = None
+        pause = 0.001
+        while self.reap():
+            self.signal_all(signal.SIGKILL)
+            time.sleep(pause)
+            # One that hangs in the kernel is waited for without haste.
+            pause = min(2 * pause, 0.1)
+        self.leave()
+
+    def orphaned(self) -> None:
+        """The daemon is gone, or whoever ended us wants us to. Games that save when they are asked to end still can."""
+        if self.kill_at is None:
+            self.terminate()
+            self.kill_at = time.monotonic() + ORPHAN_SECONDS
+
+    def signal_all(self, number: signal.Signals) -> None:
+        for pid in descendants():
+            send(pid, number)
+        if not LINUX and self.main:
+            # Who cannot look its descendants up has their group.
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.main, number)
+
+    def reap(self) -> bool:
+        """Whether anything is left."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self.main:
+                self.code = os.waitstatus_to_exitcode(status)
+
+    def look(self) -> None:
+        """Somebody has ended."""
+        ran = self.code is None
+        if not self.reap():
+            self.leave()
+        if ran and self.code is not None:
+            if self.code != 0 and not self.asked:
+                # It crashed. Its helpers are nobody's game: they would keep it from being started again.
+                self.kill()
+            self.tell({"left": descendants()})
+
+    def leave(self) -> NoReturn:
+        self.tell({"ended": self.code})
+        os._exit(0)
+
+    # -- the loop
+
+    def tell(self, message: dict[str, Any]) -> None:
+        # Nobody there: `hear` finds out, and nobody is to be told.
+        with contextlib.suppress(OSError):
+            self.control.sendall(json.dumps(message).encode() + b"\n")
+
+    def hear(self) -> bool:
+        """False when the daemon is gone."""
+        try:
+            piece = self.control.recv(PIECE_BYTES)
+        except OSError:
+            piece = b""
+        *lines, self.lines = (self.lines + piece).split(b"\n")
+        for line in lines:
+            wanted = json.loads(line)  # noqa: TID251 - in here there is no other parser, and the daemon is trusted
+            if wanted == "kill":
+                self.kill()
+            elif wanted == "terminate":
+                self.terminate()
+            elif not self.main:
+                self.start(wanted)
+        return bool(piece)
+
+    def serve(self) -> NoReturn:
+        bell, ring = os.pipe()
+        os.set_blocking(bell, False)
+        os.set_blocking(ring, False)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, lambda *_: None)
+        signal.set_wakeup_fd(ring, warn_on_full_buffer=False)
+        poll = select.poll()
+        poll.register(self.control, select.POLLIN)
+        poll.register(bell, select.POLLIN)
+        while True:
+            wait = None if self.kill_at is None else max(0.0, self.kill_at - time.monotonic()) * 1000
+            for descriptor, _ in poll.poll(wait):
+                if descriptor == bell:
+                    rung = os.read(bell, 4096)
+                    if any(number != signal.SIGCHLD for number in rung):
+                        self.orphaned()
+                    if self.main:
+                        self.look()
+                elif not self.hear():
+                    poll.unregister(self.control)
+                    if not self.main:
+                        os._exit(0)
+                    self.orphaned()
+            if self.kill_at is not None and time.monotonic() >= self.kill_at:
+                self.kill()
+
+
+def become(wanted: dict[str, Any], say: int) -> NoReturn:
+    """In the child: be the game, or say why not."""
+    try:
+        os.setsid()
+        if LINUX:
+            # Should we be killed: we are one thread, which is whose death this is about.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            # Python ignores the last two; a program that was not told must not.
+            signal.signal(number, signal.SIG_DFL)
+        if wanted["cwd"] is not None:
+            os.chdir(wanted["cwd"])
+        os.execvpe(wanted["argv"][0], wanted["argv"], wanted["env"])  # noqa: S606 - as the user wrote it in games.toml
+    except (OSError, ValueError) as error:
+        os.write(say, json.dumps([getattr(error, "errno", None) or 0, str(error)]).encode())
+    finally:
+        os._exit(127)
+
+
+def descendants() -> list[int]:
+    """Parents before their children."""
+    found, waiting = [], [os.getpid()]
+    while waiting:
+        pid = waiting.pop()
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(f"/proc/{pid}/task"):
+                with open(f"/proc/{pid}/task/{thread}/children", "rb") as file:
+                    children = [int(child) for child in file.read().split()]
+                found += children
+                waiting += children
+    return found
+
+
+def send(pid: int, number: signal.Signals) -> None:
+    """By descriptor, and only while it still is below us: its number may have gone to a stranger."""
+    with contextlib.suppress(OSError, ValueError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            if is_below_us(pid):
+                signal.pidfd_send_signal(descriptor, number)
+        finally:
+            os.close(descriptor)
+
+
+def is_below_us(pid: int) -> bool:
+    while pid > 1:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+        # The name in parentheses may contain anything, parentheses too.
+        pid = int(text[text.rindex(b")") + 2 :].split()[1])
+        if pid == os.getpid():
+            return True
+    return False
+
+
+def main() -> None:
+    number = int(sys.argv[1])
+    os.set_inheritable(number, False)
+    if LINUX and ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0:
+        raise SystemExit("keeper: this kernel has no subreapers")
+    Keeper(socket.socket(fileno=number)).serve()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Results too large for one answer: kept by the bridge, or by a mod that announces that it keeps them."""
+
+from typing import Final
+
+import msgspec
+
+from bascule.protocols import game
+from bascule.protocols.game_kept import MAX_KEPT, Kept, KeptResult
+from bascule.wire.codec import BadJson, Raw, decoder
+from bascule.wire.gabp import ascii_text
+
+# As `bascule.mod` announces it: {"large-results": {"field": "resource"}}.
+LARGE_RESULTS: Final = "large-results"
+# Such an answer is short; a longer one is not looked into.
+MAX_STANDIN_BYTES: Final = 4_096
+
+
+class _StandIn(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    resource: KeptResult
+
+
+_stand_in = decoder(_StandIn)
+
+
+class LargeResults:
+    def __init__(self, game_id: str) -> None:
+        self._ours = Kept(f"gabp://bridge/{game_id}/results/")
+        # Where the mod keeps some, the newest last: what is read there comes in pieces.
+        self._theirs: dict[str, None] = {}
+
+    def seen(self, result: Raw, inline_bytes: int, welcome: game.Welcome | None) -> Raw | KeptResult:
+        """The result, or where it is kept."""
+        size = memoryview(result).nbytes
+        if size > inline_bytes:
+            return self._ours.keep(ascii_text(bytes(result)))
+        if size > MAX_STANDIN_BYTES or welcome is None or welcome.extension(LARGE_RESULTS) is None:
+            return result
+        try:
+            kept = _stand_in.decode(result).resource
+        except BadJson:
+            return result
+        self._theirs[kept.uri] = None
+        if len(self._theirs) > MAX_KEPT:
+            del self._theirs[next(iter(self._theirs))]
+        return kept
+
+    def comes_in_pieces(self, uri: str) -> bool:
+        """It understands `?offset=` and `?length=`."""
+        return self._ours.owns(uri) or uri in self._theirs
+
+    def owns(self, uri: str) -> bool:
+        return self._ours.owns(uri)
+
+    def read(self, uri: str) -> game.ResourcesReadResult:
+        return self._ours.read(uri)

@@ -1,0 +1,124 @@
+"""The generated blocks of docs/bridges/game.md: states, methods, limits, and every requirement with its tests."""
+
+import importlib
+import sys
+from collections.abc import Iterator
+
+from bascule.bridges.game.edge import ROUTES
+from bascule.bridges.game.states import NEXT
+from bascule.protocols.game_methods import METHODS
+from doc_text import HERE, code, comments_on_numbers, read, table
+
+sys.path.insert(0, str(HERE / "tests" / "conformance"))
+
+from game_requirements import GAME_REQUIREMENTS, game_proofs
+
+# Where the bridge's limits stand.
+_MODULES = (
+    "protocols.games",
+    "protocols.game_kept",
+    "bridges.game.games",
+    "bridges.game.life",
+    "bridges.game.events",
+    "bridges.game.following",
+    "bridges.game.subscriptions",
+    "bridges.game.pins",
+    "bridges.game.settings",
+    "bridges.game.attaching",
+    "adapters.games.connector",
+    "adapters.games.processes",
+)
+_TITLES = {
+    "ENV": "Envelope",
+    "MET": "Methods",
+    "TOOL": "Tools",
+    "EVT": "Events",
+    "ATT": "Attention",
+    "ERR": "Error codes",
+    "SEC": "Security",
+    "LIFE": "For agents: lives of games",
+    "CALL": "For agents: calls",
+    "EVENT": "For agents: events",
+    "READ": "For agents: resources, state, attention",
+    "DOOR": "For agents: doors",
+    "TRUST": "For agents: who is trusted with what",
+    "SDK": "The mod SDK",
+    "decisions": "Where the specification is silent",
+}
+
+
+def blocks() -> dict[str, str]:
+    return {
+        "states": states(),
+        "methods": methods(),
+        "limits": limits(),
+        "coverage": coverage(),
+        "requirements": "\n\n".join(_sections()),
+    }
+
+
+def states() -> str:
+    rows = [
+        (code(state), ", ".join(f"{turn} -> {code(following)}" for turn, following in turns.items()))
+        for state, turns in NEXT.items()
+    ]
+    return table(("state", "what can happen"), rows)
+
+
+def methods() -> str:
+    paths = {route.method: f"{route.verb} {route.path}" for route in ROUTES}
+    rows = [
+        (code(row.name), code(paths[row.name]), row.effect.value, row.shape.value, row.who.kind.value, row.summary)
+        for row in METHODS
+    ]
+    return table(("method", "path", "effect", "shape", "who", "does"), rows)
+
+
+def limits() -> str:
+    rows = []
+    for name in _MODULES:
+        module = importlib.import_module(f"bascule.{name}")
+        said = comments_on_numbers(read(f"src/bascule/{name.replace('.', '/')}.py"))
+        rows += [
+            (code(limit), str(value), why)
+            for limit, why in said.items()
+            if not limit.startswith("_") and isinstance(value := getattr(module, limit), int | float)
+        ]
+    return table(("limit", "value", "why"), rows)
+
+
+def coverage() -> str:
+    counted = {
+        status: sum(row.status == status for row in GAME_REQUIREMENTS.values())
+        for status in ("done", "differs", "later")
+    }
+    tests = {test for found in game_proofs().values() for test in found}
+    return (
+        f"{len(GAME_REQUIREMENTS)} requirements: {counted['done']} met as written, {counted['differs']} met in another "
+        f"way, {counted['later']} not built. {len(tests)} tests name them."
+    )
+
+
+def _sections() -> Iterator[str]:
+    proved = game_proofs()
+    for section in dict.fromkeys(row.section for row in GAME_REQUIREMENTS.values()):
+        rows = [
+            (
+                name,
+                f"{row.sentence} *{row.note}*" if row.note else row.sentence,
+                row.status,
+                _tests(proved.get(name, [])),
+            )
+            for name, row in GAME_REQUIREMENTS.items()
+            if row.section == section
+        ]
+        title = _TITLES.get(section, f"Transport, section {section}")
+        yield f"### {title}\n\n" + table(("id", "what", "status", "shown by"), rows)
+
+
+def _tests(names: list[str]) -> str:
+    links = []
+    for name in names:
+        file, _, test = name.partition("::")
+        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/{file})")
+    return "<br>".join(links)
