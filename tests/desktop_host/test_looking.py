@@ -339,3 +339,22 @@ def test_a_text_is_set_as_a_value(host, start):
     with pytest.raises(Refused) as refused:
         host.act("desktop.setValue", route=route(program), target={"selector": selector("Press me")}, value="x")
     assert refused.value.details["reason"] == "action"
+
+
+def test_a_wait_for_a_window_of_an_app_does_not_look_at_the_windows_of_others(host, start):
+    mine, other = start("gtk3"), start("gtk3")
+
+    def exists(pattern, **more):
+        condition = {"windowExists": {"titlePattern": pattern}}
+        try:
+            return host.call("desktop.waitUntil", condition=condition, timeoutMs=50, **more)["matched"]
+        except Refused as refused:
+            return refused.code
+
+    theirs = f"^{other.title}$"
+    here = {"route": {"app": {"pid": mine.pid}}}
+    assert exists(theirs) == 1
+    assert exists(theirs, **here) == "DESKTOP_TIMEOUT"
+    assert exists(f"^{mine.title}$", **here) == 1
+    assert exists(theirs, route={"app": {"bundleId": "org.example.not-there"}}) == "DESKTOP_TIMEOUT"
+    assert exists(theirs, route={"app": {}}) == "DESKTOP_INVALID_REQUEST"
