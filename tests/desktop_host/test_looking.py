@@ -6,6 +6,7 @@ import time
 import pytest
 from desktop_rig import until
 from host_process import Refused, route
+from token_count import tokens
 from x_recorder import Recorder
 
 
@@ -96,8 +97,7 @@ def test_a_snapshot_is_short_and_its_refs_work(host, app):
     app.until(pressed=before + 1)
     raw = (host.evidence(result) / "ax.json").stat().st_size
     assert len(result["snapshot"]) < raw / 8
-    # At about four characters a token.
-    assert len(result["snapshot"]) / 4 < 1_500
+    assert tokens(result["snapshot"]) < 1_500
 
 
 def test_a_diff_says_what_changed_since_the_last_look(host, start):

@@ -1,20 +1,15 @@
 """Programs we did not write, judged by what they themselves show or save."""
 
-import re
 import shutil
 
 import pytest
 from desktop_rig import until
 from host_process import Refused
 from lacking_desktop import missing_here
+from token_count import tokens
 
 # What a model is to pay for a look at a typical window.
 MAX_TOKENS = 1_500
-
-
-def tokens(text):
-    """More than any tokenizer we know makes of it: pieces of words, three digits, each other sign, each end of line."""
-    return len(re.findall(r"[A-Za-z]{1,6}|[0-9]{1,3}|[^\sA-Za-z0-9]|\n", text))
 
 
 def snapshot(host, window):
