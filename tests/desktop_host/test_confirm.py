@@ -50,7 +50,7 @@ def test_without_a_confirmation_nothing_is_done(host, app, method, confirm):
 def test_every_method_that_acts_needs_a_confirmation(host, app):
     """Also those the contract does not have; the list is the host's own."""
     methods = host.call("desktop.health")["extensions"]["methods"]
-    reading = {"desktop.windows", "desktop.listModals", "desktop.stop"}
+    reading = {"desktop.windows", "desktop.listModals", "desktop.resolve", "desktop.stop"}
     more = {"direction": "down", "to": {"selector": BUTTON}, "value": 1}
     wanted = {"desktop.scroll": ("direction",), "desktop.drag": ("to",), "desktop.setValue": ("value",)}
     for method in sorted(set(methods) - reading):
@@ -192,7 +192,7 @@ def test_of_a_thousand_concurrent_uses_of_a_token_one_wins(host, app):
             wire.send("desktop.click", {"meta": host.meta(), "confirm": {"token": token}, **click_params(app)})
     answers = [wire.read() for wire in wires for _ in range(50)]
     assert sum("result" in each for each in answers) == 1
-    # Sixty-four requests may be open on a connection; whatever was refused was refused before it could act.
+    # So many may be open on a connection; whatever was refused was refused before it could act.
     assert {each["error"]["code"] for each in answers if "error" in each} <= {REQUIRED, "DESKTOP_HOST_NOT_READY"}
     app.until(pressed=before + 1)
     for wire in wires:

@@ -13,7 +13,7 @@ from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.looking import Looking, check_selector, folder_of, windows_with
 from bascule.desktop_host.matching import first_visible, matches
-from bascule.desktop_host.ports import AppGone, NotAnswering, Window
+from bascule.desktop_host.ports import AppGone, NotAnswering, Onto
 from bascule.desktop_host.refs import Ambiguous, find_again, same
 from bascule.desktop_host.routes import Routed
 from bascule.protocols import desktop as d
@@ -60,22 +60,22 @@ class Acting:
                 raise not_found("no element matches the selector", reason="selector", partial=list(tree.partial))
             return Aim(routed, chosen, tree)
         assert target.element_ref is not None
-        return await self._aim_at_ref(execution, params, target.element_ref)
+        return await self._aim_at_ref(execution, params, target.element_ref, rematch=target.rematch)
 
-    async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef) -> Aim:
-        known = self._looking.refs.get(execution.peer, ref.element_id)
+    async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef, *, rematch: bool) -> Aim:
+        known = self._looking.refs.get(execution.client, ref.element_id)
         fingerprint = ref.fingerprint or (known.fingerprint if known is not None else None)
         if fingerprint is None:
             raise not_found("no such elementId here, and no fingerprint to find it by", reason="stale")
         routed = await self._route_of(execution, params.route, known.window if known is not None else None)
-        if known is not None and known.element.key.program == (
-            self._desktop.program_of(routed.window) or known.element.key.program
-        ):
+        if known is not None and known.window in _meant(routed):
             with contextlib.suppress(AppGone):
                 now = await self._desktop.refreshed(known.element)
                 # The same object under another name is another thing to press.
                 if now is not None and same(now, fingerprint) and "defunct" not in now.states:
                     return Aim(routed, now, None)
+        if not rematch:
+            raise not_found("the element is gone, or is not what it was: find it again", reason="stale")
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
         try:
             found = find_again(tree, fingerprint)
@@ -113,7 +113,7 @@ class Acting:
             if not await self._desktop.press(aim.element):
                 method = "pointer"
                 x, y = await self.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt)
+                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
 
         effect = await self.seen(execution, aim, act)
         return d.ClickResult(
@@ -132,10 +132,7 @@ class Acting:
         delay = params.options.delay_ms / 1000
 
         async def act() -> None:
-            if not await self.is_front(routed.window):
-                # Something came up meanwhile: the keys are not for it.
-                raise not_found("the focus is not inside the window meant", reason="focus")
-            await self._desktop.chord(params.keys, execution.halt, delay=delay)
+            await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
 
         heard = await self.pictured(execution, routed, act)
         return d.HotkeyResult(
@@ -160,9 +157,6 @@ class Acting:
         if not await self._desktop.activate(routed.window):
             raise not_found("the window could not be brought to the front", reason="focus")
         return await self._looking.route_to(execution, routed.window)
-
-    async def is_front(self, window: Window) -> bool:
-        return any(each.active and each.handle == window.handle for each in await self._desktop.windows())
 
     async def point(self, execution: Execution, aim: Aim, params: Any) -> tuple[int, int]:
         """Where to click, after the program itself says that the element is what is there."""
@@ -269,6 +263,16 @@ class Acting:
         await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
 
 
+def onto(routed: Routed) -> Onto:
+    """Where a click may go: as `_on_top` has it, asked again when the button goes down."""
+    return Onto(routed.window.pid, frozenset(each.handle for each in routed.searched))
+
+
+def _meant(routed: Routed) -> frozenset[int]:
+    """Windows a ref may come from: that of another program, or a window the route does not name, is not meant."""
+    return frozenset(each.handle for each in (routed.searched if routed.exact else routed.windows))
+
+
 def _shown(keys: list[str]) -> list[str]:
     """For the trace. A character alone may be one of a password that is typed key by key."""
     if all(len(each) == 1 or each.lower() == "shift" for each in keys):
@@ -276,8 +280,12 @@ def _shown(keys: list[str]) -> list[str]:
     return keys
 
 
+def is_enabled(element: Element) -> bool:
+    return bool({"enabled", "sensitive"} & element.states)
+
+
 def check_enabled(element: Element) -> None:
-    if not {"enabled", "sensitive"} & element.states:
+    if not is_enabled(element):
         raise not_found("the element is disabled", reason="disabled")
 
 

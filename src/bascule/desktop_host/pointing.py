@@ -2,13 +2,28 @@
 
 import contextlib
 
-from bascule.desktop_host.acting import Acting, Aim, check_enabled
+from bascule.desktop_host.acting import Acting, Aim, check_enabled, onto
+from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, folder_of, modals, within
 from bascule.desktop_host.ports import AppGone
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
 from bascule.protocols.desktop_errors import not_found
+
+
+def modal_meant(tree: Tree, button: str | None) -> tuple[Element, Element | None]:
+    """The dialog in front, and the one of its buttons that is called so."""
+    open_ones = modals(tree)
+    if not open_ones:
+        raise not_found("no dialog is open in this app", reason="modal")
+    modal = open_ones[0]
+    if button is None:
+        return modal, None
+    buttons = [each for each in within(tree, modal) if each.role == "AXButton" and each.title == button]
+    if len(buttons) != 1:
+        raise not_found(f"the dialog has {len(buttons)} buttons of that title", reason="modal")
+    return modal, buttons[0]
 
 
 class Pointing:
@@ -30,7 +45,7 @@ class Pointing:
 
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.click_at(x, y, execution.halt, button=button, count=count)
+            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed), button=button, count=count)
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -39,7 +54,9 @@ class Pointing:
 
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.scroll_at(x, y, execution.halt, direction=params.direction, steps=params.steps)
+            await self._desktop.scroll_at(
+                x, y, execution.halt, onto(aim.routed), direction=params.direction, steps=params.steps
+            )
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -50,7 +67,7 @@ class Pointing:
         async def act() -> None:
             start = await self._acting.point(execution, aim, params)
             end = await self._acting.point(execution, other, params)
-            await self._desktop.drag(start, end, execution.halt)
+            await self._desktop.drag(start, end, execution.halt, onto(other.routed))
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -93,24 +110,23 @@ class Pointing:
     async def dismiss_modal(self, execution: Execution, params: m.DismissModalParams) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
-        open_ones = modals(tree)
-        if not open_ones:
-            raise not_found("no dialog is open in this app", reason="modal")
-        modal = open_ones[0]
-        if params.button is None:
-            routed = await self._acting.bring_to_front(execution, routed, params.route)
-            aim = Aim(routed, modal, tree)
-            effect = await self._acting.seen(execution, aim, lambda: self._desktop.chord(("escape",), execution.halt))
-            return self._result(execution, aim, effect)
-        buttons = [each for each in within(tree, modal) if each.role == "AXButton" and each.title == params.button]
-        if len(buttons) != 1:
-            raise not_found(f"the dialog has {len(buttons)} buttons of that title", reason="modal")
-        aim = Aim(routed, buttons[0], tree)
+        modal, button = modal_meant(tree, params.button)
+        if button is None:
+            # A dialog has a window of its own: Escape in the one behind it may mean something else.
+            front = await self._looking.route_to(execution, self._looking.holder(modal, routed, tree))
+            front = await self._acting.bring_to_front(execution, front, params.route)
+            aim = Aim(front, modal, tree)
+
+            async def escape() -> None:
+                await self._desktop.chord(("escape",), execution.halt, front.window)
+
+            return self._result(execution, aim, await self._acting.seen(execution, aim, escape))
+        aim = Aim(routed, button, tree)
 
         async def act() -> None:
             if not await self._desktop.press(aim.element):
                 x, y = await self._acting.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt)
+                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
