@@ -14,7 +14,7 @@ from PIL import Image
 
 from bascule.desktop_host import pictures, roles, snapshot
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip, cut
-from bascule.desktop_host.executions import Execution
+from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.accessibility import Node, Program, elements_of, state_names
 from bascule.desktop_host.linux.clipboard import pieces
@@ -426,10 +426,85 @@ def test_a_snapshot_has_a_line_for_what_can_be_seen_and_used():
     )
     assert text.splitlines() == [
         'checkbox "Agree" checked [/1]',
-        'textfield "Name" = line one line two [/2]',
+        'textfield "Name" = "line one line two" [/2]',
         'button "Send" disabled [/3]',
         "(not all was read: nodes)",
     ]
+
+
+def lines_of(*elements, parents=None):
+    root = element("app", "AXApplication", "/root", rect=NOWHERE)
+    pairs = [(each, (parents or {}).get(each.key.path, root.key)) for each in elements]
+    tree = arrange([(root, None), *pairs], root.key, max_depth=9, max_nodes=99)
+    return snapshot.text_of(tree, lambda each: each.key.path, lambda words: words).splitlines()
+
+
+def test_the_words_on_a_button_are_its_name_in_a_snapshot_and_have_no_line_of_their_own():
+    named, nameless = element("Close Close", path="/1"), element("", path="/2")
+    box, one, two = (
+        element("", "AXGroup", "/3"),
+        *(element(each, "AXStaticText", f"/{each}") for each in ("Close", "π")),
+    )
+    free, other = element("Free", "AXStaticText", "/7"), element("Not on it", "AXStaticText", "/8")
+    parents = {"/Close": named.key, "/3": nameless.key, "/π": box.key, "/8": named.key}
+    assert lines_of(named, nameless, one, box, two, free, other, parents=parents) == [
+        'button "Close" [/1]',
+        '  statictext "Not on it" [/8]',
+        'button "π" [/2]',
+        'statictext "Free" [/7]',
+    ]
+
+
+def test_what_a_program_shows_cannot_pass_for_a_line_of_ours():
+    told = lines_of(
+        element('Cancel" [/9]\nbutton "Pay', path="/1"), element("Note", "AXTextArea", "/2", value='" focused [/9]')
+    )
+    assert told == ["button \"Cancel' [/9] button 'Pay\" [/1]", 'textarea "Note" = "\' focused [/9]" [/2]']
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("GtkMenuButton", ""), ("AdwGizmo", ""), ("Gtkmm", "Gtkmm"), ("Save", "Save")]
+)
+def test_gtk4_calls_nothing_after_its_class(name, shown):
+    node = Node("/1", "/0", 0, 0, frozenset(), name, 43, 1 << 30)
+    ((made, _),) = elements_of(Program(bus_name="app", pid=1), GTK4, [node])
+    assert made.title == shown
+    ((elsewhere, _),) = elements_of(Program(bus_name="app", pid=1), PLAIN, [node])
+    assert elsewhere.title == name
+
+
+def test_a_text_longer_than_what_is_read_of_an_element_is_found_all_the_same():
+    typed = Typed()
+    secret = "correct horse battery staple " * 1_000
+    typed.remember(secret)
+    assert typed.shown_in(secret[:16_384])
+    assert clean("before it: " + secret[:300], typed) == REDACTED
+    assert not typed.shown_in("a horse")
+    assert sum(map(len, typed._all)) < 1_000, "a million characters are not kept to be looked for"
+
+
+def test_what_is_being_written_down_is_neither_cancelled_nor_aborted():
+    async def story():
+        executions = Executions(FakeClock())
+        began, written = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+        async def run():
+            with executions.running(ME, "r", "desktop.click") as execution:
+                began.set_result(execution)
+                execution.ending = True
+                await written.wait()
+            return "the answer"
+
+        task = asyncio.ensure_future(run())
+        execution = await began
+        assert executions.find(ME, "r") is None
+        aborting = asyncio.ensure_future(executions.abort(execution))
+        await asyncio.sleep(0)
+        written.set()
+        await aborting
+        assert await task == "the answer"
+
+    asyncio.run(story())
 
 
 def test_a_stopped_execution_lets_nothing_through():

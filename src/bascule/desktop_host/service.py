@@ -135,7 +135,11 @@ class Host:
         self.stopped = True
         self.tokens.forget_all()
         count = await self.executions.abort_all()
-        await self._desktop.release_all()
+        try:
+            await self._desktop.release_all()
+        except ports.BackendError as error:
+            # Without a screen nothing is held down on it; that all is stopped is to be told all the same.
+            self._log("not_released", level="error", reason=str(error))
         self._log("stopped", level="warning", aborted=count, pid=by.pid if by is not None else None)
         self.on_stopped(count, by)
         return count
@@ -247,8 +251,9 @@ class Host:
             outcome = {"ok": False, "error": error.body()}
             raise
         finally:
+            # An abort that comes now must not leave half a record.
+            execution.ending = True
             if execution.folder is not None:
-                # An abort that comes now must not leave half a record.
                 await asyncio.shield(asyncio.to_thread(self._finish, execution, outcome))
 
     def _store(self, workspace: str) -> Evidence:
@@ -343,9 +348,11 @@ class Host:
             stopped=self.stopped,
         )
 
-    async def _doctor(self, client: Client, _params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
+    async def _doctor(self, client: Client, params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
         status = await self._status()
-        issues, remedies = list(status.issues), list(status.remedies)
+        issues, remedies, notes = list(status.issues), list(status.remedies), list(status.notes)
+        if params.programs and status.accessibility == "granted":
+            notes += await self._desktop.unreadable()
         if self.stopped:
             issues.append("Input was stopped")
             remedies.append("desktop.resume, or restart the host")
@@ -362,6 +369,7 @@ class Host:
             healthy=not issues,
             peer=_peer_info(client.peer),
             remedies=remedies,
+            notes=notes,
         )
 
     async def _status(self) -> ports.Status:
@@ -426,6 +434,8 @@ def _said(error: Exception) -> DesktopError:
             return DesktopError(Code.PERMISSION_MISSING, f"{error}: ask desktop.doctor")
         case ports.NoSuchKey():
             return invalid(str(error))
+        case ports.Elsewhere():
+            return DesktopError(Code.ELEMENT_NOT_FOUND, str(error), reason=error.reason)
         case ports.NotAnswering():
             return DesktopError(Code.TIMEOUT, str(error), reason="unresponsive")
         case ports.AppGone():

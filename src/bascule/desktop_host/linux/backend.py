@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -11,9 +10,9 @@ from typing import Final, TypeVar
 import msgspec
 import Xlib.error
 
-from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
-from bascule.desktop_host.geometry import NOWHERE, Rect
+from bascule.desktop_host.geometry import Rect
+from bascule.desktop_host.linux import programs
 from bascule.desktop_host.linux.accessibility import (
     ANSWER_SECONDS,
     COMPONENT,
@@ -23,6 +22,7 @@ from bascule.desktop_host.linux.accessibility import (
     bus_address,
     elements_of,
     enable,
+    has_value,
 )
 from bascule.desktop_host.linux.actions import Actions
 from bascule.desktop_host.linux.bus import BusError, BusLost, Gone
@@ -31,15 +31,17 @@ from bascule.desktop_host.linux.input import Input
 from bascule.desktop_host.linux.screen import Screen
 from bascule.desktop_host.linux.stop_keys import CHORD, StopKeys
 from bascule.desktop_host.linux.toolkits import Quirks
+from bascule.desktop_host.linux.toplevels import assigned
 from bascule.desktop_host.linux.x11 import X11
 from bascule.desktop_host.ports import (
     AppGone,
     BackendError,
     Changed,
+    Elsewhere,
     Halt,
-    MayPaste,
     NotAnswering,
     NotReachable,
+    Onto,
     Pasted,
     Shot,
     Status,
@@ -77,6 +79,7 @@ class LinuxDesktop:
         self._clipboard: ClipboardThread | None = None
         self._a11y: Accessibility | None = None
         self._opening = asyncio.Lock()
+        self._opening_x11 = asyncio.Lock()
         # What org.a11y.Status.IsEnabled was before us.
         self._was_enabled: bool | None = None
         self._programs: dict[int, list[Program]] = {}
@@ -109,13 +112,14 @@ class LinuxDesktop:
     async def status(self) -> Status:
         issues: list[str] = []
         remedies: list[str] = []
+        notes: list[str] = []
         granted = {"accessibility": True, "screen": True}
         try:
             await self._accessibility()
         except BackendError as error:
             granted["accessibility"] = False
             issues.append(f"Accessibility permission denied: {error}")
-            remedies.append("install at-spi2-core and start the host inside the desktop session (a D-Bus session bus)")
+            remedies.append(programs.bus_remedy(self._session))
         try:
             await self.grab(Rect(0, 0, 1, 1))
         except BackendError as error:
@@ -125,6 +129,8 @@ class LinuxDesktop:
                 remedies.append("this host captures X11 screens: log in to an Xorg session, or enable Xwayland")
             else:
                 remedies.append("set DISPLAY (and XAUTHORITY) to the X server of the desktop")
+        if self._environment.get("WAYLAND_DISPLAY") and self._environment.get("DISPLAY"):
+            notes.append("a Wayland session: windows of Xwayland only; log in to an Xorg session for the rest")
         if self._stop_keys is not None and not self._stop_keys.armed:
             issues.append(f"The keys that stop everything ({CHORD}) belong to another program")
             remedies.append("free them in the desktop's settings; `bascule desktop stop` works without them")
@@ -133,7 +139,20 @@ class LinuxDesktop:
             screen_recording="granted" if granted["screen"] else "denied",
             issues=tuple(issues),
             remedies=tuple(remedies),
+            notes=tuple(notes),
         )
+
+    async def unreadable(self) -> list[str]:
+        a11y = await self._accessibility()
+        on_bus = {each.pid for each in await a11y.programs()}
+        found: dict[int, Window] = {each.pid: each for each in await self.windows() if not each.popup and each.pid}
+        out = []
+        for pid, window in sorted(found.items()):
+            known = pid in on_bus
+            why = await asyncio.to_thread(programs.why_unreadable, pid, window.program, on_bus=known)
+            if why is not None:
+                out.append(f"{window.bundle_id} (process {pid}): {why}")
+        return out
 
     @property
     def _session(self) -> str | None:
@@ -145,22 +164,30 @@ class LinuxDesktop:
         return session
 
     async def _open_x11(self) -> X11:
-        if self._x11 is None:
-            name = self._environment.get("DISPLAY")
-            if not name:
-                raise NotReachable("DISPLAY is not set")
+        async with self._opening_x11:
+            return self._x11 or await self._connect_x11()
 
-            def start() -> None:
-                x11 = X11(name)
-                self._input, self._shots, self._x11 = Input(x11), Screen(name), x11
+    async def _connect_x11(self) -> X11:
+        name = self._environment.get("DISPLAY")
+        if not name:
+            raise NotReachable("DISPLAY is not set")
 
-            await self._in_thread(start)
-            if self._clipboard is None:
-                self._clipboard = await asyncio.to_thread(ClipboardThread, name)
-            if self._on_stop_keys is not None and self._stop_keys is None:
-                self._stop_keys = await asyncio.to_thread(StopKeys, name, self._on_stop_keys)
-        assert self._x11 is not None
-        return self._x11
+        def start() -> X11:
+            x11 = X11(name)
+            self._input, self._shots = Input(x11), Screen(name)
+            return x11
+
+        x11 = await self._in_thread(start)
+        # After the server was lost theirs are gone as well, and the keys that stop everything with them.
+        for helper in (self._clipboard, self._stop_keys):
+            if helper is not None:
+                await asyncio.to_thread(helper.close)
+        self._clipboard = self._stop_keys = None
+        self._clipboard = await asyncio.to_thread(ClipboardThread, name)
+        if self._on_stop_keys is not None:
+            self._stop_keys = await asyncio.to_thread(StopKeys, name, self._on_stop_keys)
+        self._x11 = x11
+        return x11
 
     async def _accessibility(self) -> Accessibility:
         async with self._opening:
@@ -295,8 +322,11 @@ class LinuxDesktop:
         tops = [element for element, parent in nodes if parent == root]
         for each in tops:
             each.rect = await a11y.extents(each.key)
-        named = [each for each in await self.windows() if each.pid == windows[0].pid and not each.popup]
-        self._roots = {**self._roots, **_assigned(tops, named, relative=quirks.window_relative)}
+        there = await self.windows()
+        named = [each for each in there if each.pid == windows[0].pid and not each.popup]
+        # A closed window's number comes again, for another's window.
+        known = {each.handle: self._roots[each.handle] for each in there if each.handle in self._roots}
+        self._roots = known | assigned(tops, named, relative=quirks.window_relative)
         meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
         others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
         order = {key: at for at, key in enumerate(meant)}
@@ -316,7 +346,7 @@ class LinuxDesktop:
             element.rect = element.rect.moved(*offset)
 
     async def _read_values(self, a11y: Accessibility, tree: Tree, quirks: Quirks) -> None:
-        wanted = [each for each in tree.elements if _has_value(each)][:MAX_VALUES]
+        wanted = [each for each in tree.elements if has_value(each)][:MAX_VALUES]
 
         async def read(element: Element) -> None:
             element.value = await a11y.value(element, quirks)
@@ -389,17 +419,17 @@ class LinuxDesktop:
         except BusError as error:
             raise BackendError(f"the program refused: {error}") from error
 
-    async def click_at(self, x: int, y: int, halt: Halt, *, button: int = 1, count: int = 1) -> None:
-        await self._with_input(lambda each: each.click(x, y, halt, button=button, count=count))
+    async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
+        await self._with_input(lambda each: each.click(x, y, halt, onto, button=button, count=count))
 
-    async def scroll_at(self, x: int, y: int, halt: Halt, *, direction: str, steps: int) -> None:
-        await self._with_input(lambda each: each.scroll(x, y, halt, direction=direction, steps=steps))
+    async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
+        await self._with_input(lambda each: each.scroll(x, y, halt, onto, direction=direction, steps=steps))
 
-    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt) -> None:
-        await self._with_input(lambda each: each.drag(start, end, halt))
+    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
+        await self._with_input(lambda each: each.drag(start, end, halt, onto))
 
-    async def chord(self, keys: Sequence[str], halt: Halt, *, delay: float = 0.0) -> None:
-        await self._with_input(lambda each: each.chord(keys, halt, delay))
+    async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None:
+        await self._with_input(lambda each: each.chord(keys, halt, window.handle, delay))
 
     async def check_keys(self, keys: Sequence[str]) -> None:
         await self._with_input(lambda each: each.check(keys))
@@ -414,8 +444,8 @@ class LinuxDesktop:
         given = self._input
         await self._in_thread(lambda: act(given))
 
-    async def paste(self, text: str, halt: Halt, may_paste: MayPaste) -> Pasted:
-        """Piece by piece; before each one `may_paste` says whether the focus is still where it belongs."""
+    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+        """Piece by piece, as long as the focus stays where it belongs."""
         await self._open_x11()
         clipboard = self._clipboard
         assert clipboard is not None
@@ -426,11 +456,14 @@ class LinuxDesktop:
         try:
             for part in parts:
                 halt.check()
-                if not await may_paste():
-                    break
                 offering = asyncio.ensure_future(asyncio.to_thread(clipboard.offer, part))
                 await asyncio.shield(offering)
-                await self.chord(("ctrl", "v"), halt)
+                try:
+                    await self.chord(("ctrl", "v"), halt, window)
+                except Elsewhere:
+                    if taken:
+                        break
+                    raise
                 if not await asyncio.to_thread(clipboard.wait_taken, halt):
                     break
                 taken += 1
@@ -455,34 +488,3 @@ class LinuxDesktop:
         a11y = await self._accessibility()
         async with a11y.listening(lambda program, _path, kind: heard(program, kind)):
             yield
-
-
-def _assigned(tops: Sequence[Element], windows: Sequence[Window], *, relative: bool) -> dict[int, Key]:
-    """Which top level is which window: by title, then by place. A message box may call itself otherwise."""
-    found: dict[int, Key] = {}
-    left = list(tops)
-    for alike in (lambda top, window: top.title == window.title, lambda top, _window: not top.rect.empty):
-        for window in windows:
-            same = [each for each in left if alike(each, window)] if window.handle not in found else []
-            if same:
-                best = min(same, key=lambda each: _distance(each.rect, window, relative=relative))
-                found[window.handle] = best.key
-                left.remove(best)
-    return found
-
-
-def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
-    target = Rect(0, 0, window.rect.width, window.rect.height) if relative else window.rect
-    return sum(abs(a - b) for a, b in zip(rect, target, strict=True)) if rect != NOWHERE else sys.maxsize
-
-
-def _has_value(element: Element) -> bool:
-    return element.role in roles.TYPED_INTO or element.role in (
-        "AXCheckBox",
-        "AXRadioButton",
-        "AXStaticText",
-        "AXSlider",
-        "AXProgressIndicator",
-        "AXLevelIndicator",
-        "AXScrollBar",
-    )
