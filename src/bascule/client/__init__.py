@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bascule.client.client import Client
+    from bascule.client.desktop import Desktop, SyncDesktop
     from bascule.client.faults import (
         ConnectionLost,
         NotRunning,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "ConnectionLost",
+    "Desktop",
     "Message",
     "NotRunning",
     "OperationFailed",
@@ -39,6 +41,7 @@ __all__ = [
     "ServedAgent",
     "Space",
     "SyncClient",
+    "SyncDesktop",
     "SyncMessage",
     "SyncSpace",
     "TicketCancelled",
@@ -48,6 +51,7 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "ConnectionLost": "faults",
+    "Desktop": "desktop",
     "Message": "messages",
     "NotRunning": "faults",
     "OperationFailed": "faults",
@@ -57,6 +61,7 @@ _HOMES = {
     "ServedAgent": "serving",
     "Space": "spaces",
     "SyncClient": "sync",
+    "SyncDesktop": "desktop",
     "SyncMessage": "messages",
     "SyncSpace": "spaces",
     "TicketCancelled": "faults",

@@ -23,7 +23,15 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.clock import Clock, SystemClock
 from bascule.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.ids import new_ticket_id
-from bascule.protocols import approvals, broker, broker_methods, game_methods, house, workspace_methods
+from bascule.protocols import (
+    approvals,
+    broker,
+    broker_methods,
+    desktop_agents,
+    game_methods,
+    house,
+    workspace_methods,
+)
 from bascule.protocols.broker import (
     AgentsListParams,
     AgentStatus,
@@ -69,6 +77,7 @@ _METHODS = (
     *approvals.METHODS,
     *workspace_methods.METHODS,
     *game_methods.METHODS,
+    *desktop_agents.METHODS,
 )
 ROWS: dict[str, Row] = {row.name: row for row in _METHODS}
 
