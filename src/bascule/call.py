@@ -35,7 +35,10 @@ class Call:
     A plain class with slots: one is made per request, on the path whose budget is 15 us.
     """
 
-    __slots__ = ("ahead", "as_owner", "asking", "bound", "connection", "door", "method", "params", "principal")
+    __slots__ = (
+        *("ahead", "as_owner", "asking", "bound", "connection"),
+        *("door", "method", "params", "principal", "tied"),
+    )
 
     def __init__(
         self,
@@ -59,5 +62,7 @@ class Call:
         self.ahead = False
         # What the word for it rests on besides its params, as the bridge drew it: its handler looks once more.
         self.bound: Mapping[str, Any] = _NOTHING
+        # The same call said so that it can only mean what was judged; only its bridge knows what that looks like.
+        self.tied: Any = None
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection

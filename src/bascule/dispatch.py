@@ -32,6 +32,7 @@ from bascule.wire import codec
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK = Decision.ALLOW, Decision.ASK
 _JOINED, _BEHIND, _AHEAD = Record.JOINED, Record.BEHIND, Record.AHEAD
+_WAIT = Shape.WAIT
 
 
 class Reader(Protocol):
@@ -249,7 +250,8 @@ class Dispatch:
             )
             act = partial(mounted.handler, call, params)
             first = mounted.record is _AHEAD or approval_id is not None or call.ahead
-            return Ahead(self._effects, begun, act, partial(self._internal, call), first=first).told
+            fault = partial(self._internal, call)
+            return Ahead(self._effects, begun, act, fault, first=first, waits=mounted.row.shape is _WAIT).told
         answer = mounted.handler(call, params)
         if mounted.streams or isinstance(answer, Later):
             return answer

@@ -66,6 +66,16 @@ def workspace_dir(state: str) -> str:
     return os.path.join(state, "workspace")
 
 
+def desktop_dir(state: str) -> str:
+    """Evidence of what was done on the desktop, where a call names no place for it."""
+    return os.path.join(state, "desktop")
+
+
+def pictures_dir(state: str) -> str:
+    """What questions to the person are about, as pictures; each is gone with its question."""
+    return os.path.join(state, "pictures")
+
+
 def log_file(state: str) -> str:
     return os.path.join(state, "log", "daemon.log")
 

@@ -50,7 +50,7 @@ def test_without_a_confirmation_nothing_is_done(host, app, method, confirm):
 def test_every_method_that_acts_needs_a_confirmation(host, app):
     """Also those the contract does not have; the list is the host's own."""
     methods = host.call("desktop.health")["extensions"]["methods"]
-    reading = {"desktop.windows", "desktop.listModals", "desktop.stop"}
+    reading = {"desktop.windows", "desktop.listModals", "desktop.resolve", "desktop.stop"}
     more = {"direction": "down", "to": {"selector": BUTTON}, "value": 1}
     wanted = {"desktop.scroll": ("direction",), "desktop.drag": ("to",), "desktop.setValue": ("value",)}
     for method in sorted(set(methods) - reading):

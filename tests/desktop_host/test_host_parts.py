@@ -1,15 +1,19 @@
 """The parts that need no desktop: tokens, refs, selectors, trees, rectangles, texts in pieces, names of keys."""
 
 import asyncio
+import base64
+import io
+import random
 import re
 import unicodedata
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from bascule.desktop_host import roles, snapshot
-from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
+from bascule.desktop_host import pictures, roles, snapshot
+from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip, cut
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.accessibility import Node, Program, elements_of, state_names
@@ -17,7 +21,7 @@ from bascule.desktop_host.linux.clipboard import pieces
 from bascule.desktop_host.linux.keys import keysym_name, known_keys
 from bascule.desktop_host.linux.toolkits import GECKO, GTK4, PLAIN, QT, quirks_of
 from bascule.desktop_host.matching import first_visible, matches
-from bascule.desktop_host.peers import PeerId
+from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Aborted, Window
 from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
@@ -25,6 +29,7 @@ from bascule.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
 from bascule.desktop_host.tokens import Grant, Tokens
 from bascule.protocols.desktop import (
     DEFAULT_LIMIT,
+    INLINE_EDGE_PIXELS,
     ConfirmIssueParams,
     HotkeyOptions,
     Meta,
@@ -40,7 +45,8 @@ from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_methods import EXTENSIONS, METHODS
 from bascule.testing.clock import FakeClock
 
-ME, OTHER = PeerId(10, 1, 0), PeerId(10, 2, 0)
+ME, OTHER = Client(PeerId(10, 1, 0)), Client(PeerId(10, 2, 0))
+MY_AGENT = Client(ME.peer, "agent:one")
 rects = st.builds(Rect, *(st.integers(-10, 10),) * 2, *(st.integers(0, 12),) * 2)
 
 
@@ -173,13 +179,19 @@ def test_a_text_of_one_line_is_a_field_and_one_of_many_an_area():
 
 
 def grant(**changed):
-    return Grant(**{"peer": ME, "method": "desktop.click", "digest": "d", "workspace": "/w"} | changed)
+    return Grant(**{"client": ME, "method": "desktop.click", "digest": "d", "workspace": "/w"} | changed)
 
 
 def test_a_token_is_spent_by_exactly_what_it_was_issued_for():
     tokens = Tokens(FakeClock())
     token = tokens.issue(grant(), 60)
-    for wrong in ({"peer": OTHER}, {"method": "desktop.hotkey"}, {"digest": "e"}, {"workspace": "/v"}):
+    for wrong in (
+        {"client": OTHER},
+        {"client": MY_AGENT},
+        {"method": "desktop.hotkey"},
+        {"digest": "e"},
+        {"workspace": "/v"},
+    ):
         assert tokens.spend(token, grant(**wrong)) is not None
     assert tokens.spend(token, grant()) is None
     assert tokens.spend(token, grant()) is not None
@@ -200,11 +212,11 @@ def test_a_reused_pid_is_another_process():
     """The number is the same, the start time is not."""
     tokens = Tokens(FakeClock())
     token = tokens.issue(grant(), 60)
-    assert OTHER.pid == ME.pid
-    assert tokens.spend(token, grant(peer=OTHER)) is not None
-    tokens.forget(OTHER)
+    assert OTHER.peer.pid == ME.peer.pid
+    assert tokens.spend(token, grant(client=OTHER)) is not None
+    tokens.forget(OTHER.peer)
     assert len(tokens) == 1
-    tokens.forget(ME)
+    tokens.forget(ME.peer)
     assert tokens.spend(token, grant()) is not None
 
 
@@ -225,7 +237,7 @@ def test_what_is_no_fingerprint_is_none(text):
 
 
 def test_an_element_keeps_its_name_and_the_oldest_names_go_first():
-    refs = Refs(max_per_peer=2)
+    refs = Refs(max_per_client=2)
     one, two, three = (element(path=f"/{number}") for number in range(3))
     names = [refs.name(ME, each, 1) for each in (one, two)]
     assert refs.name(ME, one, 1) == names[0]
@@ -233,8 +245,27 @@ def test_an_element_keeps_its_name_and_the_oldest_names_go_first():
     assert refs.get(ME, names[1]) is None
     assert refs.get(ME, names[0]) is not None
     assert refs.get(OTHER, names[0]) is None
-    refs.forget(ME)
+    assert refs.get(MY_AGENT, names[0]) is None
+    mine = refs.name(MY_AGENT, one, 1)
+    refs.forget(OTHER.peer)
+    assert refs.get(MY_AGENT, mine) is not None
+    # A process is gone with everybody it spoke for.
+    refs.forget(ME.peer)
     assert refs.get(ME, names[0]) is None
+    assert refs.get(MY_AGENT, mine) is None
+
+
+def test_what_elements_show_is_not_kept_and_the_clients_are_limited():
+    refs = Refs(max_clients=2)
+    shown = element("A title", value="a document", path="/1")
+    clients = [Client(ME.peer, f"agent:{number}") for number in range(3)]
+    names = [refs.name(each, shown, 1) for each in clients]
+    assert [refs.get(each, name) is None for each, name in zip(clients, names, strict=True)] == [True, False, False]
+    kept = refs.get(clients[1], names[1])
+    assert (kept.element.title, kept.element.value) == ("", None)
+    assert kept.fingerprint == fingerprint_of(shown)
+    # Nobody's element was changed by that.
+    assert (shown.title, shown.value) == ("A title", "a document")
 
 
 def test_of_elements_that_look_alike_the_one_in_the_same_place_is_meant():
@@ -412,3 +443,50 @@ def test_a_stopped_execution_lets_nothing_through():
             execution.halt.pause(60)
 
     asyncio.run(story())
+
+
+# -- pictures --
+
+
+def test_a_large_picture_is_made_small_and_says_by_how_much():
+    wide = pictures.inline(Image.new("RGB", (3_000, 1_500)))
+    assert (wide.mime_type, wide.width, wide.height) == ("image/png", INLINE_EDGE_PIXELS, INLINE_EDGE_PIXELS // 2)
+    assert wide.scale == pytest.approx(3_000 / INLINE_EDGE_PIXELS)
+    small = pictures.inline(Image.new("RGB", (30, 10)))
+    assert (small.width, small.height, small.scale) == (30, 10, 1)
+    thin = pictures.inline(Image.new("RGB", (10_000, 1)))
+    assert (thin.width, thin.height) == (INLINE_EDGE_PIXELS, 1)
+
+
+def test_what_does_not_fit_as_png_is_sent_as_jpeg():
+    noise = Image.frombytes("RGB", (1_200, 1_200), random.Random(1).randbytes(1_200 * 1_200 * 3))
+    sent = pictures.inline(noise)
+    assert sent.mime_type == "image/jpeg"
+    assert len(sent.data) < 2 * 1024 * 1024
+    assert Image.open(io.BytesIO(base64.b64decode(sent.data))).size == (1_200, 1_200)
+
+
+def test_a_crop_is_around_what_is_meant_and_never_outside_the_picture():
+    image, origin = Image.new("RGB", (100, 80)), Rect(10, 20, 100, 80)
+    assert pictures.cropped(image, origin, Rect(50, 50, 10, 10), 5).size == (20, 20)
+    assert pictures.cropped(image, origin, Rect(10, 20, 10, 10), 5).size == (15, 15)
+    for nowhere in (NOWHERE, Rect(500, 500, 9, 9)):
+        assert pictures.cropped(image, origin, nowhere, 5).size == image.size
+
+
+# -- a part of a tree --
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 15), max_size=30), st.integers(0, 6), st.integers(1, 20))
+def test_a_cut_tree_is_the_tree_that_was_read_with_these_limits(parents, depth, nodes):
+    def pairs():
+        made = [(element(path=f"/{at + 1}"), Key("app", f"/{min(parent, at)}")) for at, parent in enumerate(parents)]
+        return [(element(path="/0"), None), *made]
+
+    root = Key("app", "/0")
+    cut_one = cut(arrange(pairs(), root, max_depth=99, max_nodes=999), max_depth=depth, max_nodes=nodes)
+    read_so = arrange(pairs(), root, max_depth=depth, max_nodes=nodes)
+    seen = [(each.key, each.depth, each.parent, each.children) for each in cut_one.elements]
+    assert seen == [(each.key, each.depth, each.parent, each.children) for each in read_so.elements]
+    assert bool(cut_one.partial) == bool(read_so.partial)

@@ -1,6 +1,7 @@
 """What is not looked at: other programs' windows, password managers, typed texts. Files and pixels are searched."""
 
 import base64
+import io
 import json
 
 import mss
@@ -8,6 +9,7 @@ import pytest
 from host_process import Refused, route
 from PIL import Image
 
+BLANK = (20, 20, 20)
 SECRET = "Correct-Horse-9431"
 
 
@@ -153,13 +155,19 @@ def test_a_picture_shows_the_one_program_and_nobody_elses_pixels(host, start, de
 def test_a_program_on_the_list_is_neither_seen_nor_acted_in(start_host, start):
     app = start("gtk4")
     host = start_host("--keep-out", "org.bascule.fixture.*")
+    here = {"app": {"pid": app.pid}}
+    agree = {"selector": selector("Agree", "AXCheckBox")}
     for act in (
-        lambda: host.call("desktop.observe", route=route(app)),
-        lambda: host.call("desktop.find", route=route(app), selector=selector("Name")),
-        lambda: host.act("desktop.click", route=route(app), target={"selector": selector("Agree", "AXCheckBox")}),
-        lambda: host.act("desktop.hotkey", route=route(app), keys=["a"]),
+        lambda: host.call("desktop.observe", route=here),
+        lambda: host.call("desktop.find", route=here, selector=selector("Name")),
+        lambda: host.act("desktop.click", route=here, target=agree),
+        lambda: host.act("desktop.hotkey", route=here, keys=["a"]),
         lambda: host.call(
-            "desktop.waitUntil", route=route(app), condition={"selectorExists": selector("Name")}, timeoutMs=5_000
+            "desktop.waitUntil", route=here, condition={"selectorExists": selector("Name")}, timeoutMs=5_000
+        ),
+        lambda: host.call("desktop.resolve", intent={"method": "desktop.observe", "params": {"route": here}}),
+        lambda: host.call(
+            "desktop.resolve", intent={"method": "desktop.click", "params": {"route": here, "target": agree}}
         ),
     ):
         with pytest.raises(Refused, match="DESKTOP_APP_FORBIDDEN"):
@@ -168,6 +176,54 @@ def test_a_program_on_the_list_is_neither_seen_nor_acted_in(start_host, start):
     window = next(each for each in host.call("desktop.windows")["windows"] if each["pid"] == app.pid)
     assert window["forbidden"] is True
     assert window["title"] == ""
+
+
+def test_nothing_tells_the_title_of_a_program_on_the_list(start_host, host, start):
+    """Whether a pattern matches would tell it letter by letter; `windows` does not say it at all."""
+    app = start("gtk4")
+    strict = start_host("--keep-out", "org.bascule.fixture.*")
+
+    def asked(host, pattern, **more):
+        outcomes = []
+        for call in (
+            lambda: host.call("desktop.observe", route={"window": {"titlePattern": pattern}, **more}),
+            lambda: host.call(
+                "desktop.waitUntil",
+                route=more or None,
+                condition={"windowExists": {"titlePattern": pattern}},
+                timeoutMs=50,
+            ),
+        ):
+            try:
+                outcomes.append(call() and "seen")
+            except Refused as refused:
+                outcomes.append(refused.code)
+        return outcomes
+
+    right, wrong = f"^{app.title}$", "^no window is called so$"
+    assert asked(strict, right) == asked(strict, wrong) == ["DESKTOP_ELEMENT_NOT_FOUND", "DESKTOP_TIMEOUT"]
+    by_name = {"app": {"pid": app.pid}}
+    assert asked(strict, right, **by_name) == asked(strict, wrong, **by_name)
+    assert asked(strict, right, **by_name)[0] == "DESKTOP_APP_FORBIDDEN"
+    # The control: without the list both are told apart.
+    assert asked(host, right) == ["seen", "seen"]
+
+
+def test_a_typed_text_is_blanked_however_little_of_the_tree_is_asked_for(host, start):
+    app = start("gtk3")
+    field = host.call("desktop.find", route=route(app), selector=selector("Name"))["elementRefs"][0]
+    before = host.call("desktop.observe", route=route(app), options={"axMaxDepth": 1, "axMaxNodes": 1})
+    host.act("desktop.typeText", route=route(app), target={"selector": selector("Name")}, text=SECRET)
+    app.until(name=SECRET)
+    after = host.call("desktop.observe", route=route(app), options={"axMaxDepth": 1, "axMaxNodes": 1, "inline": True})
+    assert after["nodes"] == 1
+    assert after["partial"] == ["depth", "nodes"]
+    sent = Image.open(io.BytesIO(base64.b64decode(after["image"]["data"])))
+    for image in (Image.open(host.evidence(after) / "observe.png"), sent):
+        assert shown(image, field["frame"], origin_of(host.evidence(after))) == {BLANK}
+    # The control: nothing was typed, nothing is blanked.
+    image = Image.open(host.evidence(before) / "observe.png")
+    assert BLANK not in shown(image, field["frame"], origin_of(host.evidence(before)))
 
 
 def test_a_ref_from_before_does_not_open_a_program_on_the_list(start_host, host, start):

@@ -277,7 +277,7 @@ def test_a_database_made_by_schema_1_is_opened_with_its_rows_and_can_keep_what_c
     assert os.path.basename(store.backup).startswith("bascule-schema1-")
     assert dict(store.load("tickets", Thing)) == {"k": Thing("before")}
     assert store.ledger_head().seq == 1
-    new = ("approvals", "rules", "begun", "spaces", "runs", "pins")
+    new = ("approvals", "rules", "begun", "spaces", "runs", "pins", "desktop", "desktop_apps")
     write(store, Batch([(table, "k", Thing(table)) for table in new], [LedgerRow(2, bytes(32), b"{}")]))
     store.close()
     again = open_store()

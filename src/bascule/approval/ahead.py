@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bascule.approval.effects import Begun, Changes, Effects
+from bascule.audit.begun import UNKNOWN
 from bascule.audit.journal import Transaction
 from bascule.errors import BasculeError, StorageFull
 from bascule.later import Later, from_future
@@ -19,7 +20,7 @@ Fault = Callable[[BaseException], BasculeError]
 class Doing:
     """What a handler that acts outside the store adds to the record of its end."""
 
-    __slots__ = ("approval_id", "begun_id", "changes", "details")
+    __slots__ = ("approval_id", "begun_id", "changes", "details", "unknown")
 
     def __init__(self, begun: Begun) -> None:
         self.begun_id = begun.begun_id
@@ -28,6 +29,8 @@ class Doing:
         self.details: dict[str, Any] = {}
         # Changes of the bridge's own tables, in the transaction of that record.
         self.changes: list[Changes] = []
+        # Set by a handler that fails without knowing how far it came: recorded as `unknown`, whatever is answered.
+        self.unknown = False
 
     def change(self, tx: Transaction) -> None:
         for change in self.changes:
@@ -35,18 +38,29 @@ class Doing:
 
 
 class Ahead:
-    __slots__ = ("_act", "_begun", "_doing", "_effects", "_fault", "_first", "told")
+    __slots__ = ("_act", "_begun", "_doing", "_effects", "_fault", "_first", "_waits", "told")
 
     def __init__(
-        self, effects: Effects, begun: Begun, act: Callable[[Doing], Any], fault: Fault, *, first: bool = True
+        self,
+        effects: Effects,
+        begun: Begun,
+        act: Callable[[Doing], Any],
+        fault: Fault,
+        *,
+        first: bool = True,
+        waits: bool = False,
     ) -> None:
-        """`first`: on disk before the effect, and its end before the answer. Else both records are on their way."""
+        """`first`: on disk before the effect, and its end before the answer. Else both records are on their way.
+
+        `waits`: it only waits for something, so it ends when nobody waits for it any more.
+        """
         self._effects = effects
         self._begun = begun
         self._act = act
         self._fault = fault
         self._doing = Doing(begun)
         self._first = first
+        self._waits = waits
         self.told: Later[Any] = Later()
         if begun.durable is None or not first:
             self._start()
@@ -74,12 +88,14 @@ class Ahead:
             answer = from_future(answer)
         if isinstance(answer, Later):
             answer.add_done_callback(self._ended)
+            if self._waits:
+                self.told.add_done_callback(lambda told: answer.cancel() if told.cancelled() else None)
         else:
             self._finish("ok", answer)
 
     def _ended(self, answer: Later[Any]) -> None:
         if answer.cancelled():
-            self._finish("cancelled", None)
+            self._finish(UNKNOWN if self._doing.unknown else "cancelled", None)
         elif (error := answer.exception()) is not None:
             self._refuse(error)
         else:
@@ -88,7 +104,7 @@ class Ahead:
     def _refuse(self, error: BaseException) -> None:
         refusal = error if isinstance(error, BasculeError) else self._fault(error)
         self._doing.details.setdefault("reason", refusal.message)
-        self._finish(refusal.code, refusal)
+        self._finish(UNKNOWN if self._doing.unknown else refusal.code, refusal)
 
     def _finish(self, outcome: str, answer: Any) -> None:
         try:

@@ -7,12 +7,13 @@ jump can end a grant early, and never makes it longer.
 """
 
 import hmac
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from bascule.approval.limits import Limits
-from bascule.approval.ports import Timers
+from bascule.approval.pictures import QuestionPictures
+from bascule.approval.ports import Pictures, Timers
 from bascule.approval.records import Approval, Key, Question, Scope, TimedRule
 from bascule.approval.rules import TimedRules
 from bascule.approval.states import FINAL, State
@@ -45,8 +46,10 @@ class Desk:
         log: Log,
         key: bytes,
         limits: Limits | None = None,
+        pictures: Pictures | None = None,
     ) -> None:
         self._journal = journal
+        self.pictures = QuestionPictures(pictures, log)
         self._clock = clock
         self._timers = timers
         self._log = log
@@ -75,18 +78,22 @@ class Desk:
         for approval_id, approval in store.load("approvals", Approval):
             self._resume_time(approval)
             self.approvals.apply(approval_id, approval)
+        self.pictures.keep_only(self.approvals.rows.values())
 
     # -- asking --
 
-    def ask(self, tx: Transaction, question: Question) -> Approval:
+    def ask(self, tx: Transaction, question: Question, picture: bytes | None = None) -> Approval:
         """A new question, or the identical one that waits already; then `tx` is as it was."""
         waiting = self.pending_for(question)
         if waiting is not None:
             return waiting
         self._check_room(question)
         now = self._clock.wall_ms()
+        approval_id = new_id("apr")
+        if picture is not None:
+            question = self.pictures.added(approval_id, question, picture)
         approval = Approval(
-            approval_id=new_id("apr"),
+            approval_id=approval_id,
             state=State.PENDING,
             question=question,
             asked_at=now,
@@ -100,6 +107,11 @@ class Desk:
         key = (question.principal, question.method, question.digest, question.run_id)
         found = self._questions.get(key)
         return self.approvals.rows[found] if found is not None else None
+
+    def is_known(self, principal: Principal, method: str, digest: str) -> bool:
+        """Asked already, or allowed already and not used yet; outside of runs."""
+        key = (principal, method, digest, None)
+        return key in self._questions or self.grant_for(principal, method, digest) is not None
 
     def _check_room(self, question: Question) -> None:
         limits = self.limits
@@ -237,15 +249,23 @@ class Desk:
         run_id: str | None = None,
         *,
         over: str | None = None,
+        facts: Mapping[str, Any] | None = None,
     ) -> TimedRule | None:
         """The rule that a person laid over the `ask` of the rule `over` for now, if one speaks of this call."""
-        return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over)
+        return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over, facts=facts)
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
         """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""
         self.rules.end_run(tx, run_id)
         for approval in [*self.pending(), *self._granted()]:
             if approval.question.run_id == run_id:
+                self.withdraw(tx, approval.approval_id)
+
+    def end_methods(self, tx: Transaction, prefix: str) -> None:
+        """A bridge was taken out of use: nothing of it is asked or allowed any longer."""
+        self.rules.end_methods(tx, prefix)
+        for approval in [*self.pending(), *self._granted()]:
+            if approval.question.method.startswith(prefix):
                 self.withdraw(tx, approval.approval_id)
 
     def end_agent(self, agent_id: str) -> None:
@@ -385,6 +405,7 @@ class Desk:
 
     def _changed(self, approval_id: str, old: Approval | None, new: Approval | None) -> None:
         """Every index follows the table, also when a change is undone."""
+        self.pictures.follow(old, new)
         if old is not None:
             self._leave(old)
         if new is not None and new.state in _OPEN:

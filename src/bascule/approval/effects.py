@@ -78,7 +78,7 @@ class Effects:
         with Transaction() as tx:
             self._begun.finish(tx, begun.begun_id)
             if begun.approval_id is not None:
-                self._desk.settle(tx, begun.approval_id)
+                self._desk.settle(tx, begun.approval_id, State.UNKNOWN if outcome == UNKNOWN else State.DONE)
             tx.details = {**(tx.details or {}), **(details or {})}
             if changes is not None:
                 changes(tx)

@@ -6,7 +6,7 @@ have passed.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -48,8 +48,16 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     bound: dict[str, Any] = {}
     # It cannot be taken back: of a method that is recorded behind, this call is recorded ahead.
     ahead: bool = False
-    # What the bridge itself knows: a stricter word than the policy's counts.
+    # What the bridge itself knows: a word at least as strict as the policy's counts.
     verdict: Verdict | None = None
+    # What timed rules are matched with where that is more than the params: {**params, "about": ...}.
+    facts: Mapping[str, Any] | None = None
+    # For the handler of this very call (`Call.tied`).
+    tied: Any = None
+    # A PNG for the person, kept as a file for as long as the question is open.
+    picture: bytes | None = None
+    # Puts a refusal, or the answer that a person must be asked, into the form of the bridge.
+    form: Callable[[BasculeError], None] | None = None
 
 
 class Draw(Protocol):
@@ -82,6 +90,7 @@ class HeldCall:
         self._desk = desk
         # What the caller waited for, once it did.
         self._approval: Approval | None = None
+        self._form: Callable[[BasculeError], None] | None = None
 
     def carry(self, verdict: Verdict) -> Any:
         """The answer, or a `Later`; `verdict` allows or asks."""
@@ -115,13 +124,16 @@ class HeldCall:
         principal, name = self._call.principal, self._row.name
         self._call.bound = drawn.bound
         self._call.ahead = drawn.ahead
-        if drawn.verdict is not None and drawn.verdict.decision > verdict.decision:
+        self._call.tied = drawn.tied
+        self._form = drawn.form
+        if drawn.verdict is not None and drawn.verdict.decision >= verdict.decision:
+            # Of equally strict ones the bridge's: it knows what the call is about, and so which rule to name.
             verdict = drawn.verdict
-        verdict = allowed_for_now(self._desk, verdict, principal, self._row, self._params) or verdict
+        verdict = allowed_for_now(self._desk, verdict, principal, self._row, self._params, facts=drawn.facts) or verdict
         if verdict.decision is Decision.ALLOW:
             return self._steps.act(verdict.rule, None)
         if verdict.decision is Decision.DENY:
-            raise self._steps.deny(verdict)
+            raise self._formed(self._steps.deny(verdict))
         params_json, digest = params_and_digest(self._params, drawn.bound)
         grant = self._desk.grant_for(principal, name, digest)
         if grant is not None:
@@ -142,14 +154,20 @@ class HeldCall:
                 preview=visible(drawn.preview),
                 offers=offers,
                 exact=same,
-            )
+            ),
+            drawn.picture,
         )
+
+    def _formed(self, refusal: BasculeError) -> BasculeError:
+        if self._form is not None:
+            self._form(refusal)
+        return refusal
 
     def _offers(self, drawn: Drawn) -> tuple[str | None, tuple[Rule, ...]]:
         return all_offers(self._call.principal, self._row.name, self._params, drawn.bound, drawn.offers)
 
-    def _ask(self, question: Question) -> Later[Any]:
-        asked = put_before_the_person(self._journal, self._desk, question)
+    def _ask(self, question: Question, picture: bytes | None) -> Later[Any]:
+        asked = put_before_the_person(self._journal, self._desk, question, picture=picture)
         told: Later[Any] = Later()
         # An edge whose client leaves withdraws what only asks; what has begun goes on.
         self._call.asking = True
@@ -187,7 +205,7 @@ class HeldCall:
         if approval.state is State.APPROVED:
             self._pass_on(lambda: self.carry(self._steps.judge()), told)
         else:
-            told.set_exception(_refusal(approval, has_person=self._desk.has_person()))
+            told.set_exception(self._formed(_refusal(approval, has_person=self._desk.has_person())))
 
     def _pass_on(self, step: Callable[[], Any], told: Later[Any]) -> None:
         if told.done():

@@ -11,3 +11,14 @@ class Timers(Protocol):
         """`what` is called with the time then; the answer is for `call_off`."""
 
     def call_off(self, deadline: Any, /) -> None: ...
+
+
+class Pictures(Protocol):
+    """Files that only the person's own programs can read."""
+
+    def save(self, name: str, png: bytes, /) -> str:
+        """Where it is; OSError when there is no room."""
+
+    def remove(self, path: str, /) -> None: ...
+
+    def keep_only(self, paths: set[str], /) -> None: ...

@@ -44,6 +44,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     # call again: this digest is of its params.
     offers: tuple[Rule, ...] = ()
     exact: str | None = None
+    # A file with a picture of what it is about.
+    picture: str | None = None
 
     @property
     def size(self) -> int:
@@ -51,7 +53,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def emptied(self) -> "Question":
         """Without what it was about: that is kept while it is asked or carried out, and no longer."""
-        return msgspec.structs.replace(self, params_json="", preview="", offers=())
+        return msgspec.structs.replace(self, params_json="", preview="", offers=(), picture=None)
 
 
 class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

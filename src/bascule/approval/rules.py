@@ -1,5 +1,6 @@
 """Timed rules: what a person allowed for a while, laid over an `ask` and never over a `deny`."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -97,7 +98,10 @@ class TimedRules:
         *,
         run_id: str | None,
         over: str | None,
+        facts: Mapping[str, Any] | None = None,
     ) -> TimedRule | None:
+        """`facts`: what its bridge knows of the call, the params among it; a rule may speak of either."""
+        known = params if facts is None else facts
         for timed in self.table.rows.values():
             if timed.run_id is not None and timed.run_id != run_id:
                 continue
@@ -105,7 +109,7 @@ class TimedRules:
                 continue
             if timed.exact is not None and timed.exact != exact_of(params):
                 continue
-            if self._in_time(timed) and matches(timed.rule, principal, method, effect, params):
+            if self._in_time(timed) and matches(timed.rule, principal, method, effect, known):
                 return timed
         return None
 
@@ -119,6 +123,12 @@ class TimedRules:
     def end_principal(self, tx: Transaction, principal: Principal) -> None:
         for timed in [each for each in self.table.rows.values() if each.principal == principal]:
             tx.put(self.table, timed.rule_id, None)
+
+    def end_methods(self, tx: Transaction, prefix: str) -> None:
+        """Of one bridge: rules that speak of its methods and no others."""
+        for timed in list(self.table.rows.values()):
+            if all(method.startswith(prefix) for method in timed.rule.methods):
+                tx.put(self.table, timed.rule_id, None)
 
     def end_all(self, tx: Transaction) -> int:
         ended = list(self.table.rows)

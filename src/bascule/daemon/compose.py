@@ -8,6 +8,7 @@ from typing import Literal
 from bascule import __version__, places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.adapters.announce import Announcer
+from bascule.adapters.picture_files import PictureFiles
 from bascule.adapters.policy_file import PolicyFile
 from bascule.adapters.token_files import StateTokenFiles
 from bascule.approval.desk import Desk
@@ -19,6 +20,7 @@ from bascule.audit.ports import JournalStore
 from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
+from bascule.bridges.desktop import edge as desktop_edge
 from bascule.bridges.game import edge as game_edge
 from bascule.bridges.house import edge as house_edge
 from bascule.bridges.house.consent import Consent
@@ -29,6 +31,7 @@ from bascule.bridges.workspace import edge as workspace_edge
 from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock, rfc3339
+from bascule.daemon.compose_desktop import make_desktop
 from bascule.daemon.compose_games import make_games
 from bascule.daemon.compose_workspace import make_workspace
 from bascule.daemon.config import Config, DeclaredAgent, declared_agents
@@ -49,6 +52,7 @@ from bascule.operations import Operations
 from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
+from bascule.protocols import desktop_agents as desktop_protocol
 from bascule.protocols import game_methods as game_protocol
 from bascule.protocols import house as house_protocol
 from bascule.protocols import workspace_methods as workspace_protocol
@@ -77,9 +81,12 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
-_BRIDGES = (broker_edge, house_edge, workspace_edge, game_edge)
+_BRIDGES = (broker_edge, house_edge, workspace_edge, game_edge, desktop_edge)
 ROUTES: tuple[Route, ...] = (*(route for bridge in _BRIDGES for route in bridge.ROUTES), *PAGES, *MCP)
-_PROTOCOLS = (broker_protocol, house_protocol, approvals_protocol, workspace_protocol, game_protocol)
+_PROTOCOLS = (
+    *(broker_protocol, house_protocol, approvals_protocol),
+    *(workspace_protocol, game_protocol, desktop_protocol),
+)
 ROWS = tuple(row for protocol in _PROTOCOLS for row in protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
 RULED = (*ROWS, *workspace_protocol.OPERATIONS)
@@ -139,6 +146,7 @@ class Daemon:
             has_person=lambda: PERSON_KEY in self.facts.rows,
             log=log,
             key=digest_key.encode(),
+            pictures=PictureFiles(places.pictures_dir(state_dir)),
         )
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
         rulebook = Rulebook(
@@ -159,7 +167,16 @@ class Daemon:
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
         self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy)
-        self.broker.agents.on_revoked += [self.desk.end_agent, self.games.forget_agent]
+        self.desktop = make_desktop(
+            *(config, state_dir, config_dir),
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            log=log,
+            desk=self.desk,
+            policy=lambda: self.dispatch.policy,
+        )
+        self.broker.agents.on_revoked += [self.desk.end_agent, self.games.forget_agent, self.desktop.forget_agent]
         self._announcer = Announcer(log=log) if config.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)
@@ -218,6 +235,7 @@ class Daemon:
         mount(approvals_protocol.METHODS, self.house.consent_handlers())
         mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
         mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
+        mount(desktop_protocol.METHODS, self.desktop.handlers(), draw=self.desktop.draw())
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
         ours = places.workspace_dir(self.state_dir)
@@ -320,6 +338,7 @@ class Daemon:
     async def open(self) -> None:
         """What needs more than being made; `close` is called by the same task."""
         await self.games.open()
+        await self.desktop.open()
 
     def stop_waits(self) -> None:
         """Everybody who waits gets an answer before the doors close."""
@@ -329,11 +348,13 @@ class Daemon:
         self.house.consent.end()
         self.workspace.end()
         self.games.end()
+        self.desktop.end()
         if self._announcer is not None:
             self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.desktop.close()
         await self.games.close()
         await self.workspace.close()
         self.space_doors.close()

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from bascule import places
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
@@ -107,6 +108,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_kept_runs: _Count = _work.max_kept_runs
     # Commands in the background of one space.
     max_processes: _Count = _work.max_processes
+    # Where evidence of what was done on the desktop may lie: a call's workspacePath must be beneath it. Unless set,
+    # your home directory.
+    desktop_root: str | None = None
+    # More apps that nobody looks at or acts in, whatever anybody approves, as globs over app ids, with commas. Password
+    # managers, keyrings and screen lockers are kept out already.
+    desktop_keep_out: str = ""
     # Serve MCP over HTTP at /mcp; off saves half a second at start and 40 MB. `bascule mcp` works either way.
     mcp: Literal["on", "off"] = "on"
     # Which tools /mcp shows, by set, with commas: agents, workspace, desktop, games.
@@ -146,6 +153,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def readable_directories(self) -> tuple[str, ...]:
         named = (each.strip() for each in self.workspace_readable.split(","))
         return tuple(os.path.abspath(os.path.expanduser(each)) for each in named if each)
+
+    def desktop_directory(self) -> str:
+        return os.path.abspath(os.path.expanduser(self.desktop_root)) if self.desktop_root else places.home()
+
+    def kept_out(self) -> tuple[str, ...]:
+        # In lower case, as the ids are when they are compared.
+        return tuple(each.strip().lower() for each in self.desktop_keep_out.split(",") if each.strip())
 
     def workspace_limits(self) -> WorkspaceLimits:
         return WorkspaceLimits(

@@ -19,6 +19,10 @@ def add_gauges(daemon: "Daemon") -> None:
     gauge("bascule_spaces", "Spaces.", lambda: len(daemon.workspace.spaces.table.rows))
     gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(daemon.workspace.runs.live))
     gauge("bascule_games_running", "Games that are not stopped.", lambda: len(daemon.games.games.running()))
+    desktop = daemon.desktop
+    gauge("bascule_desktop_enabled", "1 while agents may use the desktop.", lambda: float(desktop.switch.enabled))
+    gauge("bascule_desktop_stopped", "1 after a stop, until a resume.", lambda: float(desktop.switch.stopped))
+    gauge("bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: desktop.traffic.count)
     gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: daemon.journal.chain.seq)
     gauge("bascule_store_bytes", "Size of the database on disk.", daemon.store.size_bytes)
     gauge(

@@ -60,22 +60,22 @@ class Acting:
                 raise not_found("no element matches the selector", reason="selector", partial=list(tree.partial))
             return Aim(routed, chosen, tree)
         assert target.element_ref is not None
-        return await self._aim_at_ref(execution, params, target.element_ref)
+        return await self._aim_at_ref(execution, params, target.element_ref, rematch=target.rematch)
 
-    async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef) -> Aim:
-        known = self._looking.refs.get(execution.peer, ref.element_id)
+    async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef, *, rematch: bool) -> Aim:
+        known = self._looking.refs.get(execution.client, ref.element_id)
         fingerprint = ref.fingerprint or (known.fingerprint if known is not None else None)
         if fingerprint is None:
             raise not_found("no such elementId here, and no fingerprint to find it by", reason="stale")
         routed = await self._route_of(execution, params.route, known.window if known is not None else None)
-        if known is not None and known.element.key.program == (
-            self._desktop.program_of(routed.window) or known.element.key.program
-        ):
+        if known is not None and known.window in _meant(routed):
             with contextlib.suppress(AppGone):
                 now = await self._desktop.refreshed(known.element)
                 # The same object under another name is another thing to press.
                 if now is not None and same(now, fingerprint) and "defunct" not in now.states:
                     return Aim(routed, now, None)
+        if not rematch:
+            raise not_found("the element is gone, or is not what it was: find it again", reason="stale")
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
         try:
             found = find_again(tree, fingerprint)
@@ -269,6 +269,11 @@ class Acting:
         await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
 
 
+def _meant(routed: Routed) -> frozenset[int]:
+    """Windows a ref may come from: that of another program, or a window the route does not name, is not meant."""
+    return frozenset(each.handle for each in (routed.searched if routed.exact else routed.windows))
+
+
 def _shown(keys: list[str]) -> list[str]:
     """For the trace. A character alone may be one of a password that is typed key by key."""
     if all(len(each) == 1 or each.lower() == "shift" for each in keys):
@@ -276,8 +281,12 @@ def _shown(keys: list[str]) -> list[str]:
     return keys
 
 
+def is_enabled(element: Element) -> bool:
+    return bool({"enabled", "sensitive"} & element.states)
+
+
 def check_enabled(element: Element) -> None:
-    if not {"enabled", "sensitive"} & element.states:
+    if not is_enabled(element):
         raise not_found("the element is disabled", reason="disabled")
 
 

@@ -112,6 +112,29 @@ def arrange(nodes: Iterable[tuple[Element, Key | None]], root: Key, *, max_depth
     return Tree(elements=out, partial=tuple(sorted(partial)))
 
 
+def cut(tree: Tree, *, max_depth: int, max_nodes: int) -> Tree:
+    """The first elements of it in document order, none deeper; the tree itself if that is all of it."""
+    deep = any(each.depth > max_depth for each in tree.elements)
+    kept: list[Element] = []
+    places: dict[int, int] = {}
+    more = False
+    for at, element in enumerate(tree.elements):
+        if element.depth > max_depth:
+            continue
+        if len(kept) >= max_nodes:
+            more = True
+            break
+        places[at] = len(kept)
+        parent = places[element.parent] if element.parent >= 0 else -1
+        kept.append(msgspec.structs.replace(element, parent=parent, children=[]))
+        if parent >= 0:
+            kept[parent].children.append(len(kept) - 1)
+    if not deep and not more:
+        return tree
+    partial = {*tree.partial, *(["depth"] if deep else []), *(["nodes"] if more else [])}
+    return Tree(elements=kept, partial=tuple(sorted(partial)))
+
+
 def clip(tree: Tree, screen: Rect) -> None:
     """What can be seen of each: its rectangle within those of its ancestors.
 

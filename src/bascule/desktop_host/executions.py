@@ -8,12 +8,14 @@ from typing import Any, Final
 
 from bascule.audit.evidence import Folder
 from bascule.clock import Clock, rfc3339
-from bascule.desktop_host.peers import PeerId
+from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Halt
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
 
 # Requests one process may have under way; the screen is one.
 MAX_PER_PEER: Final = 64
+# And one of those it speaks for: an agent that waits for everything must leave room for the others.
+MAX_PER_CLIENT: Final = 16
 # How long an abort waits for the execution to have ended; its events end at once.
 ABORT_SECONDS: Final = 5.0
 MAX_TRACE_LINES: Final = 2_000
@@ -22,9 +24,9 @@ MAX_TRACE_LINES: Final = 2_000
 class Execution:
     """One request on its way. `trace` goes to `trace.jsonl`: names, sizes, outcomes; never a typed text."""
 
-    def __init__(self, peer: PeerId, request_id: str, method: str, clock: Clock) -> None:
+    def __init__(self, client: Client, request_id: str, method: str, clock: Clock) -> None:
         self.id = str(uuid.uuid4())
-        self.peer = peer
+        self.client = client
         self.request_id = request_id
         self.method = method
         self.halt = Halt()
@@ -59,13 +61,14 @@ class Executions:
         return len(self._running)
 
     @contextlib.contextmanager
-    def running(self, peer: PeerId, request_id: str, method: str) -> Iterator[Execution]:
-        mine = [each for each in self._running.values() if each.peer == peer]
+    def running(self, client: Client, request_id: str, method: str) -> Iterator[Execution]:
+        mine = [each for each in self._running.values() if each.client == client]
         if any(each.request_id == request_id for each in mine):
             raise invalid("meta.requestId is in use by a request that has not ended", requestId=request_id)
-        if len(mine) >= MAX_PER_PEER:
-            raise DesktopError(Code.HOST_NOT_READY, f"{MAX_PER_PEER} requests are under way: wait for one to end")
-        execution = Execution(peer, request_id, method, self._clock)
+        most = MAX_PER_PEER if client.name is None else MAX_PER_CLIENT
+        if len(mine) >= most:
+            raise DesktopError(Code.HOST_NOT_READY, f"{most} requests are under way: wait for one to end")
+        execution = Execution(client, request_id, method, self._clock)
         execution.task = asyncio.current_task()
         self._running[execution.id] = execution
         try:
@@ -74,10 +77,11 @@ class Executions:
             del self._running[execution.id]
             execution.finished.set()
 
-    def find(self, peer: PeerId, name: str) -> Execution | None:
-        """By executionId or requestId, of this process alone."""
+    def find(self, client: Client, name: str) -> Execution | None:
+        """By executionId or requestId, of this client alone."""
         return next(
-            (each for each in self._running.values() if each.peer == peer and name in (each.id, each.request_id)), None
+            (each for each in self._running.values() if each.client == client and name in (each.id, each.request_id)),
+            None,
         )
 
     async def abort(self, execution: Execution) -> None:
@@ -87,7 +91,7 @@ class Executions:
                 await execution.finished.wait()
 
     async def abort_all(self, peer: PeerId | None = None) -> int:
-        found = [each for each in self._running.values() if peer in (None, each.peer)]
+        found = [each for each in self._running.values() if peer in (None, each.client.peer)]
         for each in found:
             each.halt.set()
         await asyncio.gather(*map(self.abort, found))

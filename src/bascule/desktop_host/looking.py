@@ -7,10 +7,11 @@ from typing import Any, Final
 import msgspec
 
 from bascule.desktop_host import pictures, roles, snapshot
-from bascule.desktop_host.elements import Element, Tree
+from bascule.desktop_host.elements import Element, Tree, cut
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.matching import matches
+from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Desktop, Window
 from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Refs, fingerprint_of
@@ -43,59 +44,78 @@ class Looking:
         self.desktop = desktop
         self.refs = refs
         self.typed = typed
-        self._keep_out = keep_out
+        self.keep_out = keep_out
         self._seconds = seconds
-        # The last snapshot each process had of each window.
-        self._last: dict[tuple[Any, int], list[str]] = {}
+        # The last snapshot each client had of each window.
+        self._last: dict[tuple[Client, int], list[str]] = {}
 
     # -- the methods --
 
     async def observe(self, execution: Execution, params: d.ObserveParams) -> d.ObserveResult:
         options = params.options
         routed = await self.route(execution, params.route)
-        limit = self.limit(params.meta)
         need_tree = options.include_ax_tree or options.snapshot or options.marks or options.diff
-        tree: Tree | None = None
-        if need_tree or self.typed or options.include_screenshot:
-            # Also for the picture alone: password fields and typed texts are found in the tree.
-            tree = await self.tree(execution, routed, limit, options.ax_max_depth, options.ax_max_nodes)
-        evidence: dict[str, Any] = {}
-        text = diff = None
-        if options.include_screenshot:
-            image, origin = await self.picture(execution, routed, tree, whole=True)
-            await self.save(execution, "observe.png", await asyncio.to_thread(pictures.png, image))
-            evidence["screenshot_path"] = "observe.png"
-            if options.marks and tree is not None:
-                marks = [(self._name(execution, each, routed)[2:], each.visible) for each in _usable(tree)]
-                drawn = pictures.marked(image, origin, marks)
-                await self.save(execution, "marks.png", await asyncio.to_thread(pictures.png, drawn))
-        if tree is not None and options.include_ax_tree:
-            await self.save_tree(execution, routed, tree)
-            evidence["ax_path"] = "ax.json"
-        if tree is not None and (options.snapshot or options.diff):
-            lines = self.lines(execution, routed, tree)
-            where = (execution.peer, routed.window.handle)
-            if options.diff:
-                diff = snapshot.changes(self._last.get(where, []), lines)
-            self._last.pop(where, None)
-            self._last[where] = lines
-            while len(self._last) > MAX_REMEMBERED:
-                del self._last[next(iter(self._last))]
-            text = "\n".join(lines) if options.snapshot else None
-            if text is not None:
-                written = "\n".join(clean(line, self.typed) or "" for line in lines)
-                await self.save(execution, "snapshot.txt", written.encode())
+        tree = whole = image = text = diff = None
+        if need_tree or options.include_screenshot or options.inline:
+            # Also for the picture alone: password fields and typed texts are found in the tree, in all of it, however
+            # little of it was asked for.
+            whole = await self.tree(execution, routed, self.limit(params.meta))
+            tree = cut(whole, max_depth=options.ax_max_depth, max_nodes=options.ax_max_nodes)
+            image = await self._observed_picture(execution, options, routed, whole)
+            if options.include_ax_tree:
+                await self.save_tree(execution, routed, tree)
+            text, diff = await self._observed_text(execution, options, routed, tree)
         return d.ObserveResult(
             execution_id=execution.id,
             route_resolved=d.RouteResolved(
                 frontmost_bundle_id=routed.window.bundle_id, window_title=routed.window.title
             ),
-            evidence=d.Evidence(dir=folder_of(execution), **evidence),
+            evidence=d.Evidence(
+                dir=folder_of(execution),
+                screenshot_path="observe.png" if options.include_screenshot else None,
+                ax_path="ax.json" if options.include_ax_tree else None,
+            ),
             partial=list(tree.partial) if tree is not None and need_tree else [],
             nodes=len(tree.elements) if tree is not None and need_tree else None,
             snapshot=text,
             diff=diff,
+            image=image,
         )
+
+    async def _observed_picture(
+        self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree
+    ) -> d.InlineImage | None:
+        if not (options.include_screenshot or options.inline):
+            return None
+        image, origin = await self.picture(execution, routed, tree)
+        drawn = image
+        if options.marks:
+            marks = [(self._name(execution, each, routed, tree)[2:], each.visible) for each in _usable(tree)]
+            drawn = pictures.marked(image, origin, marks)
+        if options.include_screenshot:
+            await self.save(execution, "observe.png", await asyncio.to_thread(pictures.png, image))
+            if options.marks:
+                await self.save(execution, "marks.png", await asyncio.to_thread(pictures.png, drawn))
+        return await asyncio.to_thread(pictures.inline, drawn) if options.inline else None
+
+    async def _observed_text(
+        self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree
+    ) -> tuple[str | None, list[str] | None]:
+        """The snapshot, and what changed since the last one."""
+        if not (options.snapshot or options.diff):
+            return None, None
+        lines = self.lines(execution, routed, tree)
+        where = (execution.client, routed.window.handle)
+        diff = snapshot.changes(self._last.get(where, []), lines) if options.diff else None
+        self._last.pop(where, None)
+        self._last[where] = lines
+        while len(self._last) > MAX_REMEMBERED:
+            del self._last[next(iter(self._last))]
+        if not options.snapshot:
+            return None, diff
+        written = "\n".join(clean(line, self.typed) or "" for line in lines)
+        await self.save(execution, "snapshot.txt", written.encode())
+        return "\n".join(lines), diff
 
     async def find(self, execution: Execution, params: d.FindParams) -> d.FindResult:
         check_selector(params.selector)
@@ -109,7 +129,7 @@ class Looking:
         hits.sort(key=lambda each: not each.on_screen)
         return d.FindResult(
             execution_id=execution.id,
-            element_refs=[self.found(execution, each, routed) for each in hits[:limit]],
+            element_refs=[self.found(execution, each, routed, tree) for each in hits[:limit]],
             matched=len(hits),
             evidence=d.Evidence(dir=folder_of(execution), ax_path="ax.json"),
             partial=list(tree.partial),
@@ -123,11 +143,11 @@ class Looking:
                 m.WindowInfo(
                     window_id=window_id_of(each),
                     bundle_id=each.bundle_id,
-                    title="" if is_kept_out(each, self._keep_out) else each.title,
+                    title="" if is_kept_out(each, self.keep_out) else each.title,
                     pid=each.pid,
                     frame=frame_of(each.rect),
                     active=each.active,
-                    forbidden=is_kept_out(each, self._keep_out),
+                    forbidden=is_kept_out(each, self.keep_out),
                 )
                 for each in reversed(found)
                 if not each.popup
@@ -150,7 +170,7 @@ class Looking:
         return min(self._seconds, meta.timeout_ms / 1000 * _READING_SHARE)
 
     async def route(self, execution: Execution, route: d.Route | None) -> Routed:
-        routed = resolve(await self.desktop.windows(), route, self._keep_out)
+        routed = resolve(await self.desktop.windows(), route, self.keep_out)
         window = routed.window
         execution.note("route", bundleId=window.bundle_id, pid=window.pid, window=clean(window.title, self.typed))
         return routed
@@ -163,7 +183,7 @@ class Looking:
             raise not_found("the window is closed", reason="stale")
         others = [each for each in windows if each.handle != now.handle or each.popup]
         front = [*others, msgspec.structs.replace(now, active=True)]
-        routed = resolve(front, d.Route(app=d.RouteApp(pid=now.pid)), self._keep_out)
+        routed = resolve(front, d.Route(app=d.RouteApp(pid=now.pid)), self.keep_out)
         execution.note("route", bundleId=now.bundle_id, pid=now.pid, window=clean(now.title, self.typed))
         return Routed(now, (now, *(each for each in routed.windows if each.handle != now.handle)), exact=True)
 
@@ -191,18 +211,20 @@ class Looking:
         routed: Routed,
         tree: Tree | None,
         blanked: Sequence[Rect] = (),
-        *,
-        whole: bool = False,
     ) -> tuple[Any, Rect]:
-        """The program's windows (`whole`) or the one meant, with nobody else's pixels."""
+        """The program's windows, or the one that was named, with nobody else's pixels."""
         stacked = await self.desktop.windows()
-        mine = [each for each in stacked if each.pid == routed.window.pid and not is_kept_out(each, self._keep_out)]
-        if routed.exact and not whole:
+        mine = [each for each in stacked if each.pid == routed.window.pid and not is_kept_out(each, self.keep_out)]
+        if routed.exact:
+            # What the others show was not looked through for what must not be shown.
             mine = [each for each in mine if each.popup or each.handle == routed.window.handle]
         area = pictures.region(mine, await self.desktop.screen())
         if area.empty:
             raise DesktopError(Code.ELEMENT_NOT_FOUND, "the window is not on the screen", reason="route")
         shot = await self.desktop.grab(area)
+        if self.typed and tree is not None and "time" in tree.partial:
+            # Where the typed texts are was not all read in time.
+            blanked = (*blanked, *(each.outer for each in mine))
         places = [*blanked, *(self.typed.places(tree) if tree is not None else ())]
         shown = frozenset(each.handle for each in mine)
         image = await asyncio.to_thread(pictures.composed, shot, stacked, shown, places)
@@ -240,9 +262,9 @@ class Looking:
             "parent": element.parent,
         }
 
-    def found(self, execution: Execution, element: Element, routed: Routed) -> d.FoundElement:
+    def found(self, execution: Execution, element: Element, routed: Routed, tree: Tree | None = None) -> d.FoundElement:
         return d.FoundElement(
-            element_id=self._name(execution, element, routed),
+            element_id=self._name(execution, element, routed, tree),
             fingerprint=fingerprint_of(element),
             role=element.role,
             title=element.title or None,
@@ -254,11 +276,24 @@ class Looking:
         )
 
     def lines(self, execution: Execution, routed: Routed, tree: Tree) -> list[str]:
-        text = snapshot.text_of(tree, lambda each: self._name(execution, each, routed), lambda words: words)
+        text = snapshot.text_of(tree, lambda each: self._name(execution, each, routed, tree), lambda words: words)
         return text.split("\n") if text else []
 
-    def _name(self, execution: Execution, element: Element, routed: Routed) -> str:
-        return self.refs.name(execution.peer, element, routed.window.handle)
+    def _name(self, execution: Execution, element: Element, routed: Routed, tree: Tree | None) -> str:
+        return self.refs.name(execution.client, element, self.holder(element, routed, tree).handle)
+
+    def holder(self, element: Element, routed: Routed, tree: Tree | None) -> Window:
+        """Which of the windows that were searched it is in: a route by program alone means all of them."""
+        if tree is None or routed.exact:
+            return routed.window
+        top = next((each for each in tree.ancestors(element) if each.depth == 1), element)
+        held = (each for each in routed.searched if self.desktop.root_of(each) == top.key)
+        # Menus are in windows that no window manager knows; they belong to the one that was meant.
+        return next(held, routed.window)
+
+    def forget(self, peer: PeerId) -> None:
+        self.refs.forget(peer)
+        self._last = {where: lines for where, lines in self._last.items() if where[0].peer != peer}
 
 
 def check_selector(selector: d.Selector) -> None:

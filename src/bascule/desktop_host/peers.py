@@ -28,6 +28,17 @@ class PeerId(NamedTuple):
         return hashlib.sha256(f"{self.pid}|{self.start}|{self.uid}".encode()).hexdigest()[:SHOWN_DIGITS]
 
 
+class Client(NamedTuple):
+    """Whom a request is for: a process, or (`meta.client`) one of those it speaks for.
+
+    A daemon speaks for several agents on one connection. What one of them was shown, was allowed or has under way is
+    nothing to another; and all of it ends with the process.
+    """
+
+    peer: PeerId
+    name: str | None = None
+
+
 class NoSuchPeer(Exception):
     """The process that connected is gone already, or hides from us."""
 

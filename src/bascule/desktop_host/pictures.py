@@ -1,5 +1,6 @@
 """Screenshots that show one program's windows and nothing else, with what is secret blanked out."""
 
+import base64
 import io
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -8,6 +9,7 @@ from PIL import Image, ImageDraw
 
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.ports import Shot, Window
+from bascule.protocols.desktop import INLINE_EDGE_PIXELS, InlineImage
 
 # Fast: a level higher costs half as much again and saves a tenth.
 _PNG_LEVEL: Final = 1
@@ -16,6 +18,9 @@ _BLANK: Final = (20, 20, 20)
 _MARK: Final = (220, 30, 30)
 # More numbers than this hide what they number.
 MAX_MARKS: Final = 150
+# Photographs and noise grow large as PNG; an answer carries them as JPEG then.
+MAX_INLINE_PNG_BYTES: Final = 1024 * 1024
+_JPEG_QUALITY: Final = 80
 
 
 def region(windows: Sequence[Window], screen: Rect) -> Rect:
@@ -65,6 +70,37 @@ def png(image: Image.Image) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, "PNG", compress_level=_PNG_LEVEL)
     return buffer.getvalue()
+
+
+def cropped(image: Image.Image, origin: Rect, around: Rect, margin: int) -> Image.Image:
+    """What is around a rectangle; all of it where that is nowhere to be seen."""
+    shown = around.grown(margin).within(origin)
+    if around.within(origin).empty:
+        return image
+    moved = shown.moved(-origin.x, -origin.y)
+    return image.crop((moved.x, moved.y, moved.right, moved.bottom))
+
+
+def inline(image: Image.Image, edge: int = INLINE_EDGE_PIXELS) -> InlineImage:
+    """As it goes into an answer."""
+    longest = max(image.size)
+    if longest > edge:
+        size = tuple(max(1, round(each * edge / longest)) for each in image.size)
+        small = image.resize((size[0], size[1]), Image.Resampling.LANCZOS)
+    else:
+        small = image
+    data, kind = png(small), "image/png"
+    if len(data) > MAX_INLINE_PNG_BYTES:
+        buffer = io.BytesIO()
+        small.save(buffer, "JPEG", quality=_JPEG_QUALITY)
+        data, kind = buffer.getvalue(), "image/jpeg"
+    return InlineImage(
+        mime_type=kind,
+        data=base64.b64encode(data).decode("ascii"),
+        width=small.width,
+        height=small.height,
+        scale=image.width / small.width,
+    )
 
 
 def _box(rect: Rect, origin: Rect) -> tuple[int, int, int, int]:

@@ -3,12 +3,27 @@
 import contextlib
 
 from bascule.desktop_host.acting import Acting, Aim, check_enabled
+from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, folder_of, modals, within
 from bascule.desktop_host.ports import AppGone
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
 from bascule.protocols.desktop_errors import not_found
+
+
+def modal_meant(tree: Tree, button: str | None) -> tuple[Element, Element | None]:
+    """The dialog in front, and the one of its buttons that is called so."""
+    open_ones = modals(tree)
+    if not open_ones:
+        raise not_found("no dialog is open in this app", reason="modal")
+    modal = open_ones[0]
+    if button is None:
+        return modal, None
+    buttons = [each for each in within(tree, modal) if each.role == "AXButton" and each.title == button]
+    if len(buttons) != 1:
+        raise not_found(f"the dialog has {len(buttons)} buttons of that title", reason="modal")
+    return modal, buttons[0]
 
 
 class Pointing:
@@ -93,19 +108,13 @@ class Pointing:
     async def dismiss_modal(self, execution: Execution, params: m.DismissModalParams) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
-        open_ones = modals(tree)
-        if not open_ones:
-            raise not_found("no dialog is open in this app", reason="modal")
-        modal = open_ones[0]
-        if params.button is None:
+        modal, button = modal_meant(tree, params.button)
+        if button is None:
             routed = await self._acting.bring_to_front(execution, routed, params.route)
             aim = Aim(routed, modal, tree)
             effect = await self._acting.seen(execution, aim, lambda: self._desktop.chord(("escape",), execution.halt))
             return self._result(execution, aim, effect)
-        buttons = [each for each in within(tree, modal) if each.role == "AXButton" and each.title == params.button]
-        if len(buttons) != 1:
-            raise not_found(f"the dialog has {len(buttons)} buttons of that title", reason="modal")
-        aim = Aim(routed, buttons[0], tree)
+        aim = Aim(routed, button, tree)
 
         async def act() -> None:
             if not await self._desktop.press(aim.element):

@@ -44,6 +44,8 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     # The best name of its program, and every name it is known by.
     bundle_id: str
     names: frozenset[str]
+    # Its program's file, as the system says; a name is what a program says of itself.
+    program: str | None = None
     title: str
     # What it draws in, and with the window manager's frame around it.
     rect: Rect
@@ -159,6 +161,12 @@ class Desktop(Protocol):
 
     def changes(self, heard: Changed) -> AbstractAsyncContextManager[None]:
         """Call `heard` for each change anywhere, while inside."""
+
+    def root_of(self, window: Window) -> Key | None:
+        """The top level that stands for this window in a tree that was read, if it is known."""
+
+    async def check_keys(self, keys: Sequence[str]) -> None:
+        """Raises NoSuchKey where `chord` would."""
 
     def program_of(self, window: Window) -> str | None:
         """The name under which `changes` speaks of this window's program, if it is known by now."""

@@ -1,4 +1,4 @@
-"""Short names for elements (contract 4.5): `e:12` for the process that asked, and how to know an element again."""
+"""Short names for elements (contract 4.5): `e:12` for the client that asked, and how to know an element again."""
 
 import re
 from collections import OrderedDict
@@ -8,10 +8,12 @@ import msgspec
 
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.geometry import Rect
-from bascule.desktop_host.peers import PeerId
+from bascule.desktop_host.peers import Client, PeerId
 
-# What one process may keep; the oldest go first, and their fingerprints still find the element.
-MAX_PER_PEER: Final = 10_000
+# What one client may keep; the oldest go first, and their fingerprints still find the element.
+MAX_PER_CLIENT: Final = 10_000
+# Clients whose refs are kept; who has not looked for the longest time goes first.
+MAX_CLIENTS: Final = 32
 # A title longer than this is cut in the fingerprint.
 MAX_TITLE_CHARS: Final = 200
 
@@ -19,6 +21,7 @@ _FRAME: Final = re.compile(r"x=(-?\d+),y=(-?\d+),w=(\d+),h=(\d+)\Z")
 
 
 class Known(msgspec.Struct, frozen=True):
+    # Without its words.
     element: Element
     fingerprint: str
     # The window it was seen in.
@@ -56,34 +59,42 @@ def read_fingerprint(text: str) -> Fingerprint | None:
 
 
 class Refs:
-    def __init__(self, *, max_per_peer: int = MAX_PER_PEER) -> None:
-        self._max_per_peer = max_per_peer
-        self._known: dict[PeerId, OrderedDict[str, Known]] = {}
-        self._names: dict[PeerId, dict[tuple[str, str], str]] = {}
+    def __init__(self, *, max_per_client: int = MAX_PER_CLIENT, max_clients: int = MAX_CLIENTS) -> None:
+        self._max_per_client = max_per_client
+        self._max_clients = max_clients
+        self._known: OrderedDict[Client, OrderedDict[str, Known]] = OrderedDict()
+        self._names: dict[Client, dict[tuple[str, str], str]] = {}
         self._count = 0
 
-    def name(self, peer: PeerId, element: Element, window: int) -> str:
+    def name(self, client: Client, element: Element, window: int) -> str:
         """The same element keeps its name for as long as we know it."""
-        names = self._names.setdefault(peer, {})
-        known = self._known.setdefault(peer, OrderedDict())
+        names = self._names.setdefault(client, {})
+        known = self._known.setdefault(client, OrderedDict())
+        self._known.move_to_end(client)
+        while len(self._known) > self._max_clients:
+            del self._names[self._known.popitem(last=False)[0]]
         name = names.get(element.key)
         if name is None:
             self._count += 1
             name = names[element.key] = f"e:{self._count}"
-        known[name] = Known(element, fingerprint_of(element), window)
+        # What it shows is read again before it is used; kept, a few documents would fill the memory.
+        kept = msgspec.structs.replace(element, title="", value=None, description="", children=[])
+        known[name] = Known(kept, fingerprint_of(element), window)
         known.move_to_end(name)
-        while len(known) > self._max_per_peer:
+        while len(known) > self._max_per_client:
             _, old = known.popitem(last=False)
             names.pop(old.element.key, None)
         return name
 
-    def get(self, peer: PeerId, name: str) -> Known | None:
-        known = self._known.get(peer)
+    def get(self, client: Client, name: str) -> Known | None:
+        known = self._known.get(client)
         return None if known is None else known.get(name)
 
     def forget(self, peer: PeerId) -> None:
-        self._known.pop(peer, None)
-        self._names.pop(peer, None)
+        """The process is gone, and everybody it spoke for."""
+        for client in [each for each in self._known if each.peer == peer]:
+            del self._known[client]
+            del self._names[client]
 
 
 def same(element: Element, fingerprint: str) -> bool:

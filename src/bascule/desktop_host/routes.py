@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from bascule.desktop_host.ports import Window
-from bascule.protocols.desktop import MAX_PATTERN_CHARS, Route, RouteWindow
+from bascule.protocols.desktop import MAX_PATTERN_CHARS, Route, RouteApp
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 
 # What of a title is compared; with three repeats the worst pattern then costs 50 ms.
@@ -63,13 +63,7 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
     meant = usual
     if route is not None and route.app is not None:
         app = route.app
-        if app.bundle_id is None and app.pid is None:
-            raise invalid("route.app needs bundleId or pid")
-        meant = [
-            each
-            for each in meant
-            if (app.bundle_id is None or app.bundle_id in each.names) and app.pid in (None, each.pid)
-        ]
+        meant = of_app(meant, app)
         if not meant:
             raise not_found(f"no window of {app.bundle_id or app.pid!r} is open", reason="route")
     else:
@@ -79,7 +73,7 @@ def resolve(windows: Sequence[Window], route: Route | None, keep_out: Sequence[s
         if route is None or route.window is None:
             meant = [front] if front is not None else []
     if route is not None and route.window is not None:
-        meant = _windows_meant(meant, route.window)
+        meant = _windows_meant(meant, route, keep_out)
     window = meant[0]
     if is_kept_out(window, keep_out):
         raise DesktopError(
@@ -95,16 +89,45 @@ def window_id_of(window: Window) -> str:
     return f"w:{window.handle:x}"
 
 
-def _windows_meant(windows: list[Window], route: RouteWindow) -> list[Window]:
-    if route.window_id is None and route.title_pattern is None:
+def of_app(windows: Sequence[Window], app: RouteApp) -> list[Window]:
+    if app.bundle_id is None and app.pid is None:
+        raise invalid("route.app needs bundleId or pid")
+    return [
+        each
+        for each in windows
+        if (app.bundle_id is None or app.bundle_id in each.names) and app.pid in (None, each.pid)
+    ]
+
+
+def titled(
+    windows: Sequence[Window], pattern: re.Pattern[str], app: RouteApp | None, keep_out: Sequence[str]
+) -> list[Window]:
+    """Windows whose titles match, of one app if it is named. Of what is kept out, nobody is told even the title:
+    whether a pattern matches tells it, letter by letter."""
+    return [
+        each
+        for each in (windows if app is None else of_app(windows, app))
+        if not each.popup and not is_kept_out(each, keep_out) and pattern.search(each.title[:MAX_TITLE_CHARS])
+    ]
+
+
+def _windows_meant(windows: list[Window], route: Route, keep_out: Sequence[str]) -> list[Window]:
+    window, named = route.window, route.app is not None
+    assert window is not None
+    if window.window_id is None and window.title_pattern is None:
         raise invalid("route.window needs titlePattern or windowId")
-    if route.window_id is not None:
-        windows = [each for each in windows if window_id_of(each) == route.window_id]
+    if window.window_id is not None:
+        windows = [each for each in windows if window_id_of(each) == window.window_id]
+        named = True
         if not windows:
-            raise not_found(f"the window {route.window_id} is closed, or of another app", reason="route")
-    if route.title_pattern is not None:
-        pattern = compiled(route.title_pattern)
-        windows = [each for each in windows if pattern.search(each.title[:MAX_TITLE_CHARS])]
+            raise not_found(f"the window {window.window_id} is closed, or of another app", reason="route")
+    if window.title_pattern is not None:
+        pattern = compiled(window.title_pattern)
+        forbidden = [each for each in windows if is_kept_out(each, keep_out)]
+        windows = titled(windows, pattern, None, keep_out)
+        if not windows and named and forbidden:
+            # It was named: that it is kept out is said whatever its title is.
+            return forbidden
         if not windows:
             raise not_found("no window's title matches route.window.titlePattern", reason="route")
     return windows

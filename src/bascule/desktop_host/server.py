@@ -9,6 +9,8 @@ from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.peers import NoSuchPeer, PeerId, identify, program_of
 from bascule.desktop_host.service import Host, Log
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
+from bascule.protocols.desktop_methods import STOPPED
+from bascule.protocols.desktop_more import Stopped
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.wire import codec, jsonrpc
@@ -31,6 +33,7 @@ class HostServer:
         self._watched: dict[PeerId, int] = {}
         self.connections: set[HostConnection] = set()
         self.on_last_gone: asyncio.Event = asyncio.Event()
+        host.on_stopped = self._stopped
 
     def connection(self) -> "HostConnection":
         return HostConnection(self)
@@ -57,6 +60,13 @@ class HostServer:
         os.close(descriptor)
         self.start(self.host.peer_gone(peer))
 
+    def _stopped(self, aborted: int, by: PeerId | None) -> None:
+        """Whoever asked for it has an answer; the others would go on believing that they may act."""
+        body = jsonrpc.notification(STOPPED, codec.encode(Stopped(aborted=aborted)))
+        for connection in self.connections:
+            if by is None or connection.peer != by:
+                connection.send(body)
+
     async def close(self) -> None:
         for connection in list(self.connections):
             connection.close()
@@ -77,7 +87,7 @@ class HostConnection(FramedConnection):
     def __init__(self, server: HostServer) -> None:
         super().__init__(max_body_bytes=MAX_FRAME_BYTES)
         self._server = server
-        self._peer: PeerId | None = None
+        self.peer: PeerId | None = None
         self._open: dict[int | str, Execution | None] = {}
 
     def on_open(self, peer: Peer | None) -> None:
@@ -88,7 +98,7 @@ class HostConnection(FramedConnection):
             self.close()
             return
         try:
-            self._peer, descriptor = identify(sock)
+            self.peer, descriptor = identify(sock)
         except NoSuchPeer as error:
             self._server.log("refused", level="warning", reason=str(error))
             self.close()
@@ -99,7 +109,7 @@ class HostConnection(FramedConnection):
                 os.close(descriptor)
             self.close()
             return
-        self._server.watch(self._peer, descriptor)
+        self._server.watch(self.peer, descriptor)
         self._server.connections.add(self)
 
     def on_lost(self, error: Exception | None) -> None:  # noqa: ARG002 - why it ended changes nothing here
@@ -133,13 +143,13 @@ class HostConnection(FramedConnection):
         self._server.start(self._answer(message))
 
     async def _answer(self, request: jsonrpc.Request) -> None:
-        assert self._peer is not None
+        assert self.peer is not None
 
         def began(execution: Execution) -> None:
             self._open[request.id] = execution
 
         try:
-            result = await self._server.host.handle(self._peer, request.method, request.params, began)
+            result = await self._server.host.handle(self.peer, request.method, request.params, began)
             self.send(jsonrpc.response(request.id, codec.encode(result)))
         except DesktopError as error:
             self._refuse(request.id, error)

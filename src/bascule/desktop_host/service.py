@@ -19,10 +19,11 @@ from bascule.desktop_host import ports
 from bascule.desktop_host.acting import Acting
 from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.looking import Looking
-from bascule.desktop_host.peers import PeerId
+from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.pointing import Pointing
 from bascule.desktop_host.redaction import Typed
 from bascule.desktop_host.refs import Refs
+from bascule.desktop_host.resolving import Resolving
 from bascule.desktop_host.routes import KEEP_OUT
 from bascule.desktop_host.tokens import Grant, Tokens, TooManyTokens
 from bascule.desktop_host.waiting import Waiting
@@ -68,15 +69,15 @@ class Host:
         self._quota = {} if max_bytes is None else {"max_bytes": max_bytes}
         self.tokens = Tokens(clock)
         self.executions = Executions(clock)
-        self._refs = Refs()
-        self._typed = Typed()
         self._evidence: dict[str, Evidence] = {}
         self._screen = asyncio.Lock()
         self._waiting = 0
         # None: still opening. A sentence: why it could not be opened.
         self._ready: bool | None = None
         self.stopped = False
-        looking = Looking(desktop, self._refs, self._typed, keep_out=keep_out)
+        # Told when everything was stopped: how much was aborted, and by whom; None: by the person's keys or a signal.
+        self.on_stopped: Callable[[int, PeerId | None], None] = lambda _aborted, _by: None
+        looking = self._looking = Looking(desktop, Refs(), Typed(), keep_out=keep_out)
         acting = Acting(looking)
         pointing = Pointing(acting, looking)
         self._methods: dict[str, Callable[[Execution, Any], Awaitable[Any]]] = {
@@ -85,6 +86,7 @@ class Host:
             "desktop.windows": looking.windows,
             "desktop.listModals": looking.list_modals,
             "desktop.waitUntil": Waiting(looking).wait_until,
+            "desktop.resolve": Resolving(acting, looking).resolve,
             "desktop.click": acting.click,
             "desktop.hotkey": acting.hotkey,
             "desktop.typeText": Writing(acting, looking).type_text,
@@ -96,7 +98,7 @@ class Host:
             "desktop.focusWindow": pointing.focus_window,
             "desktop.dismissModal": pointing.dismiss_modal,
         }
-        self._at_once: dict[str, Callable[[PeerId, Any, str], Awaitable[Any]]] = {
+        self._at_once: dict[str, Callable[[Client, Any, str], Awaitable[Any]]] = {
             "desktop.health": self._health,
             "desktop.doctor": self._doctor,
             "desktop.abort": self._abort,
@@ -125,16 +127,17 @@ class Host:
     async def peer_gone(self, peer: PeerId) -> None:
         """Its process ended: its tokens, its refs and whatever it still had under way end with it."""
         self.tokens.forget(peer)
-        self._refs.forget(peer)
+        self._looking.forget(peer)
         await self.executions.abort_all(peer)
 
-    async def stop_everything(self) -> int:
+    async def stop_everything(self, by: PeerId | None = None) -> int:
         """The kill switch: nothing more reaches the screen until somebody resumes."""
         self.stopped = True
         self.tokens.forget_all()
         count = await self.executions.abort_all()
         await self._desktop.release_all()
-        self._log("stopped", level="warning", aborted=count)
+        self._log("stopped", level="warning", aborted=count, pid=by.pid if by is not None else None)
+        self.on_stopped(count, by)
         return count
 
     # -- a request --
@@ -167,15 +170,16 @@ class Host:
             raise invalid("unknown method", methods=list(METHODS))
         decoded = self._decode(row, params)
         workspace = self._workspace(decoded.meta)
+        client = Client(peer, decoded.meta.client)
         if row.confirmed:
-            self._check_confirm(row, peer, workspace, decoded, params)
+            self._check_confirm(row, client, workspace, decoded, params)
         if row.at_once:
-            return await self._guarded(None, self._at_once[method](peer, decoded, workspace))
+            return await self._guarded(None, self._at_once[method](client, decoded, workspace))
         if self._ready is None:
             raise DesktopError(Code.HOST_NOT_READY, "the host is still connecting to the desktop: try again")
-        if row.confirmed and self.stopped:
+        if self.stopped and (row.confirmed or _is_about_acting(decoded)):
             raise DesktopError(Code.HOST_STOPPED, "input was stopped: a person resumes it with desktop.resume")
-        with self.executions.running(peer, decoded.meta.request_id, method) as execution:
+        with self.executions.running(client, decoded.meta.request_id, method) as execution:
             if on_execution is not None:
                 on_execution(execution)
             return await self._execute(row, execution, decoded, workspace)
@@ -200,13 +204,15 @@ class Host:
         except WorkspaceForbidden as error:
             raise DesktopError(Code.WORKSPACE_FORBIDDEN, str(error)) from None
 
-    def _check_confirm(self, row: DesktopMethod, peer: PeerId, workspace: str, decoded: Any, params: codec.Raw) -> None:
+    def _check_confirm(
+        self, row: DesktopMethod, client: Client, workspace: str, decoded: Any, params: codec.Raw
+    ) -> None:
         """Contract 4.2: the token before the phrase; any failure is DESKTOP_CONFIRM_REQUIRED."""
         confirm: d.Confirm | None = decoded.confirm
         reason = "this method needs confirm"
         if confirm is not None and confirm.token is not None:
             signed = codec.decode(params)
-            grant = Grant(peer=peer, method=row.name, digest=params_digest(signed), workspace=workspace)
+            grant = Grant(client=client, method=row.name, digest=params_digest(signed), workspace=workspace)
             failure = self.tokens.spend(confirm.token, grant)
             if failure is None:
                 return
@@ -221,8 +227,8 @@ class Host:
         raise DesktopError(Code.CONFIRM_REQUIRED, reason, method=row.name)
 
     async def _execute(self, row: DesktopMethod, execution: Execution, decoded: Any, workspace: str) -> Any:
-        store = self._store(workspace)
-        execution.folder = store.folder(execution.id)
+        if row.evidence:
+            execution.folder = self._store(workspace).folder(execution.id)
         method = self._methods[row.name]
         seconds = decoded.meta.timeout_ms / 1000
 
@@ -241,8 +247,9 @@ class Host:
             outcome = {"ok": False, "error": error.body()}
             raise
         finally:
-            # An abort that comes now must not leave half a record.
-            await asyncio.shield(asyncio.to_thread(self._finish, execution, outcome))
+            if execution.folder is not None:
+                # An abort that comes now must not leave half a record.
+                await asyncio.shield(asyncio.to_thread(self._finish, execution, outcome))
 
     def _store(self, workspace: str) -> Evidence:
         found = self._evidence.pop(workspace, None) or Evidence(self._root, workspace, self._clock, **self._quota)
@@ -295,21 +302,22 @@ class Host:
         raise self._about(failure, execution) from None
 
     def _about(self, error: DesktopError, execution: Execution | None) -> DesktopError:
-        if execution is None:
+        if execution is None or execution.folder is None:
             return error
-        assert execution.folder is not None
         details = {**error.details, "executionId": execution.id, "evidenceDir": execution.folder.path}
         return DesktopError(error.code, error.message, **details)
 
     def _finish(self, execution: Execution, outcome: dict[str, Any]) -> None:
         assert execution.folder is not None
+        peer, client = execution.client
         about = {
             "executionId": execution.id,
             "requestId": execution.request_id,
             "method": execution.method,
             "at": execution.at,
             "ms": execution.elapsed_ms(),
-            "peer": {"pid": execution.peer.pid, "auditTokenDigest": execution.peer.digest},
+            "peer": {"pid": peer.pid, "auditTokenDigest": peer.digest},
+            **({} if client is None else {"client": client}),
         }
         error = outcome.get("error")
         line = {**about, "outcome": "ok" if outcome.get("ok") else error["code"] if error else "unknown"}
@@ -320,7 +328,7 @@ class Host:
 
     # -- answered at once --
 
-    async def _health(self, peer: PeerId, _params: d.HealthParams, _workspace: str) -> d.HealthResult:
+    async def _health(self, client: Client, _params: d.HealthParams, _workspace: str) -> d.HealthResult:
         status = await self._status()
         permissions = d.Permissions(accessibility=status.accessibility, screen_recording=status.screen_recording)
         mac = platform.mac_ver()[0] if sys.platform == "darwin" else None
@@ -330,12 +338,12 @@ class Host:
             platform=f"{platform.system().lower()} {platform.release()}",
             permissions=permissions,
             bridge=d.BridgeInfo(),
-            peer=_peer_info(peer),
+            peer=_peer_info(client.peer),
             extensions=EXTENSIONS,
             stopped=self.stopped,
         )
 
-    async def _doctor(self, peer: PeerId, _params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
+    async def _doctor(self, client: Client, _params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
         status = await self._status()
         issues, remedies = list(status.issues), list(status.remedies)
         if self.stopped:
@@ -352,7 +360,7 @@ class Host:
             ),
             issues=issues,
             healthy=not issues,
-            peer=_peer_info(peer),
+            peer=_peer_info(client.peer),
             remedies=remedies,
         )
 
@@ -366,14 +374,14 @@ class Host:
             )
         return await self._desktop.status()
 
-    async def _abort(self, peer: PeerId, params: d.AbortParams, _workspace: str) -> d.AbortResult:
-        execution = self.executions.find(peer, params.execution_id)
+    async def _abort(self, client: Client, params: d.AbortParams, _workspace: str) -> d.AbortResult:
+        execution = self.executions.find(client, params.execution_id)
         if execution is None:
-            raise invalid("no such execution of this process is under way", executionId=params.execution_id)
+            raise invalid("no such execution of this client is under way", executionId=params.execution_id)
         await self.executions.abort(execution)
         return d.AbortResult(aborted=True, execution_id=execution.id)
 
-    async def _issue(self, peer: PeerId, params: d.ConfirmIssueParams, workspace: str) -> d.ConfirmIssueResult:
+    async def _issue(self, client: Client, params: d.ConfirmIssueParams, workspace: str) -> d.ConfirmIssueResult:
         intent = params.intent
         row = METHODS.get(intent.method)
         if row is None or not row.confirmed:
@@ -384,7 +392,7 @@ class Host:
         except codec.BadJson as error:
             raise invalid(f"intent.params: {error.message}") from None
         digest = params_digest(intent.params)
-        grant = Grant(peer=peer, method=row.name, digest=digest, workspace=workspace)
+        grant = Grant(client=client, method=row.name, digest=digest, workspace=workspace)
         try:
             token = self.tokens.issue(grant, params.ttl_ms / 1000)
         except TooManyTokens as error:
@@ -393,13 +401,13 @@ class Host:
             token=token,
             expires_at=rfc3339(self._clock.wall_ms() + params.ttl_ms),
             scope=d.Scope(method=row.name, params_digest=digest[: canonical.SHORT_DIGEST_CHARS]),
-            peer=_peer_info(peer),
+            peer=_peer_info(client.peer),
         )
 
-    async def _stop(self, _peer: PeerId, _params: m.StopParams, _workspace: str) -> m.StopResult:
-        return m.StopResult(stopped=True, aborted=await self.stop_everything())
+    async def _stop(self, client: Client, _params: m.StopParams, _workspace: str) -> m.StopResult:
+        return m.StopResult(stopped=True, aborted=await self.stop_everything(client.peer))
 
-    async def _resume(self, _peer: PeerId, _params: m.ResumeParams, _workspace: str) -> m.StopResult:
+    async def _resume(self, _client: Client, _params: m.ResumeParams, _workspace: str) -> m.StopResult:
         self.stopped = False
         self._log("resumed", level="warning")
         return m.StopResult(stopped=False, aborted=0)
@@ -435,6 +443,13 @@ def params_digest(params: dict[str, Any]) -> str:
     return canonical.digest({name: value for name, value in params.items() if name not in _NOT_SIGNED})
 
 
+def _is_about_acting(decoded: Any) -> bool:
+    """Nobody need be asked about what would be refused anyway."""
+    intent = getattr(decoded, "intent", None)
+    row = METHODS.get(intent.method) if intent is not None else None
+    return row is not None and row.confirmed
+
+
 def _peer_info(peer: PeerId) -> d.PeerInfo:
     return d.PeerInfo(pid=peer.pid, audit_token_digest=peer.digest)
 
@@ -444,6 +459,7 @@ def _without_values(result: Any) -> Any:
     plain = msgspec.to_builtins(result)
     plain.pop("snapshot", None)
     plain.pop("diff", None)
+    plain.pop("image", None)
     for each in plain.get("elementRefs", ()):
         for name in ("value", "title", "fingerprint"):
             each.pop(name, None)

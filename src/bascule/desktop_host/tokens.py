@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from bascule.clock import Clock
-from bascule.desktop_host.peers import PeerId
+from bascule.desktop_host.peers import Client, PeerId
 
 # Tokens one process may hold unspent; it acts one at a time.
 MAX_PER_PEER: Final = 256
@@ -19,7 +19,7 @@ class TooManyTokens(Exception):
 class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """What a token is bound to. The whole digest is compared, not the sixteen digits that are shown."""
 
-    peer: PeerId
+    client: Client
     method: str
     digest: str
     workspace: str
@@ -41,7 +41,7 @@ class Tokens:
 
     def issue(self, grant: Grant, seconds: float) -> str:
         self._expire()
-        if sum(each.grant.peer == grant.peer for each in self._entries.values()) >= self._max_per_peer:
+        if sum(each.grant.client.peer == grant.client.peer for each in self._entries.values()) >= self._max_per_peer:
             raise TooManyTokens(f"this process holds {self._max_per_peer} unused tokens")
         token = str(uuid.uuid4())
         self._entries[token] = _Entry(grant, self._clock.monotonic() + seconds)
@@ -50,9 +50,9 @@ class Tokens:
     def spend(self, token: str, grant: Grant) -> str | None:
         """None: it was good for exactly this, and is used up. Else why not, in words."""
         entry = self._entries.get(token)
-        if entry is None or entry.grant.peer != grant.peer:
-            # Another process learns nothing, not even that there is such a token.
-            return "the token is unknown here: used already, never issued, or issued to another process"
+        if entry is None or entry.grant.client != grant.client:
+            # Another process, or another of its clients, learns nothing, not even that there is such a token.
+            return "the token is unknown here: used already, never issued, or issued to another process or client"
         if self._clock.monotonic() >= entry.ends_at:
             del self._entries[token]
             return "the token has expired"
@@ -68,7 +68,7 @@ class Tokens:
 
     def forget(self, peer: PeerId) -> None:
         """The process is gone, and with it what it was allowed."""
-        self._entries = {token: each for token, each in self._entries.items() if each.grant.peer != peer}
+        self._entries = {token: each for token, each in self._entries.items() if each.grant.client.peer != peer}
 
     def forget_all(self) -> None:
         self._entries.clear()

@@ -12,7 +12,7 @@ from bascule.desktop_host.elements import Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, check_selector, folder_of
 from bascule.desktop_host.matching import matches
-from bascule.desktop_host.routes import Routed, compiled
+from bascule.desktop_host.routes import MAX_TITLE_CHARS, Routed, compiled, titled
 from bascule.protocols import desktop as d
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
 
@@ -111,8 +111,9 @@ class Waiting:
     async def _look(self, params: d.WaitUntilParams, pattern: re.Pattern[str] | None, quiet: float) -> Look:
         condition = params.condition
         if condition.window_exists is not None and pattern is not None:
-            windows = await self._looking.desktop.windows()
-            return Look(sum(pattern.search(each.title) is not None for each in windows if not each.popup))
+            app = params.route.app if params.route is not None else None
+            found = titled(await self._looking.desktop.windows(), pattern, app, self._looking.keep_out)
+            return Look(len(found))
         quietly = _Unheard()
         try:
             routed = await self._looking.route(quietly, params.route)
@@ -122,7 +123,7 @@ class Waiting:
                 return Look(int(condition.selector_gone is not None))
             raise
         if condition.title_matches is not None and pattern is not None:
-            return Look(int(pattern.search(routed.window.title) is not None), routed)
+            return Look(int(pattern.search(routed.window.title[:MAX_TITLE_CHARS]) is not None), routed)
         if condition.stable is not None:
             return Look(int(quiet * 1000 >= condition.stable.for_ms), routed)
         try:

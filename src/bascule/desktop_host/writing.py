@@ -103,7 +103,7 @@ class Writing:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.
         tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
-        other = _focused_field(tree)
+        other = focused_field(tree)
         if other is not None and not tree.is_within(other, element):
             raise not_found("the target could not be given the focus: another field keeps it", reason="focus")
         return tree.by_key(element.key) or element
@@ -122,7 +122,7 @@ class Writing:
 
     async def _focused(self, execution: Execution, routed: Routed, params: Any) -> Element | None:
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
-        return _focused_field(tree)
+        return focused_field(tree)
 
     def _blanked(self, routed: Routed, field: Element | None) -> tuple[Rect, ...]:
         # Lists of suggestions repeat what is typed.
@@ -161,6 +161,6 @@ class Writing:
         await self._looking.save_tree(execution, routed, tree, drop)
 
 
-def _focused_field(tree: Tree) -> Element | None:
+def focused_field(tree: Tree) -> Element | None:
     focused = [each for each in tree.elements if "focused" in each.states]
     return next((each for each in focused if each.role in roles.TYPED_INTO), focused[-1] if focused else None)

@@ -1,11 +1,11 @@
 """The policies that come with the house, as data.
 
 Read top to bottom; of all rules that match a call the strictest decides, and what no rule matches is
-denied. Each rule carries examples that a test proves. Effects that no method has yet (the desktop) have no
-rules yet either, so they are denied until their bridge brings some. The rules on files and commands are in
-`presets_workspace`, those on games in `presets_games`.
+denied. Each rule carries examples that a test proves. The rules on files and commands are in `presets_workspace`,
+those on games in `presets_games`, those on the desktop in `presets_desktop`.
 """
 
+from bascule.policy import presets_desktop as desktop
 from bascule.policy import presets_games as games
 from bascule.policy import presets_workspace as workspace
 from bascule.policy.decision import Decision
@@ -123,10 +123,13 @@ _HOUSE = (_READ, _MESSAGE, _STOP_ONES_OWN, _ADMIN_BY_THE_USER, _NO_ADMIN_BY_AGEN
 
 PRESETS: dict[str, tuple[Rule, ...]] = {
     # Looking and talking.
-    "restrictive": (*_HOUSE, _REGISTER_FIRST, _NO_BROADCAST_BY_AGENTS, *workspace.RESTRICTIVE, *games.RESTRICTIVE),
+    "restrictive": (
+        *(*_HOUSE, _REGISTER_FIRST, _NO_BROADCAST_BY_AGENTS),
+        *(*workspace.RESTRICTIVE, *games.RESTRICTIVE, *desktop.RESTRICTIVE),
+    ),
     # Work in a space; asked before what is hard to take back or cannot be read.
-    "standard": (*_HOUSE, *workspace.STANDARD, *games.STANDARD),
+    "standard": (*_HOUSE, *workspace.STANDARD, *games.STANDARD, *desktop.STANDARD),
     # Asked only before what works outside of the sandbox. Administration stays closed to agents: that is not a
     # matter of comfort, an agent that may set the passphrase is the person.
-    "permissive": (*_HOUSE, *workspace.PERMISSIVE, *games.PERMISSIVE),
+    "permissive": (*_HOUSE, *workspace.PERMISSIVE, *games.PERMISSIVE, *desktop.PERMISSIVE),
 }

@@ -147,6 +147,8 @@ class ElementRef(Params, frozen=True, kw_only=True):
 class Target(Params, frozen=True, kw_only=True):
     element_ref: ElementRef | None = None
     selector: Selector | None = None
+    # Addition: false for this very object or nothing; one that looks the same is another.
+    rematch: bool = True
 
 
 class ConfirmedParams(Params, frozen=True, kw_only=True):

@@ -36,6 +36,9 @@ SESSION_VARIABLES = (
     "AT_SPI_BUS_ADDRESS",
 )
 
+# What a person presses to stop everything. Four keys that nobody presses by accident.
+STOP_KEYS = "Ctrl+Alt+Shift+Escape"
+
 
 class DesktopCall(Params, frozen=True, kw_only=True):
     """What every call has in common."""

@@ -26,6 +26,8 @@ class DesktopMethod(msgspec.Struct, frozen=True):
     contract: bool = True
     # Answered at once whatever else goes on, also before the desktop is ready.
     at_once: bool = False
+    # A question beside the work: it leaves no files.
+    evidence: bool = True
 
     @property
     def confirmed(self) -> bool:
@@ -56,17 +58,24 @@ METHODS: Final = {
         DesktopMethod("desktop.dismissModal", m.DismissModalParams, m.ActResult, _UI, contract=False),
         DesktopMethod("desktop.windows", m.WindowsParams, m.WindowsResult, _READ, contract=False),
         DesktopMethod("desktop.listModals", m.ListModalsParams, m.ListModalsResult, _READ, contract=False),
+        DesktopMethod("desktop.resolve", m.ResolveParams, m.ResolveResult, _READ, contract=False, evidence=False),
         DesktopMethod("desktop.stop", m.StopParams, m.StopResult, _PROCESS, contract=False, at_once=True),
         DesktopMethod("desktop.resume", m.ResumeParams, m.StopResult, _UI, contract=False, at_once=True),
     )
 }
+
+# To every connection but those of whoever did it: input was stopped, by the keys, a signal or another process.
+STOPPED: Final = "desktop.stopped"
 
 # What `health` says there is beyond the contract.
 EXTENSIONS: Final = {
     "methods": [row.name for row in METHODS.values() if not row.contract],
     "selectors": ["byPath", "near", "byRect", "index"],
     "conditions": ["selectorGone", "valueContains", "titleMatches", "windowExists", "stable"],
-    "observe": ["snapshot", "marks", "diff"],
-    "route": ["app.pid", "focusPolicy.requireFocused"],
+    "observe": ["snapshot", "marks", "diff", "inline"],
+    "route": ["app.pid", "window.windowId", "focusPolicy.requireFocused"],
+    "target": ["rematch"],
     "typeText": ["clearBefore"],
+    "meta": ["client"],
+    "notifications": [STOPPED],
 }

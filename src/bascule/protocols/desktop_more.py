@@ -144,5 +144,11 @@ class StopResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     aborted: int
 
 
+class Stopped(Result, frozen=True, kw_only=True, omit_defaults=False):
+    """What the notification `desktop.stopped` says."""
+
+    aborted: int
+
+
 class ResumeParams(ConfirmedParams, frozen=True, kw_only=True):
     """Take input again after a stop."""

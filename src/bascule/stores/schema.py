@@ -13,9 +13,11 @@ _TABLES_1 = ("agents", "tickets", "messages", "remembered", "segments", "house")
 _TABLES_2 = ("approvals", "rules", "begun", "spaces", "runs")
 # Games.
 _TABLES_3 = ("pins",)
-TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3
+# The desktop: its switch, and the apps that a person said yes to.
+_TABLES_4 = ("desktop", "desktop_apps")
+TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3 + _TABLES_4
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # Older copies than these were made by versions nobody goes back to.
 KEEP_BACKUPS = 3
 
@@ -31,6 +33,7 @@ _VERSION_1 = (
 )
 _VERSION_2 = tuple(map(_table, _TABLES_2))
 _VERSION_3 = tuple(map(_table, _TABLES_3))
+_VERSION_4 = tuple(map(_table, _TABLES_4))
 
 
 def _add_version_2(connection: sqlite3.Connection) -> None:
@@ -43,15 +46,20 @@ def _add_version_3(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
+def _add_version_4(connection: sqlite3.Connection) -> None:
+    for statement in _VERSION_4:
+        connection.execute(statement)
+
+
 Migration = Callable[[sqlite3.Connection], None]
 # From version N to N + 1. A migration never changes a row it does not have to, and is never edited once released.
-MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3}
+MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3, 3: _add_version_4}
 
 
 def check_schema(connection: sqlite3.Connection) -> str | None:
     """What is there besides, or instead of, what we made: a flipped bit in a column's type changes what it keeps."""
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2 + _VERSION_3)
+    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2 + _VERSION_3 + _VERSION_4)
     return f"its schema is not ours: {min(odd)!r}" if odd else None
 
 

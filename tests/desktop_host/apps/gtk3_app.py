@@ -50,6 +50,10 @@ class Window(Gtk.Window):
         self.old = self.button("Old", lambda _: STATE.add("old"), row)
         self.twin_one = self.button("Twin", lambda _: STATE.append("twins", 1), row)
         self.twin_two = self.button("Twin", lambda _: STATE.append("twins", 2), row)
+        row = Gtk.Box(spacing=4)
+        box.add(row)
+        self.button("Disabled", lambda _: STATE.add("disabled"), row).set_sensitive(False)
+        self.button("Impersonate", self.impersonate, row)
         self.pad()
         if ROWS:
             self.rows()
@@ -142,6 +146,13 @@ class Window(Gtk.Window):
         self.old = self.button("Old", lambda _: STATE.add("new"), parent)
         self.show_all()
         STATE.add("replaced")
+
+    def impersonate(self, _):
+        """What was called "Old" is called otherwise, and another is called "Old"."""
+        self.old.set_label("Delete all")
+        self.button("Old", lambda _: STATE.add("impostor"), self.old.get_parent())
+        self.show_all()
+        STATE.add("impersonated")
 
     def rename(self, _):
         self.old.set_label("Delete all")

@@ -6,18 +6,19 @@ import os
 import socket
 import sys
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS, SCHEMA_VERSION
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.desktop_methods import METHODS
+from bascule.protocols.desktop_methods import METHODS, STOPPED
+from bascule.protocols.desktop_more import Stopped
 from bascule.transports.framed import FramedConnection
 from bascule.wire import codec, jsonrpc
 
-# What a host may answer: a snapshot and refs; pictures stay on disk.
+# What a host may answer: a snapshot and refs, and one picture made small; the others stay on disk.
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024
 # Beyond the request's own limit, before we stop believing in the host.
 GRACE_SECONDS: Final = 10.0
@@ -37,11 +38,15 @@ class _Error(msgspec.Struct):
 
 class _Answer(msgspec.Struct):
     id: int | str | None = None
+    # Of a notification, which has no id.
+    method: str | None = None
+    params: codec.Raw = _ABSENT
     result: codec.Raw = _ABSENT
     error: _Error | None = None
 
 
 _answer = codec.decoder(_Answer, max_depth=codec.MAX_ANSWER_DEPTH)
+_stopped = codec.decoder(Stopped)
 _results: Final = {name: codec.decoder(row.result, max_depth=codec.MAX_ANSWER_DEPTH) for name, row in METHODS.items()}
 
 
@@ -53,6 +58,8 @@ class _Connection(FramedConnection):
     def __init__(self) -> None:
         super().__init__(max_body_bytes=MAX_ANSWER_BYTES)
         self.pending: dict[str, asyncio.Future[_Answer]] = {}
+        self.on_stopped: Callable[[int], None] | None = None
+        self.on_gone: Callable[[str], None] | None = None
 
     def on_frame(self, body: bytes) -> None:
         try:
@@ -60,34 +67,59 @@ class _Connection(FramedConnection):
         except codec.BadJson:
             self.close()
             return
+        if answer.method is not None:
+            self._notified(answer)
+            return
         waiting = self.pending.pop(str(answer.id), None)
         if waiting is not None and not waiting.done():
             waiting.set_result(answer)
 
+    def _notified(self, message: _Answer) -> None:
+        """What a later host says besides is not for us."""
+        if message.method == STOPPED and message.params is not _ABSENT and self.on_stopped is not None:
+            with contextlib.suppress(codec.BadJson):
+                self.on_stopped(_stopped.decode(message.params).aborted)
+
     def on_lost(self, error: Exception | None) -> None:
         pending, self.pending = self.pending, {}
+        reason = f"the desktop host closed the connection: {error or 'it ended'}"
         for waiting in pending.values():
             if not waiting.done():
-                waiting.set_exception(HostLost(f"the desktop host closed the connection: {error or 'it ended'}"))
+                waiting.set_exception(HostLost(reason))
+        if self.on_gone is not None:
+            self.on_gone(reason)
 
 
 class HostClient:
-    """`call` gives the method's result, or raises DesktopError with the contract's code."""
+    """`call` gives the method's result, or raises DesktopError with the contract's code.
+
+    `on_stopped` is called with the number of aborted calls when somebody else stops all input: the person by the
+    keys, a signal, another process. `on_lost` is called with the reason when the host goes away by itself; what was
+    under way then raises HostLost. Both on the event loop, while a message is read: they must not wait.
+    """
 
     def __init__(
-        self, connection: _Connection, workspace: str, child: asyncio.subprocess.Process | None = None
+        self,
+        connection: _Connection,
+        workspace: str,
+        child: asyncio.subprocess.Process | None = None,
+        *,
+        on_stopped: Callable[[int], None] | None = None,
+        on_lost: Callable[[str], None] | None = None,
     ) -> None:
         self._connection = connection
         self._workspace = workspace
         self._child = child
+        connection.on_stopped = on_stopped
+        connection.on_gone = on_lost
 
     @classmethod
-    async def connect(cls, path: str, workspace: str) -> "HostClient":
+    async def connect(cls, path: str, workspace: str, **heard: Any) -> "HostClient":
         try:
             _, connection = await asyncio.get_running_loop().create_unix_connection(_Connection, path)
         except OSError as error:
             raise HostLost(f"no desktop host listens on {path}: {error.strerror}") from error
-        return cls(connection, workspace)
+        return cls(connection, workspace, **heard)
 
     @classmethod
     async def spawn(
@@ -97,6 +129,7 @@ class HostClient:
         *,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
+        **heard: Any,
     ) -> "HostClient":
         """A host of our own, on a socketpair: nobody else can reach it, and it ends with us."""
         ours, theirs = socket.socketpair()
@@ -110,7 +143,7 @@ class HostClient:
             )
         ours.setblocking(False)
         _, connection = await asyncio.get_running_loop().connect_accepted_socket(_Connection, ours)
-        return cls(connection, workspace, child)
+        return cls(connection, workspace, child, **heard)
 
     @property
     def pid(self) -> int | None:
@@ -124,13 +157,16 @@ class HostClient:
         request_id: str | None = None,
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         workspace: str | None = None,
+        client: str | None = None,
     ) -> Any:
+        """`client`: on whose behalf; what the host keeps for one of them is nothing to another."""
         id_ = str(uuid.uuid4())
         meta = {
             "schemaVersion": SCHEMA_VERSION,
             "requestId": request_id or id_,
             "workspacePath": workspace or self._workspace,
             "timeoutMs": timeout_ms,
+            **({} if client is None else {"client": client}),
         }
         if not self._connection.open:
             raise HostLost("the desktop host is gone")
@@ -159,10 +195,14 @@ class HostClient:
 
     async def confirmed(self, method: str, params: Mapping[str, Any], **more: Any) -> Any:
         """Issue a token for exactly this, and use it. Whoever calls this has asked whoever must be asked."""
-        issued = await self.call("desktop.confirm.issue", {"intent": {"method": method, "params": dict(params)}})
+        bound = {name: more[name] for name in ("workspace", "client") if name in more}
+        intent = {"method": method, "params": dict(params)}
+        issued = await self.call("desktop.confirm.issue", {"intent": intent}, **bound)
         return await self.call(method, {**params, "confirm": {"token": issued.token}}, **more)
 
     async def close(self) -> None:
+        # What we end ourselves is not lost.
+        self._connection.on_gone = None
         self._connection.close()
         if self._child is None:
             return

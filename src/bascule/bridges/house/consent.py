@@ -117,6 +117,7 @@ class Consent:
             asked_at=rfc3339(approval.asked_at),
             expires_at=rfc3339(approval.expires_at),
             preview=asked.preview if whole else None,
+            picture=asked.picture if whole else None,
             run_id=asked.run_id,
             operation_id=asked.operation_id,
             waiting=self._desk.waiting(approval.approval_id),

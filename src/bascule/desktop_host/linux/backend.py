@@ -219,6 +219,9 @@ class LinuxDesktop:
             await asyncio.sleep(0.005)
         return True
 
+    def root_of(self, window: Window) -> Key | None:
+        return self._roots.get(window.handle)
+
     def program_of(self, window: Window) -> str | None:
         found = self._programs.get(window.pid)
         return found[0].bus_name if found else None
@@ -397,6 +400,9 @@ class LinuxDesktop:
 
     async def chord(self, keys: Sequence[str], halt: Halt, *, delay: float = 0.0) -> None:
         await self._with_input(lambda each: each.chord(keys, halt, delay))
+
+    async def check_keys(self, keys: Sequence[str]) -> None:
+        await self._with_input(lambda each: each.check(keys))
 
     async def release_all(self) -> None:
         if self._input is not None:

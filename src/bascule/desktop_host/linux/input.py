@@ -40,6 +40,10 @@ class Input:
                 if delay:
                     halt.pause(delay)
 
+    def check(self, keys: Sequence[str]) -> None:
+        """Raises NoSuchKey where `chord` would."""
+        list(self._codes(keys))
+
     def click(self, x: int, y: int, halt: Halt, *, button: int = 1, count: int = 1) -> None:
         with self._released():
             halt.check()

@@ -98,12 +98,14 @@ class X11:
         if rect.width <= 1 or rect.height <= 1:
             return None
         pid = self._pid(client)
-        names = self._names(client, pid)
+        program = _program(pid)
+        names = self._names(client, program)
         return Window(
             handle=handle,
             pid=pid,
             bundle_id=names[0] if names else "unknown",
             names=frozenset(names),
+            program=program,
             title=self._title(client),
             rect=rect,
             outer=outer,
@@ -132,14 +134,12 @@ class X11:
         value = self._property(window, "_NET_WM_NAME") or self._property(window, "WM_NAME")
         return _text(value)[:MAX_TITLE_CHARS]
 
-    def _names(self, window: Any, pid: int) -> list[str]:
+    def _names(self, window: Any, program: str | None) -> list[str]:
         """What stands for a bundle id, the best first."""
         names = [_text(self._property(window, each)) for each in ("_GTK_APPLICATION_ID", "_KDE_NET_WM_DESKTOP_FILE")]
         instance_and_class = _text(self._property(window, "WM_CLASS")).split("\0")
         names += [each for each in reversed(instance_and_class) if each]
-        # Not there when the program is gone, or another user's.
-        with contextlib.suppress(OSError):
-            names.append(os.path.basename(os.readlink(f"/proc/{pid}/exe")))
+        names.append(os.path.basename(program or ""))
         return list(dict.fromkeys(each for each in names if each))
 
     def _property(self, window: Any, name: str) -> Any:
@@ -166,6 +166,14 @@ class X11:
     def top_at(self, x: int, y: int) -> Window | None:
         """The topmost window there."""
         return next((each for each in reversed(self.windows()) if each.outer.contains(x, y)), None)
+
+
+def _program(pid: int) -> str | None:
+    """None when it is gone, or another user's."""
+    with contextlib.suppress(OSError):
+        # What was updated under a running program is still that program.
+        return os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
+    return None
 
 
 def _text(value: Any) -> str:

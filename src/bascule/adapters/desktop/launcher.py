@@ -1,0 +1,99 @@
+"""Starts the desktop host as a child of the daemon: the `Launcher` and `Host` ports over `HostClient`."""
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from bascule.adapters.desktop.client import HostClient, HostLost
+from bascule.bridges.desktop.ports import HostGone
+from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS
+from bascule.protocols.desktop_agents import SESSION_VARIABLES
+
+# What any program needs; of the rest of the daemon's environment the host sees nothing.
+_PLAIN_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH")
+
+
+class ChildHost:
+    def __init__(self, client: HostClient) -> None:
+        self._client = client
+
+    @property
+    def pid(self) -> int | None:
+        return self._client.pid
+
+    async def call(
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        client: str,
+        request_id: str | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        workspace: str | None = None,
+    ) -> Any:
+        try:
+            return await self._client.call(
+                method, params, client=client, request_id=request_id, timeout_ms=timeout_ms, workspace=workspace
+            )
+        except HostLost as error:
+            raise HostGone(str(error)) from error
+
+    async def confirmed(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        client: str,
+        request_id: str | None = None,
+        timeout_ms: int = DEFAULT_TIMEOUT_MS,
+        workspace: str | None = None,
+    ) -> Any:
+        try:
+            return await self._client.confirmed(
+                method, params, client=client, request_id=request_id, timeout_ms=timeout_ms, workspace=workspace
+            )
+        except HostLost as error:
+            raise HostGone(str(error)) from error
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+class HostLauncher:
+    """`root`: WORKSPACE_ROOT. `workspace`: beneath it, where evidence goes unless a call says otherwise."""
+
+    def __init__(self, root: str, workspace: str, *, keep_out: Sequence[str] = ()) -> None:
+        self._root = root
+        self._workspace = workspace
+        self._options = [word for pattern in keep_out for word in ("--keep-out", pattern)]
+
+    def own_environment(self) -> Mapping[str, str]:
+        return {name: os.environ[name] for name in SESSION_VARIABLES if name in os.environ}
+
+    async def start(
+        self, environment: Mapping[str, str], *, on_stopped: Callable[[], None], on_lost: Callable[[str], None]
+    ) -> ChildHost:
+        plain = {name: os.environ[name] for name in _PLAIN_VARIABLES if name in os.environ}
+        try:
+            client = await HostClient.spawn(
+                self._root,
+                self._workspace,
+                options=self._options,
+                environment={**plain, **environment},
+                on_stopped=lambda _: on_stopped(),
+                on_lost=on_lost,
+            )
+        except (HostLost, OSError) as error:
+            raise HostGone(f"the desktop host could not be started: {error}") from error
+        return ChildHost(client)
+
+
+def program_of(pid: int) -> str | None:
+    """Linux only; elsewhere nobody is told apart by their program's file."""
+    if sys.platform != "linux":
+        return None
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None

@@ -1,0 +1,215 @@
+"""What the policy is told about a call on the desktop beyond its params, and how a person is asked about it.
+
+Rules reach it as `about.*`. It is what the host sees now, so a caller cannot say it. A rule that needs it can ask or
+deny, and not allow: whether a call is allowed at all is decided before any window is looked at.
+"""
+
+import glob
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from bascule.approval.asking import allowed_for_now, would_be_new
+from bascule.approval.desk import Desk
+from bascule.approval.holding import Drawn
+from bascule.bridges.desktop import previews
+from bascule.bridges.desktop.apps import Apps, Doing, Seen
+from bascule.bridges.desktop.refusals import form_of, put_into_form
+from bascule.bridges.desktop.terminals import is_terminal
+from bascule.call import Call, Principal
+from bascule.policy.decision import Decision, Verdict
+from bascule.policy.engine import Policy
+from bascule.policy.rules import Rule
+from bascule.protocols.desktop import FoundElement
+from bascule.protocols.desktop_agents import METHODS
+from bascule.protocols.desktop_errors import DesktopError
+from bascule.protocols.desktop_more import ResolveResult, WindowInfo
+from bascule.protocols.methods import Effect, Row
+
+# In place of an app: what looks at the windows of all of them.
+EVERY_APP: Final = "*"
+_ROWS: Final[Mapping[str, Row]] = {row.name: row for row in METHODS}
+_TERMINAL_NOTE: Final = (
+    "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it.",
+    "",
+)
+
+
+class About(msgspec.Struct, frozen=True, kw_only=True):
+    """What only the host and the house know."""
+
+    # The bundleId, or what stands for it; "*" for all apps.
+    app: str
+    # Its file.
+    program: str | None = None
+    pid: int | None = None
+    # The window's title.
+    window: str | None = None
+    # Whether a person said yes to this principal for this app before: to look at it, or (for what acts) to act in it.
+    seen: Seen = "new"
+    # Typing there runs commands.
+    terminal: bool = False
+
+
+class Tied(msgspec.Struct, frozen=True, kw_only=True):
+    """The call as it was judged: what the handler does, and nothing else."""
+
+    about: About
+    # The contract's params, by pid, windowId and elementRef.
+    params: dict[str, Any]
+
+
+class Judging:
+    def __init__(self, policy: Callable[[], Policy], desk: Desk, apps: Apps) -> None:
+        # Asked anew each time: a person may accept another policy at any moment.
+        self._policy = policy
+        self._desk = desk
+        self._apps = apps
+
+    def drawn(self, call: Call, found: ResolveResult) -> Drawn:
+        about = self._about(call, found.bundle_id, found.program, found.pid, found.window_title)
+        params: Any = call.params
+        picture = found.picture
+        return self._drawn(
+            call,
+            about,
+            Tied(about=about, params=found.params),
+            _bound(call, found),
+            lambda: (
+                previews.summary(call.method, params, found.bundle_id, found.element),
+                previews.preview(call.method, params, found, _TERMINAL_NOTE if about.terminal else ()),
+            ),
+            picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
+        )
+
+    def everywhere(self, call: Call, params: dict[str, Any], condition: str) -> Drawn:
+        """Of no one app: the windows' titles."""
+        about = About(app=EVERY_APP, seen=self._apps.compare(call.principal, doing_of(call.method), EVERY_APP, None))
+        return self._drawn(
+            call,
+            about,
+            Tied(about=about, params=params),
+            {"app": EVERY_APP},
+            lambda: (
+                f"{call.method.removeprefix('desktop.')} of all windows",
+                previews.everywhere(call.method, condition),
+            ),
+        )
+
+    def listing(self, call: Call) -> Drawn:
+        """The list of windows: which apps are open, and no title that the caller may not see."""
+        row = _ROWS[call.method]
+        verdict = self._policy().decide(call.principal, row.name, row.effect, lambda: call.params)
+        shown = "Which apps have windows open. Titles are shown only of apps that may be looked at."
+        return Drawn(summary="list the windows", preview=shown, verdict=verdict, form=put_into_form)
+
+    @staticmethod
+    def kept_out(error: DesktopError) -> Drawn:
+        """The host's own no, recorded like one of the policy."""
+        verdict = Verdict(
+            Decision.DENY,
+            "desktop.keep-out",
+            error.message,
+            "Do not try it another way; ask the user of this machine to do it",
+        )
+        return Drawn(summary="", preview="", verdict=verdict, form=form_of(error))
+
+    def asks_anew(self, call: Call, drawn: Drawn) -> bool:
+        """Whether this would be a new question, for which a picture is taken."""
+        verdict = drawn.verdict
+        assert verdict is not None
+        return would_be_new(self._desk, verdict, call, _ROWS[call.method], drawn.facts, drawn.bound)
+
+    def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
+        """Whether the principal may look at the window now, without asking."""
+        about = About(
+            app=window.bundle_id,
+            program=program,
+            pid=window.pid,
+            window=window.title,
+            seen=self._apps.compare(principal, "look", window.bundle_id, program),
+            terminal=is_terminal(window.bundle_id, program),
+        )
+        row = _ROWS["desktop.observe"]
+        facts = {"about": msgspec.to_builtins(about)}
+        verdict = self._policy().decide(principal, row.name, row.effect, lambda: facts)
+        timed = allowed_for_now(self._desk, verdict, principal, row, None, facts=facts)
+        return (timed or verdict).decision is Decision.ALLOW
+
+    def _about(self, call: Call, app: str, program: str | None, pid: int, title: str) -> About:
+        return About(
+            app=app,
+            program=program,
+            pid=pid,
+            window=title,
+            seen=self._apps.compare(call.principal, doing_of(call.method), app, program),
+            terminal=is_terminal(app, program),
+        )
+
+    def _drawn(
+        self,
+        call: Call,
+        about: About,
+        tied: Tied,
+        bound: dict[str, Any],
+        shown: Callable[[], tuple[str, str]],
+        *,
+        picture: bytes | None = None,
+    ) -> Drawn:
+        row = _ROWS[call.method]
+        facts = {**msgspec.to_builtins(call.params), "about": msgspec.to_builtins(about)}
+        verdict = self._policy().decide(call.principal, row.name, row.effect, lambda: facts)
+        summary, preview = shown() if verdict.decision is Decision.ASK else ("", "")
+        return Drawn(
+            summary=summary,
+            preview=preview,
+            offers=_offers(call.principal, row, about),
+            bound=bound,
+            verdict=verdict,
+            facts=facts,
+            tied=tied,
+            picture=picture,
+            form=put_into_form,
+        )
+
+
+def doing_of(method: str) -> Doing:
+    return "act" if _ROWS[method].effect is Effect.UI_CONTROL else "look"
+
+
+def _bound(call: Call, found: ResolveResult) -> dict[str, Any]:
+    """What a yes is for. One to look is for the app; one to act is for the element in the window that was shown."""
+    app = {"app": found.bundle_id, "program": found.program, "pid": found.pid}
+    if doing_of(call.method) == "look":
+        return app
+    return app | {
+        "window": found.window_id,
+        "title": found.window_title,
+        "element": _identity(found.element),
+        "to": _identity(found.to),
+    }
+
+
+def _identity(element: FoundElement | None) -> list[str] | None:
+    return None if element is None else [element.fingerprint, element.role, element.native_role]
+
+
+def _offers(principal: Principal, row: Row, about: About) -> tuple[Rule, ...]:
+    """This app, as it runs now, for a while. Not for terminals: there every line is another command."""
+    if about.pid is None or about.terminal:
+        return ()
+    params = {"about.app": glob.escape(about.app), "about.pid": str(about.pid), "about.terminal": "false"}
+    if about.program is not None:
+        params["about.program"] = glob.escape(about.program)
+    return (
+        Rule(
+            name="timed.desktop.app",
+            decision=Decision.ALLOW,
+            reason="a person allowed it in this app for a while",
+            principals=(glob.escape(principal),),
+            methods=("desktop.*",),
+            effects=(row.effect,),
+            params=params,
+        ),
+    )

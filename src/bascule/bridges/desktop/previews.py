@@ -1,0 +1,132 @@
+"""How a person sees a call on the desktop: where, what, and every character of it.
+
+Made visible later (`approval.drawing`). Titles are text that the program chose, so each stays on a line of its own.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from bascule.protocols import desktop_agents as a
+from bascule.protocols.desktop import FoundElement
+from bascule.protocols.desktop_more import ResolveResult
+
+# Longer than any title bar shows; what a window is called is not what is asked about.
+MAX_TITLE_CHARS: Final = 300
+_BREAK: Final = "⏎"
+_WIDTH: Final = 9
+
+
+def summary(method: str, params: Any, app: str, element: FoundElement | None) -> str:
+    """One line for lists, notifications and terminals: it outlives the question, so no typed text is in it."""
+    act = method.removeprefix("desktop.")
+    where = f" {_element_name(element)}" if element is not None else ""
+    match params:
+        case a.TypeTextCall():
+            what = f" {len(params.text)} characters"
+        case a.HotkeyCall():
+            what = f" {len(params.keys)} keys"
+        case _:
+            what = ""
+    return f"{act}{what}{where} in {_line(app)}"
+
+
+def preview(method: str, params: Any, found: ResolveResult, notes: tuple[str, ...]) -> str:
+    lines = [
+        *_row("app", f"{_line(found.bundle_id)} (pid {found.pid})"),
+        *_row("program", _line(found.program or "not known")),
+        *_row("window", f"{_quoted(found.window_title)} ({found.window_id})"),
+    ]
+    if found.element is not None:
+        lines += _row("element", _element(found.element))
+    elif method in ("desktop.typeText", "desktop.hotkey"):
+        lines += _row("element", "whatever has the focus in this window")
+    if found.to is not None:
+        lines += _row("to", _element(found.to))
+    lines += _row("does", method)
+    for type_, details in _DETAILS:
+        if isinstance(params, type_):
+            lines += details(params)
+    return "\n".join([*notes, *lines])
+
+
+def everywhere(method: str, condition: str) -> str:
+    return "\n".join([*_row("app", "every app: the titles of all windows"), *_row("does", f"{method} {condition}")])
+
+
+def exactly(text: str) -> list[str]:
+    """Every character, blanks at the ends of lines too; ⏎ is a line break that is typed."""
+    lines = text.split("\n")
+    return [f'  | "{line}"{_BREAK if number < len(lines) else ""}' for number, line in enumerate(lines, 1)]
+
+
+def _typed(params: a.TypeTextCall) -> list[str]:
+    replaces = ", replacing what is there" if params.options.clear_before else ""
+    return [*_row("text", f"{len(params.text)} characters{replaces}:"), *exactly(params.text)]
+
+
+def _keys(params: a.HotkeyCall) -> list[str]:
+    return _row("keys", " + ".join(map(_line, params.keys)))
+
+
+def _scroll(params: a.ScrollCall) -> list[str]:
+    return _row("by", f"{params.steps} steps {params.direction}")
+
+
+def _value(params: a.SetValueCall) -> list[str]:
+    if isinstance(params.value, str):
+        return [*_row("value", f"{len(params.value)} characters:"), *exactly(params.value)]
+    return _row("value", str(params.value))
+
+
+def _button(params: a.DismissModalCall) -> list[str]:
+    return _row("with", "Escape" if params.button is None else f"its button {_quoted(params.button)}")
+
+
+def _wait(params: a.WaitUntilCall) -> list[str]:
+    return _row("until", ", ".join(params.condition.chosen()))
+
+
+def _observe(params: a.ObserveCall) -> list[str]:
+    parts = [
+        *(["a picture of it"] if params.options.include_screenshot or params.options.inline else []),
+        *(
+            ["its elements and what stands in them"]
+            if params.options.include_ax_tree or params.options.snapshot
+            else []
+        ),
+    ]
+    return _row("sees", " and ".join(parts) or "which window it is")
+
+
+_DETAILS: Final[tuple[tuple[type, Callable[[Any], list[str]]], ...]] = (
+    (a.TypeTextCall, _typed),
+    (a.HotkeyCall, _keys),
+    (a.ScrollCall, _scroll),
+    (a.SetValueCall, _value),
+    (a.DismissModalCall, _button),
+    (a.WaitUntilCall, _wait),
+    (a.ObserveCall, _observe),
+)
+
+
+def _row(name: str, text: str) -> list[str]:
+    return [f"{name:<{_WIDTH}}{text}"]
+
+
+def _element(element: FoundElement) -> str:
+    frame = element.frame
+    where = f"at {frame.x},{frame.y}, {frame.width} x {frame.height}"
+    return f"{_element_name(element)}, {where}" + ("" if element.visible else ", not visible now")
+
+
+def _element_name(element: FoundElement) -> str:
+    return f"{_line(element.role)} {_quoted(element.title)}" if element.title else _line(element.role)
+
+
+def _quoted(text: str) -> str:
+    return f'"{_line(text)}"'
+
+
+def _line(text: str) -> str:
+    shown = text.replace("\n", _BREAK)
+    return shown if len(shown) <= MAX_TITLE_CHARS else f"{shown[:MAX_TITLE_CHARS]}… ({len(shown)} characters)"

@@ -1,0 +1,423 @@
+"""The desktop bridge behind its method rows.
+
+Looking and acting go one way: what does this call mean now (`desktop.resolve`), what does the policy say of that, who
+is asked; then exactly that is done, or nothing.
+"""
+
+import asyncio
+import contextlib
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+import msgspec
+
+from bascule.approval.ahead import Doing
+from bascule.approval.holding import Draw, Drawn
+from bascule.audit.journal import Journal, Transaction
+from bascule.audit.ports import Log
+from bascule.bridges.desktop import refusals
+from bascule.bridges.desktop.apps import Apps
+from bascule.bridges.desktop.hosting import Hosting
+from bascule.bridges.desktop.judging import Judging, Tied, doing_of
+from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
+from bascule.bridges.desktop.switch import Switch
+from bascule.bridges.desktop.traffic import Traffic
+from bascule.call import DAEMON, Call, Principal, agent_principal
+from bascule.errors import InvalidRequest
+from bascule.later import Carrier, Later
+from bascule.protocols import desktop as d
+from bascule.protocols import desktop_agents as a
+from bascule.protocols import desktop_more as m
+from bascule.protocols.broker import MAX_WAIT_MS
+from bascule.protocols.desktop_errors import Code, DesktopError
+from bascule.protocols.methods import Effect, Nothing
+
+# Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
+WAIT_GRACE_MS: Final = 1_000
+# What a ledger record says of an app.
+MAX_APP_CHARS: Final = 128
+# Finding out what a call means is not what its own time is for.
+RESOLVE_MS: Final = 15_000
+# Of a call, and not of what it does.
+_OURS: Final = ("workspacePath", "requestId", "timeoutMs")
+
+_LOOKS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.OBSERVE and row.name != "desktop.windows")
+_ACTS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.UI_CONTROL)
+
+Ask = Callable[[Host], Coroutine[Any, Any, Any]]
+
+
+class DesktopBridge:
+    def __init__(
+        self,
+        *,
+        switch: Switch,
+        apps: Apps,
+        judging: Judging,
+        hosting: Callable[[Carrier, Callable[[], None]], Hosting],
+        workspaces: Workspaces,
+        program_of: Programs,
+        journal: Journal,
+        log: Log,
+        on_disabled: Callable[[Transaction], None],
+    ) -> None:
+        self.switch = switch
+        self.apps = apps
+        self._judging = judging
+        self._carrier = Carrier()
+        self.hosting = hosting(self._carrier, self._keys_pressed)
+        self.traffic = Traffic()
+        self._workspaces = workspaces
+        self._program_of = program_of
+        self._journal = journal
+        self._log = log
+        self._on_disabled = on_disabled
+
+    # -- what is mounted --
+
+    def handlers(self) -> dict[str, Any]:
+        return {
+            "desktop.status": self.status,
+            "desktop.enable": self.enable,
+            "desktop.disable": self.disable,
+            "desktop.stop": self.stop,
+            "desktop.resume": self.resume,
+            "desktop.health": self.ask_host,
+            "desktop.doctor": self.ask_host,
+            "desktop.windows": self.windows,
+            "desktop.abort": self.abort,
+            **dict.fromkeys(_LOOKS, self.look),
+            **dict.fromkeys(_ACTS, self.act),
+        }
+
+    def draw(self) -> dict[str, Draw]:
+        """What a call is about: the policy hears it, and so does the person."""
+        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._draw), "desktop.windows": self._draw_windows}
+
+    async def open(self) -> None:
+        await self._carrier.open()
+
+    def end(self) -> None:
+        """Whoever waits for something on the screen is answered."""
+        self.traffic.end()
+
+    async def close(self) -> None:
+        await self.hosting.close()
+        await self._carrier.close()
+
+    def forget_agent(self, agent_id: str) -> None:
+        """A handle was revoked or taken over: whoever has it next may see nothing, and what it had under way ends."""
+        principal = agent_principal(agent_id)
+        tx = Transaction()
+        if self.apps.forget(tx, principal):
+            tx.subject = principal
+            tx.details = {"apps": len(tx.changes)}
+            self._journal.commit(tx, DAEMON, "desktop.forget")
+        for request_id in self.traffic.of(principal):
+            self._abandon(principal, request_id)
+
+    # -- the switch --
+
+    def status(self, call: Call, params: Nothing) -> a.DesktopStatus:
+        environment = self.switch.environment
+        return a.DesktopStatus(
+            enabled=self.switch.enabled,
+            stopped=self.switch.stopped,
+            host=self.hosting.state,
+            pid=self.hosting.pid,
+            display=environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"),
+            problem=self.hosting.problem,
+            stop_keys=a.STOP_KEYS,
+            seen=self.apps.of(call.principal),
+        )
+
+    def enable(self, call: Call, params: a.EnableParams, tx: Transaction) -> a.DesktopStatus:
+        unknown = sorted(set(params.environment) - set(a.SESSION_VARIABLES))
+        if unknown:
+            raise InvalidRequest(
+                f"{unknown[0]!r} is not a variable of a session", hint=f"there are: {', '.join(a.SESSION_VARIABLES)}"
+            )
+        if any("\0" in value for value in params.environment.values()):
+            raise InvalidRequest("a variable of a session holds a NUL character")
+        if params.environment != self.switch.environment:
+            self.hosting.end()
+        self.switch.enable(tx, call.principal, params.environment)
+        tx.subject = "desktop"
+        return self.status(call, Nothing())
+
+    def disable(self, call: Call, params: Nothing, tx: Transaction) -> a.DesktopStatus:
+        self.switch.disable(tx)
+        tx.subject = "desktop"
+        tx.details = {"apps": self.apps.forget(tx)}
+        self._on_disabled(tx)
+        self.hosting.end()
+        return self.status(call, Nothing())
+
+    def stop(self, call: Call, params: Nothing, tx: Transaction) -> None:
+        """At once: neither the disk nor whoever asked for it is waited for."""
+        self.switch.stop(tx, call.principal)
+        stopping = self._carrier.carry(self._stop_host(), call.method, withdrawn=False)
+        tx.subject = "desktop"
+        tx.then = lambda _: _apart(stopping)
+
+    async def _stop_host(self) -> m.StopResult:
+        return m.StopResult(stopped=True, aborted=await self.hosting.stop())
+
+    def _keys_pressed(self) -> None:
+        """In the host, which has stopped by itself already; it is remembered here."""
+        tx = Transaction()
+        self.switch.stop(tx, "keys")
+        tx.subject = "desktop"
+        tx.details = {"by": a.STOP_KEYS}
+        self._journal.commit(tx, DAEMON, "desktop.stop")
+        self._log("desktop_stopped", level="warning", by=a.STOP_KEYS)
+
+    def resume(self, call: Call, params: Nothing, tx: Transaction) -> None:
+        self.switch.resume(tx)
+        tx.subject = "desktop"
+
+        def durable() -> None:
+            resuming = self._carrier.carry(self.hosting.resume(), call.method, withdrawn=False)
+            resuming.add_done_callback(lambda _: told.done() or told.set_result(self.status(call, Nothing())))
+
+        told: Later[a.DesktopStatus] = Later()
+        tx.after.append(durable)
+        tx.then = lambda _: told
+
+    # -- looking and acting --
+
+    def _draw(self, call: Call, params: Any) -> Later[Drawn]:
+        self._check(call)
+        self._workspaces.place(params.workspace_path)
+        return self._carrier.carry(self._drawing(call, params), call.method)
+
+    def _check(self, call: Call) -> None:
+        self.switch.must_be_enabled()
+        if doing_of(call.method) == "act":
+            self.switch.must_take_input()
+
+    async def _drawing(self, call: Call, params: Any) -> Drawn:
+        if isinstance(params, a.WaitUntilCall) and params.condition.window_exists is not None:
+            # Its condition is about the titles of all windows, whatever the route says.
+            return self._judging.everywhere(call, _intent(params), params.condition.window_exists.title_pattern)
+        try:
+            drawn = self._judging.drawn(call, await self._resolved(call, params, picture=False))
+            if self._judging.asks_anew(call, drawn):
+                drawn = self._judging.drawn(call, await self._resolved(call, params, picture=True))
+        except DesktopError as error:
+            if error.code is Code.APP_FORBIDDEN:
+                return self._judging.kept_out(error)
+            raise refusals.refusal(error) from None
+        return drawn
+
+    async def _resolved(self, call: Call, params: Any, *, picture: bool) -> m.ResolveResult:
+        asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
+        found: m.ResolveResult = await self._looked(
+            call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
+        )
+        return found
+
+    def _draw_windows(self, call: Call, params: a.DesktopCall) -> Drawn:
+        self.switch.must_be_enabled()
+        self._workspaces.place(params.workspace_path)
+        return self._judging.listing(call)
+
+    def look(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+        self._check(call)
+        return self._carry(call, params, self._looking(call, params, doing))
+
+    async def _looking(self, call: Call, params: Any, doing: Doing) -> Any:
+        tied: Tied = call.tied
+        self._note(call, tied, doing)
+        ask = tied.params
+        limit = params.timeout_ms
+        if isinstance(params, a.WaitUntilCall):
+            limit = min(limit, MAX_WAIT_MS)
+            ask = {**ask, "timeoutMs": limit}
+            limit += WAIT_GRACE_MS
+        request_id = params.request_id or str(uuid.uuid4())
+        waits = isinstance(params, a.WaitUntilCall)
+        with self.traffic.under_way(call.principal, request_id, waits=waits):
+            try:
+                result = await self._looked(
+                    call,
+                    lambda host: host.call(
+                        call.method,
+                        ask,
+                        client=call.principal,
+                        request_id=request_id,
+                        timeout_ms=limit,
+                        workspace=self._workspaces.place(params.workspace_path),
+                    ),
+                    waits=waits,
+                )
+            except asyncio.CancelledError:
+                # Whoever waited has left: nothing goes on for nobody.
+                self._abandon(call.principal, request_id)
+                raise
+            except DesktopError as error:
+                _failed(doing, error)
+                raise refusals.refusal(error) from None
+        doing.details["executionId"] = result.execution_id
+        return result
+
+    def act(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+        self._check(call)
+        return self._carry(call, params, self._acting(call, params, doing))
+
+    async def _acting(self, call: Call, params: Any, doing: Doing) -> Any:
+        tied: Tied = call.tied
+        self._note(call, tied, doing)
+        request_id = params.request_id or str(uuid.uuid4())
+        host = await self.hosting.host(self.switch.environment)
+        # Between the judging and this lie the record on disk and perhaps the start of a host.
+        self._check(call)
+        async with self.traffic.acting(call.principal, request_id):
+            try:
+                result = await host.confirmed(
+                    call.method,
+                    tied.params,
+                    client=call.principal,
+                    request_id=request_id,
+                    timeout_ms=params.timeout_ms,
+                    workspace=self._workspaces.place(params.workspace_path),
+                )
+            except DesktopError as error:
+                _failed(doing, error)
+                raise refusals.refusal(error) from None
+            except asyncio.CancelledError:
+                # The house closes, and the host with it.
+                doing.unknown = True
+                raise
+            except HostGone as error:
+                self.hosting.lost(host, str(error))
+                doing.unknown = True
+                doing.details |= {"executed": "unknown", "reason": str(error)}
+                raise refusals.lost_while_acting(error) from None
+        doing.details |= {"executionId": result.execution_id, "effect": result.effect}
+        return result
+
+    def _note(self, call: Call, tied: Tied, doing: Doing) -> None:
+        """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for."""
+        about = tied.about
+        doing.details |= {"app": about.app[:MAX_APP_CHARS]}
+        if about.pid is not None:
+            doing.details["pid"] = about.pid
+        approval_id = doing.approval_id
+        if approval_id is not None:
+            kind = doing_of(call.method)
+            doing.changes.append(
+                lambda tx: self.apps.add(tx, call.principal, kind, about.app, about.program, approval_id)
+            )
+
+    def windows(self, call: Call, params: a.DesktopCall, doing: Doing) -> Later[m.WindowsResult]:
+        self.switch.must_be_enabled()
+        return self._carry(call, params, self._windows(call, params))
+
+    async def _windows(self, call: Call, params: a.DesktopCall) -> m.WindowsResult:
+        found: m.WindowsResult = await self._refusing(
+            call,
+            lambda host: host.call(
+                "desktop.windows",
+                client=call.principal,
+                timeout_ms=params.timeout_ms,
+                workspace=self._workspaces.place(params.workspace_path),
+            ),
+        )
+        return m.WindowsResult(windows=[self._shown(call.principal, each) for each in found.windows])
+
+    def _shown(self, principal: Principal, window: m.WindowInfo) -> m.WindowInfo:
+        """A title is the name of a letter, of a page, of a patient: it is for whoever may look at the window."""
+        open_ = not window.forbidden and self._judging.may_see_title(principal, window, self._program_of(window.pid))
+        return window if open_ else msgspec.structs.replace(window, title="")
+
+    # -- the rest --
+
+    def ask_host(self, call: Call, params: Nothing) -> Later[Any]:
+        """Health and doctor: of the host itself, not of any window."""
+        self.switch.must_be_enabled()
+        asking = self._refusing(call, lambda host: host.call(call.method, client=call.principal))
+        return self._carrier.carry(asking, call.method)
+
+    def abort(self, call: Call, params: a.AbortCall, doing: Doing) -> Later[d.AbortResult]:
+        self.switch.must_be_enabled()
+        return self._carrier.carry(self._aborting(call, params), call.method, withdrawn=False)
+
+    async def _aborting(self, call: Call, params: a.AbortCall) -> Any:
+        """Without waiting for a turn behind what it aborts."""
+        host = self.hosting.live
+        asked = {"executionId": params.execution_id}
+        if host is None:
+            raise refusals.refusal(DesktopError(Code.INVALID_REQUEST, "nothing is under way", **asked))
+        try:
+            return await host.call("desktop.abort", asked, client=call.principal)
+        except DesktopError as error:
+            raise refusals.refusal(error) from None
+        except HostGone as error:
+            # With it ends all that it did.
+            self.hosting.lost(host, str(error))
+            return d.AbortResult(aborted=True, execution_id=params.execution_id)
+
+    def _abandon(self, principal: Principal, request_id: str) -> None:
+        host = self.hosting.live
+        if host is None:
+            return
+
+        async def abort() -> None:
+            try:
+                await host.call("desktop.abort", {"executionId": request_id}, client=principal)
+            except (DesktopError, HostGone):
+                # It has ended by itself.
+                return
+
+        self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
+
+    def _carry(self, call: Call, params: Any, work: Coroutine[Any, Any, Any]) -> Later[Any]:
+        waits = isinstance(params, a.WaitUntilCall)
+        return self.traffic.waiting(self._carrier.carry(work, call.method, withdrawn=waits), waits=waits)
+
+    async def _refusing(self, call: Call, ask: Ask) -> Any:
+        try:
+            return await self._looked(call, ask)
+        except DesktopError as error:
+            raise refusals.refusal(error) from None
+
+    async def _looked(self, call: Call, ask: Ask, *, waits: bool = False) -> Any:
+        """What changes nothing: when the host goes meanwhile, trying again is all there is to say."""
+        host = await self.hosting.host(self.switch.environment)
+        async with contextlib.nullcontext() if waits else self.traffic.room(call.principal):
+            try:
+                return await ask(host)
+            except HostGone as error:
+                self.hosting.lost(host, str(error))
+                raise refusals.lost_while_looking(error) from None
+
+
+def _intent(params: msgspec.Struct) -> dict[str, Any]:
+    """The contract's params of the same call: what it is about, without what it is called."""
+    plain = {name: value for name, value in msgspec.to_builtins(params).items() if name not in _OURS}
+    if isinstance(params, a.WaitUntilCall):
+        plain["timeoutMs"] = min(params.timeout_ms, MAX_WAIT_MS)
+    return {name: _without_nothing(value) for name, value in plain.items() if value is not None}
+
+
+def _without_nothing(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nothing(each) for name, each in value.items() if each is not None}
+    return value
+
+
+def _failed(doing: Doing, error: DesktopError) -> None:
+    """The code, and not the words: these may name what stands on the screen."""
+    doing.details |= {"desktop": error.code.value, "reason": error.code.value}
+    execution_id = error.details.get("executionId")
+    if isinstance(execution_id, str):
+        doing.details["executionId"] = execution_id
+
+
+def _apart(work: Later[Any]) -> Later[Any]:
+    """Its answer, for somebody who may leave without ending it."""
+    told: Later[Any] = Later()
+    work.add_done_callback(told.take_over)
+    return told

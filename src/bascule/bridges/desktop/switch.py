@@ -1,0 +1,70 @@
+"""Whether agents may use the desktop at all, and whether somebody has stopped everything. Both outlive the daemon."""
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from bascule.audit.journal import Table, Transaction
+from bascule.audit.ports import JournalStore
+from bascule.bridges.desktop.refusals import not_enabled, stopped
+from bascule.clock import Clock
+
+_ENABLED: Final = "enabled"
+_STOPPED: Final = "stopped"
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """Who put the switch there, when; and for which session."""
+
+    by: str
+    at: int
+    environment: dict[str, str] = {}
+
+
+class Switch:
+    def __init__(self, store: JournalStore, clock: Clock) -> None:
+        self._clock = clock
+        self.table: Table[Position] = Table("desktop", Position)
+        self.table.rows.update(store.load("desktop", Position))
+        # Beside the table: a stop that a full disk does not take counts for as long as we live.
+        self._pulled = False
+
+    @property
+    def enabled(self) -> bool:
+        return _ENABLED in self.table.rows
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Of the session that was enabled; nothing: the daemon's own."""
+        return self.table.rows[_ENABLED].environment if self.enabled else {}
+
+    @property
+    def stopped(self) -> bool:
+        return self._pulled or _STOPPED in self.table.rows
+
+    def must_be_enabled(self) -> None:
+        if not self.enabled:
+            raise not_enabled()
+
+    def must_take_input(self) -> None:
+        if self.stopped:
+            raise stopped()
+
+    def enable(self, tx: Transaction, by: str, environment: dict[str, str]) -> None:
+        tx.put(self.table, _ENABLED, Position(by=by, at=self._clock.wall_ms(), environment=environment))
+
+    def disable(self, tx: Transaction) -> None:
+        tx.put(self.table, _ENABLED, None)
+
+    def stop(self, tx: Transaction, by: str) -> None:
+        self._pulled = True
+        tx.put(self.table, _STOPPED, Position(by=by, at=self._clock.wall_ms()))
+
+    def resume(self, tx: Transaction) -> None:
+        """In force once it is on disk."""
+        tx.put(self.table, _STOPPED, None)
+        tx.after.append(self._let_go)
+
+    def _let_go(self) -> None:
+        self._pulled = False

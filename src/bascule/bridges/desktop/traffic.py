@@ -1,0 +1,96 @@
+"""How much is asked of the host at once, by whom, and how those who wait are told that the house closes.
+
+The host answers 64 requests of one connection at a time, and all agents come through one. Long waits have places of
+their own, so that they cannot keep the others from looking; and what stops or aborts needs no place at all.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Final
+
+from bascule.call import Principal
+from bascule.errors import Conflict, Overloaded, Unavailable
+from bascule.later import Later
+
+# Looks and acts at the host at once; more wait their turn.
+MAX_AT_ONCE: Final = 32
+# Waits held at the host, of everybody and of one principal.
+MAX_WAITS: Final = 24
+MAX_WAITS_EACH: Final = 8
+# Of one principal, under way or waiting for their turn: the screen is one.
+MAX_EACH: Final = 128
+
+
+class Traffic:
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(MAX_AT_ONCE)
+        self._under_way: dict[tuple[Principal, str], bool] = {}
+        self._asking: dict[Principal, int] = {}
+        self._waiting: set[Later[Any]] = set()
+
+    @property
+    def count(self) -> int:
+        return len(self._under_way)
+
+    def of(self, principal: Principal) -> list[str]:
+        """The requests of one principal."""
+        return [request_id for whose, request_id in self._under_way if whose == principal]
+
+    @contextlib.contextmanager
+    def under_way(self, principal: Principal, request_id: str, *, waits: bool) -> Iterator[None]:
+        key = (principal, request_id)
+        if key in self._under_way:
+            raise Conflict(f"requestId {request_id} is in use", hint="use another, or wait for its answer")
+        if waits:
+            self._check_waits(principal)
+        self._under_way[key] = waits
+        try:
+            yield
+        finally:
+            del self._under_way[key]
+
+    def _check_waits(self, principal: Principal) -> None:
+        mine = sum(waits for (whose, _), waits in self._under_way.items() if whose == principal)
+        total = sum(self._under_way.values())
+        if mine >= MAX_WAITS_EACH or total >= MAX_WAITS:
+            raise Overloaded(
+                f"{mine} waits of {principal} and {total} in all watch the screen",
+                hint="wait for one of them, or abort it",
+                retry_after=5.0,
+            )
+
+    @contextlib.asynccontextmanager
+    async def acting(self, principal: Principal, request_id: str) -> AsyncIterator[None]:
+        with self.under_way(principal, request_id, waits=False):
+            async with self.room(principal):
+                yield
+
+    @contextlib.asynccontextmanager
+    async def room(self, principal: Principal) -> AsyncIterator[None]:
+        asking = self._asking.get(principal, 0)
+        if asking >= MAX_EACH:
+            raise Overloaded(
+                f"{principal} has {asking} requests at the desktop", hint="wait for some of them", retry_after=1.0
+            )
+        self._asking[principal] = asking + 1
+        try:
+            async with self._room:
+                yield
+        finally:
+            left = self._asking[principal] - 1
+            if left:
+                self._asking[principal] = left
+            else:
+                del self._asking[principal]
+
+    def waiting(self, later: Later[Any], *, waits: bool) -> Later[Any]:
+        if waits:
+            self._waiting.add(later)
+            later.add_done_callback(self._waiting.discard)
+        return later
+
+    def end(self) -> None:
+        for later in list(self._waiting):
+            if not later.done():
+                later.set_exception(Unavailable("the daemon is stopping", hint="try again in a moment"))
