@@ -47,7 +47,7 @@ def ask(
 def _workspace(args: argparse.Namespace) -> str | None:
     """What was named; else this directory if the daemon takes it, as below a home it does."""
     if args.workspace is not None:
-        return os.path.realpath(args.workspace)
+        return os.path.realpath(str(args.workspace))
     home, here = os.path.realpath(places.home()), os.path.realpath(".")
     return here if here != home and os.path.commonpath((home, here)) == home else None
 
