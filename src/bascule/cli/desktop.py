@@ -12,6 +12,12 @@ from bascule.cli.talk import add_json, add_state_dir, state_of
 from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.helpers.terminal import say, show, show_json, visible
 
+_DESCRIPTION = """\
+What agents may do on your desktop, and the same for you. It is off until you enable it.
+
+The daemon decides and asks about your calls as it does about an agent's; the question comes up in this terminal.
+With --socket a host that listens (bascule desktop-host --listen) is spoken to instead: running the command confirms it.
+"""
 _EPILOG = """\
 first steps, in a terminal on the desktop:
   bascule desktop enable                       let agents use it; asks for your passphrase
@@ -30,9 +36,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     desktop = commands.add_parser(
         "desktop",
         help="see and use windows; let agents do so; stop them",
-        description="What agents may do on your desktop, and the same for you. It is off until you enable it. The "
-        "daemon decides and asks as for any agent: the question comes up in this terminal. With --socket a host that "
-        "listens (bascule desktop-host --listen) is spoken to instead, and running the command confirms it.",
+        description=_DESCRIPTION,
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -41,7 +45,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     _add_looks(verbs)
     _add_acts(verbs)
     report = verbs.add_parser("report", help="what an execution did, as an HTML page")
-    report.add_argument("execution", metavar="EXECUTION-ID")
+    report.add_argument("execution", metavar="EXECUTION", help="its executionId, or its directory of evidence")
     report.add_argument(
         "--workspace", metavar="DIR", help="whose evidence (default: this directory, then the daemon's)"
     )
@@ -117,9 +121,6 @@ def _decision(verbs: Any, name: str, words: str, run: Any) -> argparse.ArgumentP
 def _verb(verbs: Any, name: str, words: str, run: Any) -> argparse.ArgumentParser:
     parser = _decision(verbs, name, words, run)
     _add_socket(parser)
-    parser.add_argument(
-        "--workspace", metavar="DIR", help="where evidence goes (default: this directory if below your home)"
-    )
     parser.add_argument("--no-wait", action="store_true", help="do not wait for a person when something asks")
     return parser
 
@@ -131,6 +132,9 @@ def _add_socket(parser: argparse.ArgumentParser) -> None:
         const="",
         metavar="SOCKET",
         help="not through the daemon: a host that listens (default: desktop.sock in the state directory)",
+    )
+    parser.add_argument(
+        "--workspace", metavar="DIR", help="where evidence goes (default: this directory if below your home)"
     )
 
 
@@ -256,27 +260,43 @@ _EFFECTS = {
 def run_report(args: argparse.Namespace) -> int:
     from bascule.desktop_host import report
 
-    own = places.desktop_dir(state_of(args))
-    for workspace in (args.workspace,) if args.workspace else (".", own):
-        try:
-            folder = report.find_folder(os.path.realpath(workspace), args.execution)
-        except report.NoSuchExecution as error:
-            missing = str(error)
-        else:
-            break
-    else:
-        say(f"bascule: {missing}")
+    try:
+        text = report.page(_evidence_of(args))
+    except report.NoSuchExecution as error:
+        say(f"bascule: {error}")
         if args.workspace is None:
             say("  --workspace DIR names the directory that the agent worked in")
         return NOT_FOUND
-    text = report.page(folder)
     if args.output == "-":
         show(text)
         return 0
-    path = args.output or f"desktop-report-{args.execution[:8]}.html"
+    name = os.path.basename(args.execution.rstrip("/"))
+    path = args.output or f"desktop-report-{name[:8]}.html"
     places.write_private_file(os.path.abspath(path), text)
     show(path)
     return 0
+
+
+def _evidence_of(args: argparse.Namespace) -> str:
+    from bascule.desktop_host.report import NoSuchExecution, find_folder
+
+    if os.path.isfile(os.path.join(args.execution, "result.json")):
+        return str(args.execution)
+    if args.workspace is not None:
+        return find_folder(os.path.realpath(args.workspace), args.execution)
+    try:
+        return find_folder(os.path.realpath("."), args.execution)
+    except NoSuchExecution:
+        return find_folder(_evidence_of_the_daemon(args), args.execution)
+
+
+def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
+    """Of calls that named no directory; where, depends on the settings."""
+    from bascule.adapters.desktop.workspaces import EvidencePlaces
+    from bascule.daemon import config
+
+    settings = config.load(places.config_dir(), dict(os.environ))
+    return EvidencePlaces(settings.desktop_directory(), places.desktop_dir(state_of(args)), ()).own
 
 
 def _say_evidence(result: dict[str, Any]) -> None:

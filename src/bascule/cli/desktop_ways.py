@@ -9,7 +9,7 @@ from bascule import places
 from bascule.cli.asking import ask_held
 from bascule.cli.desktop_host import socket_of
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
-from bascule.errors import BasculeError
+from bascule.errors import ApprovalRequired, BasculeError
 from bascule.helpers.terminal import visible
 
 DEFAULT_TIMEOUT_MS = 60_000
@@ -20,8 +20,6 @@ _EXIT_CODES = {
     "DESKTOP_INTERNAL_ERROR": UNEXPECTED,
     "DESKTOP_HOST_NOT_READY": UNREACHABLE,
 }
-# Of these the contract's word adds nothing to the daemon's sentence.
-_PLAIN = ("DESKTOP_CONFIRM_REQUIRED",)
 
 
 def ask(
@@ -55,9 +53,9 @@ def _workspace(args: argparse.Namespace) -> str | None:
 def _refused_by_the_daemon(error: BasculeError) -> Exception:
     told = (error.details or {}).get("desktop")
     code = told.get("code") if isinstance(told, dict) else None
-    if code is None or code in _PLAIN:
+    if code is None or isinstance(error, ApprovalRequired):
         return error
-    failure = DoorError(f"{code}: {visible(error.message)}", error.hint)
+    failure = DoorError(visible(error.message), error.hint)
     failure.exit_code = _EXIT_CODES.get(code, REFUSED)
     return failure
 
