@@ -18,6 +18,7 @@ from typing import Any, get_args
 import msgspec
 
 from bascule.bridges.broker.service import Broker
+from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.game.service import GameBridge
 from bascule.bridges.house.service import House
 from bascule.bridges.workspace.service import Workspace
@@ -38,7 +39,7 @@ REF = "{name}"
 def handlers() -> dict[str, str]:
     """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
     found: dict[str, Any] = {}
-    for service in (Broker, House, Workspace, GameBridge):
+    for service in (Broker, House, Workspace, GameBridge, DesktopBridge):
         found |= service.handlers(_stand_in(service))
     return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
 

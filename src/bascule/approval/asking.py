@@ -49,7 +49,7 @@ def allowed_for_now(
 
 
 def would_be_new(
-    desk: Desk, verdict: Verdict, call: Call, row: Row, facts: Mapping[str, Any] | None, bound: Mapping[str, Any]
+    desk: Desk, verdict: Verdict, call: Call, row: Row, *, facts: Mapping[str, Any] | None, bound: Mapping[str, Any]
 ) -> bool:
     """Whether a person would be asked something that nobody has asked yet: then a picture of it is worth its time."""
     if verdict.decision is not Decision.ASK:

@@ -13,7 +13,7 @@ open. The house has an event loop of its own, so it is for tests that are not th
 
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
@@ -22,12 +22,15 @@ from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
 from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
+from bascule.approval.ports import Pictures
 from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
+from bascule.bridges.desktop.ports import Launcher, Workspaces
+from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
@@ -36,12 +39,13 @@ from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
+from bascule.daemon.compose_desktop import compose
 from bascule.dispatch import Dispatch
 from bascule.identity.tokens import TokenBook
 from bascule.later import Later, within
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols import approvals, broker_methods, game_methods, workspace_methods
+from bascule.protocols import approvals, broker_methods, desktop_agents, game_methods, workspace_methods
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
@@ -79,7 +83,17 @@ _RULED = (
     *workspace_methods.METHODS,
     *workspace_methods.OPERATIONS,
     *game_methods.METHODS,
+    *desktop_agents.METHODS,
 )
+
+
+class Screen(Launcher, Workspaces, Protocol):
+    """What the desktop bridge needs of a machine."""
+
+    # Where pictures for the person go.
+    pictures: Pictures | None
+
+    def program_of(self, pid: int, /) -> str | None: ...
 
 
 class House:
@@ -98,6 +112,7 @@ class House:
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
         draw: Mapping[str, Draw] | None = None,
+        screen: Screen | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
@@ -113,6 +128,9 @@ class House:
         self.machine = machine or Machine()
         self._workspace_limits = workspace_limits
         self._draw = draw
+        # With one there is a desktop bridge, and its host is as the test says.
+        self._screen = screen
+        self.desktop: DesktopBridge | None = None
         self.policy_file = FakePolicyFile()
         self.anchors = MemoryAnchors()
         self.files = FakeTokenFiles()
@@ -121,7 +139,7 @@ class House:
         self._ledger_days = ledger_days
         self._segment_records = segment_records
         self._loop = asyncio.new_event_loop()
-        self.run(self._begin_life)
+        self._start_life()
 
     # -- calling --
 
@@ -194,8 +212,9 @@ class House:
             self._within(self.workspace.close())
         else:
             self._within(self.workspace.keeper.close(0))
+        self._close_desktop()
         self.clock.advance(down_seconds)
-        self.run(self._begin_life)
+        self._start_life()
 
     # -- what a test looks at --
 
@@ -234,6 +253,7 @@ class House:
         if not self._loop.is_closed():
             self.run(self._end_waits)
             self._within(self.workspace.close())
+            self._close_desktop()
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -245,6 +265,16 @@ class House:
         self.close()
 
     # -- inside --
+
+    def _start_life(self) -> None:
+        self.run(self._begin_life)
+        if self.desktop is not None:
+            self._within(self.desktop.open())
+
+    def _close_desktop(self) -> None:
+        if self.desktop is not None:
+            self.run(self.desktop.end)
+            self._within(self.desktop.close())
 
     def _end_waits(self) -> None:
         self.broker.end()
@@ -283,6 +313,7 @@ class House:
             log=self._log,
             key=b"testing",
             limits=self._consent_limits,
+            pictures=self._screen.pictures if self._screen is not None else None,
         )
         self.broker.agents.on_revoked.append(self.desk.end_agent)
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
@@ -351,12 +382,28 @@ class House:
         rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
         self.dispatch.mount(rows, ours, draw=self.workspace.draw())
         self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
+        if self._screen is not None:
+            self.desktop = self._make_desktop(self._screen)
         rulebook.on_change = self._change_policy
         tx = Transaction()
         if self.desk.begin_life(tx):
             self.journal.commit(tx, DAEMON, "daemon.start")
         self.effects.recover([self.workspace.on_unknown])
         self.workspace.recover()
+
+    def _make_desktop(self, screen: Screen) -> DesktopBridge:
+        made = compose(
+            *(screen, screen, screen.program_of),
+            store=self.store,
+            journal=self.journal,
+            clock=self.clock,
+            log=self._log,
+            desk=self.desk,
+            policy=lambda: self.policy,
+        )
+        self.broker.agents.on_revoked.append(made.forget_agent)
+        self.dispatch.mount(desktop_agents.METHODS, made.handlers(), draw=made.draw())
+        return made
 
     @property
     def policy(self) -> Policy:

@@ -1,10 +1,10 @@
 """Which apps an agent may look at, or act in: a person said so once, and is not asked again.
 
-Only a person's own yes is kept. What a policy allows needs no memory, and what a person allowed for ten minutes must not
-become a permission for ever because it was used.
+Only a person's own yes is kept. What a policy allows needs no memory, and what a person allowed for ten minutes must
+not become a permission for ever because it was used.
 """
 
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -21,10 +21,16 @@ Doing = Literal["look", "act"]
 Seen = Literal["new", "same"]
 
 
+class App(NamedTuple):
+    """The bundleId is what an app says of itself; the program's file is what the system says of it."""
+
+    name: str
+    program: str | None
+
+
 class AllowedApp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     principal: str
     doing: Doing
-    # The bundleId is what an app says of itself; the program's file is what the system says of it.
     app: str
     program: str | None
     # Milliseconds.
@@ -39,17 +45,15 @@ class Apps:
         self.table: Table[AllowedApp] = Table("desktop_apps", AllowedApp)
         self.table.rows.update(store.load("desktop_apps", AllowedApp))
 
-    def compare(self, principal: Principal, doing: Doing, app: str, program: str | None) -> Seen:
-        return "same" if _key(principal, doing, app, program) in self.table.rows else "new"
+    def compare(self, principal: Principal, doing: Doing, app: App) -> Seen:
+        return "same" if _key(principal, doing, app) in self.table.rows else "new"
 
     def of(self, principal: Principal) -> list[str]:
         mine = (each for each in self.table.rows.values() if each.principal == principal and each.doing == "look")
         return sorted({each.app for each in mine})
 
-    def add(
-        self, tx: Transaction, principal: Principal, doing: Doing, app: str, program: str | None, approval_id: str
-    ) -> None:
-        key = _key(principal, doing, app, program)
+    def add(self, tx: Transaction, principal: Principal, doing: Doing, app: App, *, approval_id: str) -> None:
+        key = _key(principal, doing, app)
         if key in self.table.rows:
             return
         mine = [(each.at, name) for name, each in self.table.rows.items() if each.principal == principal]
@@ -58,8 +62,8 @@ class Apps:
         record = AllowedApp(
             principal=principal,
             doing=doing,
-            app=app,
-            program=program,
+            app=app.name,
+            program=app.program,
             at=self._clock.wall_ms(),
             approval_id=approval_id,
         )
@@ -73,6 +77,6 @@ class Apps:
         return len(gone)
 
 
-def _key(principal: Principal, doing: Doing, app: str, program: str | None) -> str:
+def _key(principal: Principal, doing: Doing, app: App) -> str:
     # An app names itself, with any character: only a digest keeps two of them apart for certain.
-    return digest([principal, doing, app, program])
+    return digest([principal, doing, *app])

@@ -10,7 +10,7 @@ from bascule.bridges.desktop.ports import Host, HostGone, Launcher
 from bascule.bridges.desktop.refusals import lost_while_looking
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Unavailable
-from bascule.later import Carrier, Later
+from bascule.later import Carrier, Later, within
 from bascule.protocols.desktop_errors import Code, DesktopError
 
 # A host that lived this long was well: what ended it is not what ended the one before.
@@ -78,10 +78,8 @@ class Hosting:
             # Apart from whoever wants it first: others wait for the same one, and half a start is a stray process.
             self._starting = self._carrier.carry(self._start(environment), "desktop host", withdrawn=False)
             self._starting.add_done_callback(self._started)
-        shared: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._starting.add_done_callback(lambda _: shared.done() or shared.set_result(None))
         starting = self._starting
-        await shared
+        await within(None, starting)
         return starting.result()
 
     def _started(self, _: object) -> None:

@@ -14,7 +14,7 @@ from bascule.approval.asking import allowed_for_now, would_be_new
 from bascule.approval.desk import Desk
 from bascule.approval.holding import Drawn
 from bascule.bridges.desktop import previews
-from bascule.bridges.desktop.apps import Apps, Doing, Seen
+from bascule.bridges.desktop.apps import App, Apps, Doing, Seen
 from bascule.bridges.desktop.refusals import form_of, put_into_form
 from bascule.bridges.desktop.terminals import is_terminal
 from bascule.call import Call, Principal
@@ -68,7 +68,7 @@ class Judging:
         self._apps = apps
 
     def drawn(self, call: Call, found: ResolveResult) -> Drawn:
-        about = self._about(call, found.bundle_id, found.program, found.pid, found.window_title)
+        about = self._about(call, found)
         params: Any = call.params
         picture = found.picture
         return self._drawn(
@@ -85,7 +85,9 @@ class Judging:
 
     def everywhere(self, call: Call, params: dict[str, Any], condition: str) -> Drawn:
         """Of no one app: the windows' titles."""
-        about = About(app=EVERY_APP, seen=self._apps.compare(call.principal, doing_of(call.method), EVERY_APP, None))
+        about = About(
+            app=EVERY_APP, seen=self._apps.compare(call.principal, doing_of(call.method), App(EVERY_APP, None))
+        )
         return self._drawn(
             call,
             about,
@@ -119,7 +121,7 @@ class Judging:
         """Whether this would be a new question, for which a picture is taken."""
         verdict = drawn.verdict
         assert verdict is not None
-        return would_be_new(self._desk, verdict, call, _ROWS[call.method], drawn.facts, drawn.bound)
+        return would_be_new(self._desk, verdict, call, _ROWS[call.method], facts=drawn.facts, bound=drawn.bound)
 
     def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
         """Whether the principal may look at the window now, without asking."""
@@ -128,7 +130,7 @@ class Judging:
             program=program,
             pid=window.pid,
             window=window.title,
-            seen=self._apps.compare(principal, "look", window.bundle_id, program),
+            seen=self._apps.compare(principal, "look", App(window.bundle_id, program)),
             terminal=is_terminal(window.bundle_id, program),
         )
         row = _ROWS["desktop.observe"]
@@ -137,14 +139,14 @@ class Judging:
         timed = allowed_for_now(self._desk, verdict, principal, row, None, facts=facts)
         return (timed or verdict).decision is Decision.ALLOW
 
-    def _about(self, call: Call, app: str, program: str | None, pid: int, title: str) -> About:
+    def _about(self, call: Call, found: ResolveResult) -> About:
         return About(
-            app=app,
-            program=program,
-            pid=pid,
-            window=title,
-            seen=self._apps.compare(call.principal, doing_of(call.method), app, program),
-            terminal=is_terminal(app, program),
+            app=found.bundle_id,
+            program=found.program,
+            pid=found.pid,
+            window=found.window_title,
+            seen=self._apps.compare(call.principal, doing_of(call.method), App(found.bundle_id, found.program)),
+            terminal=is_terminal(found.bundle_id, found.program),
         )
 
     def _drawn(

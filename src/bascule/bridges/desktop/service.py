@@ -17,7 +17,7 @@ from bascule.approval.holding import Draw, Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
-from bascule.bridges.desktop.apps import Apps
+from bascule.bridges.desktop.apps import App, Apps
 from bascule.bridges.desktop.hosting import Hosting
 from bascule.bridges.desktop.judging import Judging, Tied, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
@@ -177,13 +177,15 @@ class DesktopBridge:
         self.switch.resume(tx)
         tx.subject = "desktop"
 
-        def durable() -> None:
-            resuming = self._carrier.carry(self.hosting.resume(), call.method, withdrawn=False)
-            resuming.add_done_callback(lambda _: told.done() or told.set_result(self.status(call, Nothing())))
+        # Not before it is on disk: what a crash would undo must not have reached the screen.
+        durable: Later[None] = Later()
+        tx.after.append(lambda: durable.set_result(None))
+        tx.then = lambda _: self._carrier.carry(self._resuming(call, durable), call.method)
 
-        told: Later[a.DesktopStatus] = Later()
-        tx.after.append(durable)
-        tx.then = lambda _: told
+    async def _resuming(self, call: Call, durable: Later[None]) -> a.DesktopStatus:
+        await durable
+        await self.hosting.resume()
+        return self.status(call, Nothing())
 
     # -- looking and acting --
 
@@ -308,7 +310,9 @@ class DesktopBridge:
         if approval_id is not None:
             kind = doing_of(call.method)
             doing.changes.append(
-                lambda tx: self.apps.add(tx, call.principal, kind, about.app, about.program, approval_id)
+                lambda tx: self.apps.add(
+                    tx, call.principal, kind, App(about.app, about.program), approval_id=approval_id
+                )
             )
 
     def windows(self, call: Call, params: a.DesktopCall, doing: Doing) -> Later[m.WindowsResult]:

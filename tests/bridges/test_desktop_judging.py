@@ -1,0 +1,271 @@
+"""Who is asked about what on the desktop, what they see, and that nothing else than that is done."""
+
+import pytest
+from desktop_scene import CLICK, JERRY, SPOCK, TYPE, Desktop
+from scripted_host import EDITOR, FakeWindow
+
+from bascule.errors import ApprovalRequired, Conflict, NotFound, PolicyDenied
+from bascule.policy.engine import preset
+
+XTERM = {"app": {"bundleId": "xterm"}}
+
+
+@pytest.fixture
+def make():
+    made = []
+
+    def make(**settings):
+        made.append(Desktop(**settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.house.close()
+
+
+@pytest.fixture
+def desktop(make):
+    return make()
+
+
+# -- looking --
+
+
+def test_a_first_look_at_an_app_asks_and_later_ones_do_not(desktop):
+    question = desktop.asks("observe", route=EDITOR)
+    assert question["rule"] == "new-apps-ask"
+    assert "editor (pid 100)" in question["preview"]
+    desktop.decide(question)
+    assert desktop.call("observe", route=EDITOR)["executionId"] == "x-1"
+    assert desktop.call("find", route=EDITOR, selector={"byRole": "AXButton"})["matched"] == 0
+    assert desktop.call("status")["seen"] == ["editor"]
+    # The controls: another app asks, and so does another agent.
+    assert desktop.asks("observe", route=XTERM)["rule"] == "new-apps-ask"
+    assert desktop.asks("observe", SPOCK, route=EDITOR)["rule"] == "new-apps-ask"
+
+
+def test_the_same_name_with_another_program_is_another_app(desktop):
+    desktop.approved("observe", route=EDITOR)
+    desktop.screen.window("editor").program = "/home/me/Downloads/editor"
+    assert "/home/me/Downloads/editor" in desktop.asks("observe", route=EDITOR)["preview"]
+
+
+def test_a_look_that_was_denied_is_asked_again(desktop):
+    desktop.decide(desktop.asks("observe", route=EDITOR), "denied")
+    assert desktop.asks("observe", route=EDITOR)["state"] == "pending"
+    assert not desktop.asked("desktop.observe")
+
+
+def test_looking_for_ten_minutes_is_not_looking_for_ever(desktop):
+    question = desktop.asks("observe", route=EDITOR)
+    desktop.decide(question, scope="rule", offer=1)
+    desktop.call("observe", route=EDITOR)
+    desktop.call("find", route=EDITOR, selector={"byRole": "AXButton"})
+    desktop.house.advance(601)
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+
+
+def test_what_a_person_allowed_to_see_outlives_the_daemon_and_ends_with_the_desktop(desktop):
+    desktop.approved("observe", route=EDITOR)
+    desktop.house.restart(clean=False)
+    desktop.call("observe", route=EDITOR)
+    desktop.house.call("local", "desktop.disable")
+    desktop.enable()
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+
+
+def test_a_revoked_agent_leaves_nothing_to_whoever_has_its_name_next(desktop):
+    desktop.approved("observe", route=EDITOR)
+    desktop.approved("observe", SPOCK, route=EDITOR)
+    desktop.house.call("person", "agents.revoke", {"agentId": "Jerry"})
+    desktop.house.register("Jerry")
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+    desktop.call("observe", SPOCK, route=EDITOR)
+    assert [row["details"] for row in desktop.records("forget")] == [{"apps": 1}]
+
+
+def test_windows_have_titles_only_where_one_may_look(desktop):
+    def titles(who=JERRY):
+        return {each["bundleId"]: each["title"] for each in desktop.call("windows", who)["windows"]}
+
+    assert titles() == {"editor": "", "xterm": "", "keepassxc": ""}
+    desktop.approved("observe", route=EDITOR)
+    assert titles() == {"editor": "letter to Ann", "xterm": "", "keepassxc": ""}
+    assert titles(SPOCK)["editor"] == ""
+    # Not even the person's: nobody sees into what is kept out.
+    assert titles("person") == {"editor": "letter to Ann", "xterm": "root shell", "keepassxc": ""}
+
+
+def test_waiting_for_any_window_asks_once_for_all_apps(desktop):
+    wait = {"condition": {"windowExists": {"titlePattern": "passw"}}}
+    desktop.approved("observe", route=EDITOR)
+    question = desktop.asks("waitUntil", route=EDITOR, **wait)
+    assert "every app" in question["preview"]
+    desktop.decide(question)
+    for number in range(2):
+        held = desktop.begin("waitUntil", route=EDITOR, **wait)
+        desktop.until(lambda count=number: len(desktop.asked("desktop.waitUntil")) > count, "the wait at the host")
+        held.cancel()
+
+
+# -- acting --
+
+
+def test_an_act_asks_with_everything_it_would_do(desktop):
+    question = desktop.asks("typeText", text="  two\nlines \u202e", **TYPE)
+    assert question["rule"] == "desktop-acting-asks"
+    shown = question["preview"].split("\n")
+    assert "app      editor (pid 100)" in shown
+    assert "program  /usr/bin/editor" in shown
+    assert 'window   "letter to Ann" (w:1)' in shown
+    assert 'element  AXTextField "Name", at 10,20, 30 x 40' in shown
+    assert shown[-3:] == ["text     13 characters:", '  | "  two"⏎', '  | "lines ⟨U+202E⟩"']
+    assert "two" not in question["summary"]
+    assert desktop.screen.done == []
+
+
+def test_what_was_approved_is_done_once_and_tied_to_what_was_seen(desktop):
+    assert desktop.approved("click", **CLICK)["clicked"]
+    ((method, params),) = desktop.screen.done
+    assert method == "desktop.click"
+    assert params["route"] == {"app": {"pid": 100}, "window": {"windowId": "w:1"}}
+    assert params["target"]["elementRef"]["fingerprint"] == "w:1/OK"
+    with pytest.raises(ApprovalRequired):
+        desktop.call("click", **CLICK)
+    assert len(desktop.screen.done) == 1
+
+
+def test_what_was_denied_is_not_done(desktop):
+    desktop.decide(desktop.asks("click", **CLICK), "denied")
+    assert desktop.screen.done == []
+
+
+@pytest.mark.parametrize("change", ["window", "title", "element", "process", "program"])
+def test_a_yes_never_fits_another_window(desktop, change):
+    question = desktop.asks("click", **CLICK)
+    desktop.decide(question)
+    window = desktop.screen.window("editor")
+    match change:
+        case "window":
+            desktop.screen.windows[0] = FakeWindow("editor", 100, 9, "letter to Ann")
+        case "title":
+            window.title = "bank"
+        case "process":
+            window.pid = 101
+        case "program":
+            window.program = "/usr/bin/other"
+        case "element":
+            window.elements.remove("OK")
+    if change == "element":
+        with pytest.raises(NotFound):
+            desktop.call("click", **CLICK)
+    else:
+        assert desktop.asks("click", **CLICK)["approvalId"] != question["approvalId"]
+    assert desktop.screen.done == []
+
+
+def test_a_window_that_is_swapped_at_the_last_moment_gets_nothing(desktop):
+    """After the judging, while the record is written: the call names the window itself, which is not there any more."""
+
+    def swap(_method):
+        desktop.screen.windows[0] = FakeWindow("editor", 100, 9, "letter to Ann")
+
+    desktop.screen.before = swap
+    with pytest.raises(NotFound) as refused:
+        desktop.approved("click", **CLICK)
+    assert refused.value.details["desktop"]["code"] == "DESKTOP_ELEMENT_NOT_FOUND"
+    assert desktop.screen.done == []
+    assert [row["outcome"] for row in desktop.records("click")] == ["approval_required", "begun", "not_found"]
+
+
+def test_this_app_for_ten_minutes_is_for_this_process_and_these_acts(desktop):
+    question = desktop.asks("click", **CLICK)
+    (offer,) = question["offers"]
+    assert 'about.pid":"100"' in offer["text"]
+    assert "ui-control" in offer["text"]
+    desktop.decide(question, scope="rule", offer=1)
+    desktop.call("click", **CLICK)
+    desktop.call("typeText", text="more", **TYPE)
+    desktop.call("hotkey", keys=["ctrl", "s"], route=EDITOR)
+    assert len(desktop.screen.done) == 3
+    # Acting is not looking, another agent is another, and so is another process of the same app.
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+    assert desktop.asks("click", SPOCK, **CLICK)["rule"] == "desktop-acting-asks"
+    desktop.screen.window("editor").pid = 101
+    assert desktop.asks("click", **CLICK)["rule"] == "desktop-acting-asks"
+    desktop.screen.window("editor").pid = 100
+    desktop.house.advance(601)
+    assert desktop.asks("click", **CLICK)["rule"] == "desktop-acting-asks"
+
+
+def test_terminals_ask_every_time_and_say_why(desktop):
+    act = {"route": XTERM, "text": "rm -rf ~"}
+    question = desktop.asks("typeText", **act)
+    assert question["rule"] == "terminals-ask"
+    assert question["preview"].startswith("This is a terminal")
+    assert "offers" not in question
+    desktop.decide(question)
+    desktop.call("typeText", **act)
+    assert desktop.asks("typeText", **act)["rule"] == "terminals-ask"
+
+
+def test_what_is_kept_out_is_refused_whatever_anybody_approves(desktop):
+    for who in (JERRY, "local", "person"):
+        with pytest.raises(PolicyDenied) as refused:
+            desktop.call("click", who, route={"app": {"bundleId": "keepassxc"}}, target=CLICK["target"])
+        assert refused.value.details["desktop"]["code"] == "DESKTOP_APP_FORBIDDEN"
+        assert refused.value.details["rule"] == "desktop.keep-out"
+    assert [row["outcome"] for row in desktop.records("click")] == ["policy_denied"] * 3
+    assert desktop.screen.done == []
+
+
+def test_the_person_is_never_asked_about_their_own_calls(make):
+    for name in ("restrictive", "standard", "permissive"):
+        desktop = make(policy=preset(name))
+        desktop.call("observe", "person", route=EDITOR)
+        desktop.call("click", "person", **CLICK)
+        desktop.call("typeText", "person", route=XTERM, text="ls")
+        assert len(desktop.screen.done) == 2
+
+
+def test_restrictive_looks_after_asking_and_never_acts(make):
+    desktop = make(policy=preset("restrictive"))
+    with pytest.raises(PolicyDenied, match="looked at, not used"):
+        desktop.call("click", **CLICK)
+    desktop.approved("observe", route=EDITOR)
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "desktop-looking-asks"
+    assert desktop.asks("windows")["rule"] == "desktop-looking-asks"
+
+
+def test_permissive_looks_freely_and_asks_once_before_acting_in_an_app(make):
+    desktop = make(policy=preset("permissive"))
+    desktop.call("observe", route=EDITOR)
+    assert desktop.call("windows")["windows"][1]["title"] == "root shell"
+    assert desktop.asks("click", **CLICK)["rule"] == "acting-in-new-apps-asks"
+    desktop.approved("click", **CLICK)
+    desktop.call("typeText", text="more", **TYPE)
+    # A timed yes is not a yes for ever; and terminals ask anyway.
+    assert desktop.asks("typeText", route=XTERM, text="ls")["rule"] == "terminals-ask"
+    desktop.approved("typeText", route=XTERM, text="ls")
+    assert desktop.asks("typeText", route=XTERM, text="ls")["rule"] == "terminals-ask"
+
+
+def test_where_a_person_must_be_asked_the_contracts_word_for_it_comes_along(desktop):
+    with pytest.raises(ApprovalRequired) as asked:
+        desktop.call("click", **CLICK)
+    details = asked.value.details
+    assert details["desktop"]["code"] == "DESKTOP_CONFIRM_REQUIRED"
+    assert details["desktop"]["details"] == {"approvalId": details["approvalId"]}
+
+
+def test_a_window_that_changes_while_the_person_reads_makes_the_yes_void(desktop):
+    """The caller waits: a person is set, so it is held until the answer."""
+    desktop.house.call("local", "person.set", {"passphrase": "a long sentence"})
+    held = desktop.begin("click", **CLICK)
+    (question,) = desktop.until(lambda: desktop.house.call("local", "approvals.list"), "the question")
+    desktop.screen.window("editor").title = "bank"
+    desktop.decide(question)
+    desktop.until(lambda: held.done, "the answer")
+    with pytest.raises(Conflict, match="has changed since"):
+        held.result()
+    assert desktop.screen.done == []
