@@ -1,5 +1,7 @@
 """Starts the desktop host as a child of the daemon: the `Launcher` and `Host` ports over `HostClient`."""
 
+import asyncio
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +14,10 @@ from bascule.protocols.desktop_agents import SESSION_VARIABLES
 
 # What any program needs; of the rest of the daemon's environment the host sees nothing.
 _PLAIN_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH")
+
+# Connecting takes a third of a second; after this a call hears from the host itself what is missing.
+READY_SECONDS: Final = 10.0
+READY_POLL_SECONDS: Final = 0.02
 
 
 class ChildHost:
@@ -86,7 +92,24 @@ class HostLauncher:
             )
         except (HostLost, OSError) as error:
             raise HostGone(f"the desktop host could not be started: {error}") from error
-        return ChildHost(client)
+        host = ChildHost(client)
+        try:
+            await _ready(host)
+        except HostGone:
+            await host.close()
+            raise
+        return host
+
+
+async def _ready(host: ChildHost) -> None:
+    """Connected to the desktop, or sure that it cannot be; whoever asks next is not told to try again."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(READY_SECONDS):
+            while True:
+                found = (await host.call("desktop.health", client="daemon")).permissions
+                if "unknown" not in (found.accessibility, found.screen_recording):
+                    return
+                await asyncio.sleep(READY_POLL_SECONDS)
 
 
 def program_of(pid: int) -> str | None:

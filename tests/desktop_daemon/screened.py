@@ -1,0 +1,125 @@
+"""A real daemon with a real desktop host: agents over HTTP, the person over the link."""
+
+import itertools
+import os
+from pathlib import Path
+
+from desktop_rig import PATIENCE
+from living import Living
+from wires import Caller, LinkWire
+
+from bascule.protocols.desktop_agents import SESSION_VARIABLES
+
+PASSPHRASE = {"passphrase": "correct horse battery staple"}
+# What a hash costs is tested elsewhere, and nobody waits for the real slices here.
+CONSTANTS = {
+    "bascule.identity.passphrase.SCRYPT_LOG_N": 4,
+    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.1,
+    "bascule.approval.holding.SLICES": {"link": 0.1, "mcp": 0.1},
+}
+_PLACES = """
+import os
+os.environ["BASCULE_CONFIG_DIR"] = {config!r}
+for name in {unset!r}:
+    os.environ.pop(name, None)
+"""
+
+
+class Patient(Caller):
+    """Looks at a screen take longer than anything else on loopback."""
+
+    def ask(self, verb, path, body=None):
+        import wires  # noqa: PLC0415 - its patience is set for this call alone
+
+        before, wires.Wire.__init__.__defaults__ = wires.Wire.__init__.__defaults__, (PATIENCE,)
+        try:
+            return super().ask(verb, path, body)
+        finally:
+            wires.Wire.__init__.__defaults__ = before
+
+
+class Screened:
+    """One daemon at a time in one directory; `restart` begins the next life."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, desktop, folder, **config):
+        self.desktop = desktop
+        self.folder = Path(folder)
+        self.state = f"{folder}/s"
+        self.session = {name: desktop.environment[name] for name in SESSION_VARIABLES if name in desktop.environment}
+        self.work = self.folder / "work"
+        self.work.mkdir()
+        self._config = {"desktop_root": str(folder), **config}
+        self.live()
+        self.person.call("desktop.enable", {"environment": self.session})
+
+    def live(self):
+        places = _PLACES.format(config=str(self.folder / "config"), unset=SESSION_VARIABLES)
+        self.daemon = Living(self.state, bug=places, constants=CONSTANTS, calls_per_second=0, **self._config)
+        self.person = LinkWire(self.daemon.link_socket, PATIENCE).hello()
+        if not self.person.call("person.status")["set"]:
+            self.person.call("person.set", PASSPHRASE)
+        self.person.call("person.unlock", PASSPHRASE)
+        self.local = Patient(self.daemon)
+
+    def restart(self, *, clean=True):
+        self.person.close()
+        if clean:
+            assert self.daemon.stop() == 0
+        else:
+            self.daemon.kill()
+        self.live()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.person.close()
+        self.daemon.stop()
+
+    # -- agents --
+
+    def new_agent(self):
+        self.name = f"Jerry-{next(self._numbers)}"
+        self.agent = self.register(self.name)
+
+    def register(self, name):
+        return Patient(self.daemon, self.local.register(name).token)
+
+    def call(self, method, /, *, agent=None, **params):
+        return (agent or self.agent).post(f"/v1/desktop/{method}", params)
+
+    def done(self, method, /, **params):
+        answer = self.call(method, **params)
+        assert answer.status == 200, answer.json
+        return answer.json
+
+    def asks(self, method, /, **params):
+        """The question that this call becomes, as the person sees it."""
+        answer = self.call(method, **params)
+        assert answer.status == 202, answer.json
+        return self.person.call("approvals.show", {"approvalId": answer.error["details"]["approvalId"]})
+
+    def decide(self, question, decision="approved", **more):
+        params = {"approvalId": question["approvalId"], "decision": decision, **more}
+        return self.person.call("approvals.decide", params)
+
+    def approved(self, method, /, **params):
+        self.decide(self.asks(method, **params))
+        return self.done(method, **params)
+
+    # -- what there is --
+
+    def records(self, method):
+        found = self.person.call("ledger.show", {"what": f"desktop.{method}", "limit": 1_000})
+        return [each for each in found if each["principal"] == f"agent:{self.name}"]
+
+    def files(self):
+        """Every file that the house and its evidence consist of, with its bytes."""
+        for directory, _, names in os.walk(self.folder):
+            for name in names:
+                path = os.path.join(directory, name)
+                if os.path.isfile(path):
+                    with open(path, "rb") as file:
+                        yield path, file.read()
