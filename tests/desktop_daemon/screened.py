@@ -29,7 +29,7 @@ class Patient(Caller):
     """Looks at a screen take longer than anything else on loopback."""
 
     def ask(self, verb, path, body=None):
-        import wires  # noqa: PLC0415 - its patience is set for this call alone
+        import wires
 
         before, wires.Wire.__init__.__defaults__ = wires.Wire.__init__.__defaults__, (PATIENCE,)
         try:

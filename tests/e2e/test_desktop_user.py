@@ -6,21 +6,14 @@ What was done is read from the program's own state file, never from our answer.
 import base64
 import json
 import re
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-
-HERE = Path(__file__).resolve().parent
-for neighbour in ("desktop_host", "shim", "mcp"):
-    sys.path.insert(0, str(HERE.parent / neighbour))
-
 from desktop_rig import Desktop
-from living import Living, eventually, run_command, short_dir
+from living import Living, eventually, forked, short_dir
 from pricing import tokens_in
 from raw_client import RawClient
-from speaking import Agent
+from speaking import Agent, Stream
 from terminal import on_a_terminal
 from wires import LinkWire
 
@@ -80,7 +73,7 @@ def agent(house):
 def run(house, *arguments):
     environment = {**house.session, "BASCULE_DESKTOP_ROOT": house.folder}
     state = ("--state-dir", house.daemon.state)
-    return run_command("desktop", *arguments, *state, environment=environment, seconds=SECONDS)
+    return forked("desktop", *arguments, *state, environment=environment, seconds=SECONDS)
 
 
 def on_tty(house, *arguments, typed, monkeypatch=None):
@@ -97,7 +90,7 @@ def question(house, method):
 
     def look():
         waiting = house.person.call("approvals.list")
-        return [each["approvalId"] for each in waiting if each["method"] == method and each["waiting"]]
+        return [each["approvalId"] for each in waiting if each["method"] == method and each.get("waiting")]
 
     return eventually(look, f"a question about {method}", SECONDS)[0]
 
@@ -148,7 +141,7 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     # Looking asks once.
     looking = agent.start_call("desktop_observe", **here)
     approval_id = question(house, "desktop.observe")
-    assert app.title in run_command("approvals", "show", approval_id, "--state-dir", house.daemon.state).stdout
+    assert app.title in forked("approvals", "show", approval_id, "--state-dir", house.daemon.state).said
     assert on_tty(house, "approvals", "approve", approval_id, "--once", typed=TYPED).code == 0
     seen = result(agent, looking)
     assert seen["window"] == app.title
@@ -176,22 +169,22 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     assert any(TEXT in line for line in changed["changes"])
 
     # The switch.
-    assert run(house, "stop").returncode == 0
+    assert run(house, "stop").code == 0
     assert "bascule desktop resume" in refused(agent.call("desktop_click", title="Press me", **here))
-    assert "STOPPED" in run(house, "status").stdout
+    assert "STOPPED" in run(house, "status").said
     assert on_tty(house, "desktop", "resume", typed=TYPED).code == 0
     assert told(agent.call("desktop_click", title="Press me", **here))["status"] == "ok"
     app.until(pressed=2)
 
     # Afterwards.
     page = run(house, "report", clicked["executionId"], "-o", "-")
-    assert page.returncode == 0, page.stderr
-    assert page.stdout.count("data:image/png;base64,") == 2
-    assert "desktop.click" in page.stdout
+    assert page.code == 0, page.said
+    assert page.said.count("data:image/png;base64,") == 2
+    assert "desktop.click" in page.said
 
-    assert run(house, "disable").returncode == 0
+    assert run(house, "disable").code == 0
     assert "bascule desktop enable" in refused(agent.call("desktop_observe", **here))
-    for log in (house.daemon.log(), run_command("ledger", "show", "--state-dir", house.daemon.state).stdout):
+    for log in (house.daemon.log(), forked("ledger", "show", "--state-dir", house.daemon.state).said):
         assert TEXT not in log
 
 
@@ -232,8 +225,9 @@ def test_over_http_the_tools_are_the_same_and_a_picture_is_one(enabled, app, age
         tool["name"] for tool in agent.request("tools/list")["result"]["tools"]
     }
     arguments = {"window": f"^{app.title}$", "image": True}
-    with over_http.open("tools/call", name="desktop_observe", arguments=arguments) as stream:
-        approve(enabled, "desktop.observe")
+    wire = over_http.begin_call("desktop_observe", **arguments)
+    approve(enabled, "desktop.observe")
+    with Stream(wire) as stream:
         answer = stream.result()
     assert answer["structuredContent"]["window"] == app.title
     assert base64.b64decode(answer["content"][1]["data"]).startswith(PNG)
@@ -258,13 +252,13 @@ def test_the_question_comes_up_in_the_terminal_that_waits_for_it(enabled, app):
 def test_without_a_terminal_it_is_said_where_to_answer(enabled, app):
     here = ("--window", f"^{app.title}$")
     asked = run(enabled, "click", "--title", "Press me", "--no-wait", *here)
-    assert asked.returncode == APPROVAL
-    assert "bascule approvals approve apr_" in asked.stderr
+    assert asked.code == APPROVAL
+    assert "bascule approvals approve apr_" in asked.said
     assert app.state.get("pressed", 0) == 0
     (waits,) = enabled.person.call("approvals.list")
     enabled.person.call("approvals.decide", {"approvalId": waits["approvalId"], "decision": "approved"})
     done = run(enabled, "click", "--title", "Press me", "--no-wait", *here)
-    assert done.returncode == 0, done.stderr
+    assert done.code == 0, done.said
     app.until(pressed=1)
 
 
@@ -282,29 +276,29 @@ def test_every_verb_of_the_command_line_does_what_it_says(enabled, app):
             assert "result" in local.answer(number)
     app.until(pressed=1)
     observed = run(enabled, "observe", *here)
-    assert 'checkbox "Agree"' in observed.stdout
-    assert "evidence: " in observed.stderr
-    ref = ref_of(observed.stdout, 'checkbox "Agree"')
-    assert run(enabled, "click", "--ref", ref, *here).returncode == 0
+    assert 'checkbox "Agree"' in observed.said
+    assert "evidence: " in observed.said
+    ref = ref_of(observed.said, 'checkbox "Agree"')
+    assert run(enabled, "click", "--ref", ref, *here).code == 0
     app.until(agreed=True)
-    assert "1 matched" in run(enabled, "find", "--title", "Agree", *here).stdout
-    assert run(enabled, "find", "--title", "no such thing", *here).returncode == NOT_FOUND
+    assert "1 matched" in run(enabled, "find", "--title", "Agree", *here).said
+    assert run(enabled, "find", "--title", "no such thing", *here).code == NOT_FOUND
     typed = run(enabled, "type", TEXT, "--role", "AXTextField", "--title", "Name", "--json", *here)
-    assert json.loads(typed.stdout)["typed"] is True
+    assert json.loads(typed.said)["typed"] is True
     app.until(name=TEXT)
-    assert TEXT in run(enabled, "observe", "--diff", *here).stdout
+    assert TEXT in run(enabled, "observe", "--diff", *here).said
     waited = run(enabled, "wait", "--title", "Name", "--contains", TEXT, *here)
-    assert waited.returncode == 0, waited.stderr
-    assert run(enabled, "wait", "--stable", *here).returncode == 0
-    assert run(enabled, "wait", "--title", "Name", "--gone", "--timeout", "0.1", *here).returncode == NOTHING_CAME
-    assert run(enabled, "hotkey", "ctrl", "a", *here).returncode == 0
-    assert app.title in run(enabled, "windows").stdout
-    assert run(enabled, "focus", *here).returncode == 0
+    assert waited.code == 0, waited.said
+    assert run(enabled, "wait", "--stable", *here).code == 0
+    assert run(enabled, "wait", "--title", "Name", "--gone", "--timeout", "0.1", *here).code == NOTHING_CAME
+    assert run(enabled, "hotkey", "ctrl", "a", *here).code == 0
+    assert app.title in run(enabled, "windows").said
+    assert run(enabled, "focus", *here).code == 0
     nowhere = run(enabled, "observe", "--window", "^no such window$")
-    assert nowhere.returncode == NOT_FOUND
-    status = json.loads(run(enabled, "status", "--json").stdout)
+    assert nowhere.code == NOT_FOUND
+    status = json.loads(run(enabled, "status", "--json").said)
     assert (status["enabled"], status["display"]) == (True, enabled.session["DISPLAY"])
-    assert run(enabled, "doctor").stdout.strip() == "the desktop can be seen and used"
+    assert run(enabled, "doctor").said.strip() == "the desktop can be seen and used"
 
 
 def test_a_terminal_of_no_desktop_cannot_enable_one(house, monkeypatch):
@@ -320,9 +314,9 @@ def test_without_the_passphrase_nothing_is_enabled(house, monkeypatch):
     wrong = on_tty(house, "desktop", "enable", typed=[("Passphrase: ", "guessed")], monkeypatch=monkeypatch)
     assert wrong.code == REFUSED
     piped = run(house, "enable")
-    assert piped.returncode == USAGE
-    assert "no terminal" in piped.stderr
-    assert run(house, "status").stdout.strip() == "not enabled: bascule desktop enable"
+    assert piped.code == USAGE
+    assert "no terminal" in piped.said
+    assert run(house, "status").said.strip() == "not enabled: bascule desktop enable"
     found = run(house, "doctor")
-    assert "not enabled" in found.stderr
-    assert f"X11 at {house.session['DISPLAY']}" in found.stdout
+    assert "not enabled" in found.said
+    assert f"X11 at {house.session['DISPLAY']}" in found.said
