@@ -1,4 +1,5 @@
 import pytest
+from desktop_scene import Desktop
 
 from bascule.testing.house import House
 
@@ -24,3 +25,22 @@ def house(make_house):
     made.register("Jerry")
     made.register("Spock")
     return made
+
+
+@pytest.fixture
+def make_desktop():
+    """Desktops with settings of the test's own, all closed at its end."""
+    made = []
+
+    def make(**settings):
+        made.append(Desktop(**settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.house.close()
+
+
+@pytest.fixture
+def desktop(make_desktop):
+    return make_desktop()

@@ -1,31 +1,13 @@
 """Who is asked about what on the desktop, what they see, and that nothing else than that is done."""
 
 import pytest
-from desktop_scene import CLICK, JERRY, SPOCK, TYPE, Desktop
+from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
 from bascule.errors import ApprovalRequired, Conflict, NotFound, PolicyDenied
 from bascule.policy.engine import preset
 
 XTERM = {"app": {"bundleId": "xterm"}}
-
-
-@pytest.fixture
-def make():
-    made = []
-
-    def make(**settings):
-        made.append(Desktop(**settings))
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.house.close()
-
-
-@pytest.fixture
-def desktop(make):
-    return make()
 
 
 # -- looking --
@@ -219,17 +201,17 @@ def test_what_is_kept_out_is_refused_whatever_anybody_approves(desktop):
     assert desktop.screen.done == []
 
 
-def test_the_person_is_never_asked_about_their_own_calls(make):
+def test_the_person_is_never_asked_about_their_own_calls(make_desktop):
     for name in ("restrictive", "standard", "permissive"):
-        desktop = make(policy=preset(name))
+        desktop = make_desktop(policy=preset(name))
         desktop.call("observe", "person", route=EDITOR)
         desktop.call("click", "person", **CLICK)
         desktop.call("typeText", "person", route=XTERM, text="ls")
         assert len(desktop.screen.done) == 2
 
 
-def test_restrictive_looks_after_asking_and_never_acts(make):
-    desktop = make(policy=preset("restrictive"))
+def test_restrictive_looks_after_asking_and_never_acts(make_desktop):
+    desktop = make_desktop(policy=preset("restrictive"))
     with pytest.raises(PolicyDenied, match="looked at, not used"):
         desktop.call("click", **CLICK)
     desktop.approved("observe", route=EDITOR)
@@ -237,8 +219,8 @@ def test_restrictive_looks_after_asking_and_never_acts(make):
     assert desktop.asks("windows")["rule"] == "desktop-looking-asks"
 
 
-def test_permissive_looks_freely_and_asks_once_before_acting_in_an_app(make):
-    desktop = make(policy=preset("permissive"))
+def test_permissive_looks_freely_and_asks_once_before_acting_in_an_app(make_desktop):
+    desktop = make_desktop(policy=preset("permissive"))
     desktop.call("observe", route=EDITOR)
     assert desktop.call("windows")["windows"][1]["title"] == "root shell"
     assert desktop.asks("click", **CLICK)["rule"] == "acting-in-new-apps-asks"

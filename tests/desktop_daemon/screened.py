@@ -1,12 +1,13 @@
 """A real daemon with a real desktop host: agents over HTTP, the person over the link."""
 
 import itertools
+import json
 import os
 from pathlib import Path
 
 from desktop_rig import PATIENCE
 from living import Living
-from wires import Caller, LinkWire
+from wires import Caller, LinkWire, Wire
 
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
 
@@ -29,13 +30,10 @@ class Patient(Caller):
     """Looks at a screen take longer than anything else on loopback."""
 
     def ask(self, verb, path, body=None):
-        import wires
-
-        before, wires.Wire.__init__.__defaults__ = wires.Wire.__init__.__defaults__, (PATIENCE,)
-        try:
-            return super().ask(verb, path, body)
-        finally:
-            wires.Wire.__init__.__defaults__ = before
+        headers = [*self.headers, ("Content-Type", "application/json")]
+        data = None if verb == "GET" else json.dumps(body or {}).encode()
+        with Wire(self.daemon.tcp, PATIENCE) as wire:
+            return wire.ask(verb, path, headers, data)
 
 
 class Screened:

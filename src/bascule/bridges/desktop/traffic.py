@@ -1,7 +1,7 @@
 """How much is asked of the host at once, by whom, and how those who wait are told that the house closes.
 
-The host answers 64 requests of one connection at a time, and all agents come through one. Long waits have places of
-their own, so that they cannot keep the others from looking; and what stops or aborts needs no place at all.
+The host answers 64 requests of one connection at a time, 16 of one client, and all agents come through one connection.
+Long waits have places of their own, so that they cannot keep the others from looking; what stops or aborts needs none.
 """
 
 import asyncio
@@ -13,8 +13,9 @@ from bascule.call import Principal
 from bascule.errors import Conflict, Overloaded, Unavailable
 from bascule.later import Later
 
-# Looks and acts at the host at once; more wait their turn.
+# Looks and acts at the host at once, of everybody and of one principal; more wait their turn.
 MAX_AT_ONCE: Final = 32
+MAX_AT_ONCE_EACH: Final = 8
 # Waits held at the host, of everybody and of one principal.
 MAX_WAITS: Final = 24
 MAX_WAITS_EACH: Final = 8
@@ -22,11 +23,19 @@ MAX_WAITS_EACH: Final = 8
 MAX_EACH: Final = 128
 
 
+class _Line:
+    """Those of one principal."""
+
+    def __init__(self) -> None:
+        self.turns = asyncio.Semaphore(MAX_AT_ONCE_EACH)
+        self.count = 0
+
+
 class Traffic:
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._under_way: dict[tuple[Principal, str], bool] = {}
-        self._asking: dict[Principal, int] = {}
+        self._lines: dict[Principal, _Line] = {}
         self._waiting: set[Later[Any]] = set()
 
     @property
@@ -68,21 +77,19 @@ class Traffic:
 
     @contextlib.asynccontextmanager
     async def room(self, principal: Principal) -> AsyncIterator[None]:
-        asking = self._asking.get(principal, 0)
-        if asking >= MAX_EACH:
+        line = self._lines.setdefault(principal, _Line())
+        if line.count >= MAX_EACH:
             raise Overloaded(
-                f"{principal} has {asking} requests at the desktop", hint="wait for some of them", retry_after=1.0
+                f"{principal} has {line.count} requests at the desktop", hint="wait for some of them", retry_after=1.0
             )
-        self._asking[principal] = asking + 1
+        line.count += 1
         try:
-            async with self._room:
+            async with line.turns, self._room:
                 yield
         finally:
-            left = self._asking[principal] - 1
-            if left:
-                self._asking[principal] = left
-            else:
-                del self._asking[principal]
+            line.count -= 1
+            if not line.count:
+                del self._lines[principal]
 
     def waiting(self, later: Later[Any], *, waits: bool) -> Later[Any]:
         if waits:
