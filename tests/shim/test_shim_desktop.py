@@ -116,7 +116,8 @@ def test_roles_are_named_as_a_snapshot_shows_them_or_as_the_contract_does():
         use("desktop_find", {})
 
 
-def test_what_was_found_is_told_in_few_words():
+@pytest.mark.parametrize(("able", "states"), [(True, ["focused"]), (False, ["focused", "disabled"])])
+def test_what_was_found_is_told_in_few_words(able, states):
     element = {
         "elementId": "e:7",
         "fingerprint": "long",
@@ -126,12 +127,13 @@ def test_what_was_found_is_told_in_few_words():
         "frame": {"x": 1, "y": 1, "width": 1, "height": 1},
         "nativeRole": "entry",
         "visible": False,
-        "states": ["enabled"],
+        "states": ["showing", "focusable", "focused", *(["enabled"] if able else [])],
     }
     found = {"executionId": "x", "elementRefs": [element], "matched": 31, "evidence": {"dir": "/"}}
     told = use("desktop_find", {"title": "Name", "limit": 1}, found).result
     (seen,) = told["elements"]
     assert (seen["ref"], seen["role"], seen["visible"], told["matched"]) == ("e:7", "textfield", False, 31)
+    assert seen["states"] == states
     assert len(json.dumps(seen)) < 400
 
 
@@ -182,7 +184,7 @@ def test_windows_are_listed_shortly_or_one_is_brought_to_the_front():
         "forbidden": False,
     }
     told = use("desktop_windows", {}, {"windows": [window]}).result
-    assert told == {"status": "ok", "windows": [{"windowId": "w:2", "app": "a.b", "title": "", "active": True}]}
+    assert told == {"status": "ok", "windows": [{"windowId": "w:2", "app": "a.b", "active": True}]}
     script = use("desktop_windows", {"focus": "w:2"}, ACTED)
     assert script.methods == ["desktop.focusWindow"]
     assert script.asked[0].params["route"] == {"window": {"windowId": "w:2"}}
@@ -277,15 +279,20 @@ def test_a_call_that_waits_for_a_person_is_no_failure():
     assert script.asked[0].held_ms == SLICE_MS + TIMEOUT_MS
 
 
-@pytest.mark.parametrize("code", ["DESKTOP_ELEMENT_NOT_FOUND", "DESKTOP_HOST_NOT_READY"])
-def test_a_refusal_says_what_to_do_on_a_desktop(code):
+def hint_of(refusal):
     with pytest.raises(Refusal) as caught:
-        use("desktop_click", {"ref": "e:4"}, refused(code))
-    assert caught.value.hint
-    assert "co_workers" not in caught.value.hint
-    with pytest.raises(Refusal) as caught:
-        use("desktop_click", {"ref": "e:4"}, refused(code, hint="the daemon knows better"))
-    assert caught.value.hint == "the daemon knows better"
+        use("desktop_click", {"ref": "e:4"}, refusal)
+    return caught.value.hint
+
+
+def test_a_refusal_says_what_to_do_in_the_names_of_the_tools():
+    assert hint_of(refused("DESKTOP_HOST_NOT_READY", 503)) == "wait a moment, then call again"
+    assert hint_of(refused("DESKTOP_HOST_NOT_READY", 503, hint="the daemon knows better")) == "the daemon knows better"
+    # The daemon speaks of methods, which a model does not have.
+    assert "desktop_observe" in hint_of(refused("DESKTOP_ELEMENT_NOT_FOUND", hint="look again: desktop.observe"))
+    no_window = refused("DESKTOP_ELEMENT_NOT_FOUND")
+    no_window.details["desktop"]["details"] = {"reason": "route"}
+    assert "desktop_windows" in hint_of(no_window)
 
 
 @pytest.fixture

@@ -166,7 +166,10 @@ def run_windows(args: argparse.Namespace) -> int:
     for each in result["windows"]:
         mark = "*" if each["active"] else " "
         note = "  (kept out)" if each["forbidden"] else ""
-        show(f"{mark} {each['windowId']:<12} {visible(each['bundleId']):<32} {visible(each['title'])}{note}")
+        title = visible(each["title"]) or "-"
+        show(f"{mark} {each['windowId']:<12} {visible(each['bundleId']):<32} {title}{note}")
+    if args.socket is None and not all(each["title"] for each in result["windows"]):
+        say("titles are shown of apps that you may look at; bascule desktop observe --app ID asks for one")
     return 0
 
 

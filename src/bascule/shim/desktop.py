@@ -81,9 +81,10 @@ ROLES = {
         "Unknown",
     ]
 }
+# What a model should know of an element's states; the toolkits have thirty.
+_TOLD_STATES = ("checked", "selected", "expanded", "focused", "modal", "pressed")
 # What to do next, where the daemon's own words do not say; by the contract's codes.
 _NEXT = {
-    _NOT_FOUND: "desktop_observe shows what is there now",
     "DESKTOP_TIMEOUT": "look with desktop_observe; it may have been done",
     "DESKTOP_ABORTED": "nothing more of it is done",
     "DESKTOP_INVALID_REQUEST": "mend the arguments and call again",
@@ -240,8 +241,8 @@ def _ask(
                     raise
         return dict((yield _asked(method, said, timeout_ms, repeat=repeat)))
     except Refusal as refused:
-        if refused.status != NOT_YET and not refused.hint:
-            refused.hint = _NEXT.get(_code(refused) or "")
+        if refused.status != NOT_YET:
+            refused.hint = _hint(refused)
         raise
 
 
@@ -264,6 +265,15 @@ def _code(refused: Refusal) -> str | None:
     """The contract's own code of what went wrong."""
     told = refused.details.get("desktop")
     return str(told.get("code")) if isinstance(told, dict) else None
+
+
+def _hint(refused: Refusal) -> str | None:
+    """In the names of the tools, which is what a model has."""
+    if _code(refused) == _NOT_FOUND:
+        about = refused.details["desktop"].get("details")
+        missing = about.get("reason") if isinstance(about, dict) else None
+        return "desktop_windows lists the windows" if missing == "route" else "desktop_observe shows what is there now"
+    return refused.hint or _NEXT.get(_code(refused) or "")
 
 
 def _route(arguments: dict[str, Any]) -> dict[str, Any]:
@@ -351,15 +361,21 @@ def _short(element: dict[str, Any]) -> dict[str, Any]:
     for name in ("title", "value"):
         if element.get(name):
             out[name] = _cut(element[name])
-    if element.get("states"):
-        out["states"] = element["states"]
+    has = element.get("states", ())
+    states = [each for each in _TOLD_STATES if each in has]
+    if not {"enabled", "sensitive"}.intersection(has):
+        states.append("disabled")
+    if states:
+        out["states"] = states
     if not element.get("visible", True):
         out["visible"] = False
     return out
 
 
 def _window(window: dict[str, Any]) -> dict[str, Any]:
-    out = {"windowId": window["windowId"], "app": window["bundleId"], "title": _cut(window.get("title") or "")}
+    out = {"windowId": window["windowId"], "app": window["bundleId"]}
+    if window.get("title"):
+        out["title"] = _cut(window["title"])
     for name in ("active", "forbidden"):
         if window.get(name):
             out[name] = True
