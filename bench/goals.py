@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
+from measure_desktop import ALONE, CALCULATOR, LIBATSPI, MOUSEPAD, POLLED, WOKEN
 from measure_game import BARE as ECHO
 from measure_game import SESSION
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
@@ -130,6 +131,22 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
         at_most=True,
     ),
     Growth("A call beside 20 games, and with 60 channels / alone", "game-scale", 1.2),
+    Ratio(
+        "The elements of a window of 2,000: libatspi / Bascule",
+        *(Figure("desktop", label, "tree_ms") for label in (LIBATSPI, ALONE)),
+        8.0,
+        at_most=False,
+    ),
+    Ratio(
+        "A button appears: p50 until the client knows / a poll every 500 ms",
+        *(Figure("desktop-wait", label, "p50_ms") for label in (WOKEN, POLLED)),
+        0.5,
+        at_most=True,
+    ),
+    *(
+        Most(f"A snapshot of {label}", Figure("desktop-tokens", label, "tokens"), 1_500, "tokens")
+        for label in (MOUSEPAD, CALCULATOR)
+    ),
     Ratio(
         "100 MB of output through `bridge-wrap` / through `script`",
         *(Figure("wrap", label, "median_s") for label in (WRAPPED, SCRIPT)),

@@ -1,187 +1,331 @@
-"""The desktop host before a GTK 3 window of 2000 elements, beside the usual ways to read one.
+"""The desktop host before real windows on a screen nobody sees, beside the usual ways to read and use one."""
 
-python bench/measure_desktop.py [--rounds 7] [--rows 1910]
-
-Needs the packages of tools/setup.sh, and for the comparison gir1.2-atspi-2.0 and python3-dogtail; what is missing is
-left out and said so. All figures come from one run on one machine.
-"""
-
-import argparse
 import asyncio
+import contextlib
 import json
-import statistics
+import os
+import shutil
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "desktop_host")]
+import processes
+from processes import HERE
+from report import Section, Settings, middle, millis, ratio
 
-from desktop_rig import SYSTEM_PYTHON, Desktop  # noqa: E402 - the tests' own, from the path above
-from host_process import HostProcess, route  # noqa: E402 - as above
-from PIL import Image  # noqa: E402 - after the path, as above
+RIG = Path(HERE).parent / "tests" / "desktop_host"
+# With them and what is around them, about 2,000 elements.
+ROWS = 1_910
+QUICK_ROWS = 60
+# What a client does that has no waitUntil; the contract's own default.
+POLL_SECONDS = 0.5
+WAKES = 9
+PATIENCE_SECONDS = 600.0
+BUTTON = "Press me"
 
-from bascule.desktop_host import pictures  # noqa: E402 - after the path, as above
-from bascule.desktop_host.geometry import Rect  # noqa: E402 - after the path, as above
-from bascule.desktop_host.linux.backend import LinuxDesktop  # noqa: E402 - after the path, as above
-from bascule.desktop_host.ports import Window  # noqa: E402 - after the path, as above
-
-# Role, name and states of every element, as a test or an agent would want them; then the rectangles of the visible.
-LIBATSPI = """
-import json, sys, time
-import gi
-gi.require_version("Atspi", "2.0")
-from gi.repository import Atspi
-title, rounds = sys.argv[1], int(sys.argv[2])
-def window():
-    desktop = Atspi.get_desktop(0)
-    for a in range(desktop.get_child_count()):
-        app = desktop.get_child_at_index(a)
-        for w in range(app.get_child_count()):
-            if app.get_child_at_index(w).get_name() == title:
-                return app
-def walk(node):
-    count = 1
-    node.get_role(); node.get_name(); states = node.get_state_set()
-    if states.contains(Atspi.StateType.SHOWING):
-        component = node.get_component_iface()
-        if component: component.get_extents(Atspi.CoordType.SCREEN)
-    for at in range(node.get_child_count()):
-        count += walk(node.get_child_at_index(at))
-    return count
-app, times = window(), []
-for _ in range(rounds):
-    app.clear_cache()
-    began = time.perf_counter(); nodes = walk(app); times.append(time.perf_counter() - began)
-print(json.dumps([nodes, times]))
-"""
-DOGTAIL = """
-import json, sys, time, os
-os.environ.setdefault("XDG_SESSION_TYPE", "x11")
-from dogtail.config import config
-config.checkForA11y = False; config.logDebugToStdOut = False; config.logDebugToFile = False
-from dogtail import predicate, tree
-title, rounds = sys.argv[1], int(sys.argv[2])
-app = next(a for a in tree.root.applications() if any(w.name == title for w in a.children))
-times = []
-for _ in range(rounds):
-    began = time.perf_counter()
-    found = app.findChildren(lambda node: (node.roleName, node.name, node.showing) and True, recursive=True)
-    times.append(time.perf_counter() - began)
-print(json.dumps([len(found), times]))
-"""
+ALONE = "Bascule, the reading and acting alone"
+WHOLE = "Bascule, the whole call"
+LIBATSPI = "libatspi through PyGObject"
+DOGTAIL = "dogtail"
+WOKEN = "Bascule, `waitUntil`"
+POLLED = "`find` every 500 ms"
+CALCULATOR = "gnome-calculator, programming"
+MOUSEPAD = "mousepad, a note"
 
 
-def shown(times: list[float]) -> str:
-    """The middle, and the best: a busy machine makes the first worse than it is."""
-    return f"{statistics.median(times) * 1000:.0f} ms | {min(times) * 1000:.0f} ms"
+@contextlib.contextmanager
+def _scene(settings: Settings) -> Iterator[tuple[Any, Any]]:
+    """A desktop of its own and a host before it, as the tests have them."""
+    if str(RIG) not in sys.path:
+        sys.path.append(str(RIG))
+    try:
+        import desktop_rig
+        import host_process
+
+        import bascule.desktop_host.linux.backend  # noqa: F401 - says what is missing
+    except ImportError as error:
+        raise processes.NotInstalled(f"The desktop is not measured: no module {error.name} (`make bench`).") from None
+    for tool in desktop_rig.NEEDED:
+        if shutil.which(tool) is None:
+            raise processes.NotInstalled(f"The desktop is not measured: {tool} is not installed (`make bench`).")
+    with processes.scratch(settings.directory) as directory, contextlib.ExitStack() as stack:
+        desktop = desktop_rig.Desktop()
+        stack.callback(desktop.close)
+        host = host_process.HostProcess(desktop, directory)
+        stack.callback(host.close)
+        yield desktop, host
 
 
-def timed(rounds: int, act) -> list[float]:
-    times = []
-    for _ in range(rounds):
+def _or_left_out(section: Section, measure: Callable[[Section], None]) -> Section:
+    try:
+        measure(section)
+    except processes.NotInstalled as error:
+        # A row of its own: a table without rows would say nothing.
+        section.add(str(error), *["-"] * (len(section.columns) - 1))
+    return section
+
+
+def _timed(times: int, act: Callable[[], object]) -> list[float]:
+    taken = []
+    for _ in range(times):
         began = time.perf_counter()
         act()
-        times.append(time.perf_counter() - began)
-    return times
+        taken.append(time.perf_counter() - began)
+    return taken
 
 
-def peer(desktop: Desktop, script: str, title: str, rounds: int) -> tuple[int, list[float]] | None:
-    command = [SYSTEM_PYTHON, "-c", script, title, str(rounds)]
-    done = subprocess.run(command, env=desktop.environment, capture_output=True, text=True, timeout=600, check=False)
+def _route(program: Any) -> dict[str, Any]:
+    return {"app": {"pid": program.pid}}
+
+
+# -- a large window --
+
+
+def desktop(settings: Settings) -> Section:
+    """All ways in turn in every round, so that a busy moment is everybody's."""
+    section = Section("desktop", "A GTK 3 window", ("", "tree", "find", "click", "tree / ours"))
+
+    def measure(section: Section) -> None:
+        taken: dict[str, dict[str, list[float]]] = {}
+        missing: dict[str, str] = {}
+        with _scene(settings) as (screen, host):
+            program = screen.start("gtk3", "--rows", str(QUICK_ROWS if settings.quick else ROWS))
+            nodes = 0
+            for _ in range(settings.rounds):
+                for name, way in (("libatspi", LIBATSPI), ("dogtail", DOGTAIL)):
+                    if way not in missing:
+                        found = _peer(screen, name, program.title)
+                        if isinstance(found, str):
+                            missing[way] = found
+                        else:
+                            _more(taken.setdefault(way, {}), found)
+                nodes, found = asyncio.run(_alone(screen.environment, program.pid))
+                _more(taken.setdefault(ALONE, {}), found)
+                _more(taken.setdefault(WHOLE, {}), _whole(host, program))
+                settings.progress()
+        section.title = f"A GTK 3 window of {nodes:,} elements"
+        ours = min(taken[ALONE]["tree"])
+        for way, times in taken.items():
+            # The best: whoever else runs here makes a round slower, never faster.
+            best = {name: min(values) * 1000 for name, values in times.items()}
+            section.add(
+                way, *(millis(best[name]) for name in ("tree", "find", "click")), ratio(min(times["tree"]) / ours)
+            )
+            section.keep(way, **{f"{name}_ms": value for name, value in best.items()})
+        section.notes += [f"{way} is left out: {why}" for way, why in missing.items()]
+        section.notes.append(
+            "The best of several rounds. Tree: role, name and states of all, rectangles of what shows. Click: the "
+            "button's own action. The whole call comes over the socket, with confirmation, pictures before and after "
+            "and the evidence on disk, and waits up to 400 ms to see what the click did."
+        )
+
+    return _or_left_out(section, measure)
+
+
+def _more(to: dict[str, list[float]], found: dict[str, list[float]]) -> None:
+    for name, values in found.items():
+        to.setdefault(name, []).extend(values)
+
+
+def _peer(screen: Any, name: str, title: str) -> dict[str, list[float]] | str:
+    """What it took, or why there is no answer."""
+    import desktop_rig
+
+    command = [desktop_rig.SYSTEM_PYTHON, os.path.join(HERE, "peers_atspi.py"), name, title, "1", BUTTON]
+    done = subprocess.run(
+        command, env=screen.environment, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False
+    )
     if done.returncode:
-        print(f"left out: {done.stderr.strip().splitlines()[-1] if done.stderr.strip() else 'no answer'}")
-        return None
-    nodes, times = json.loads(done.stdout.strip().splitlines()[-1])
-    return nodes, times
+        return done.stderr.strip().rpartition("\n")[2] or f"it ended with {done.returncode}"
+    found = json.loads(done.stdout.strip().rpartition("\n")[2])
+    return {each: found[each] for each in ("tree", "find", "click")}
 
 
-async def tree_alone(desktop: Desktop, title: str, rounds: int) -> tuple[int, list[float]]:
+async def _alone(environment: dict[str, str], pid: int) -> tuple[int, dict[str, list[float]]]:
     """The same work as the peers do, without socket, picture and evidence."""
-    backend = LinuxDesktop(desktop.environment)
+    from bascule.desktop_host.linux.backend import LinuxDesktop
+    from bascule.desktop_host.matching import matches
+    from bascule.protocols.desktop import Selector
+
+    backend = LinuxDesktop(environment)
     await backend.open()
-    window: Window = next(each for each in await backend.windows() if each.title == title)
-    times, nodes = [], 0
-    for _ in range(rounds + 1):
-        began = time.perf_counter()
-        tree = await backend.tree([window], seconds=60, max_depth=64, max_nodes=20_000, values=False)
-        times.append(time.perf_counter() - began)
-        nodes = len(tree.elements)
-    picture = []
-    for _ in range(rounds):
-        began = time.perf_counter()
-        await backend.grab(await backend.screen())
-        picture.append(time.perf_counter() - began)
-    print(f"| whole screen into memory | {shown(picture)} |")
-    whole = Image.frombytes("RGB", (1280, 900), (await backend.grab(Rect(0, 0, 1280, 900))).pixels, "raw", "BGRX")
-    encode = timed(rounds, lambda: pictures.png(whole))
-    print(f"| the same as PNG | {shown(encode)} |")
-    await backend.close()
-    return nodes, times[1:]
-
-
-def wake_up(host: HostProcess, program, rounds: int) -> list[float]:
-    """From the moment the program shows the button to our answer; both clocks are the machine's monotonic one."""
-    times = []
-    for _ in range(rounds):
-        shown = program.state.get("arrived_at", 0)
-        condition = {"selectorExists": {"titleContains": "Arrived", "index": len(times)}}
-        waiting = host.later("desktop.waitUntil", route=route(program), condition=condition, timeoutMs=60_000)
-        target = {"selector": {"byRole": "AXButton", "titleContains": "Soon"}}
-        host.act("desktop.click", route=route(program), target=target)
-        waiting.result()
-        at = time.monotonic()
-        while program.state.get("arrived_at", 0) == shown:
-            time.sleep(0.001)
-        times.append(at - program.state["arrived_at"])
-    return times
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--rows", type=int, default=1910)
-    args = parser.parse_args()
-    desktop = Desktop()
-    host = HostProcess(desktop, tempfile.mkdtemp())
     try:
-        program = desktop.start("gtk3", "--rows", str(args.rows))
-        here = route(program)
-        print("| what | middle | best |\n| --- | --- | --- |")
-        nodes, ours = asyncio.run(tree_alone(desktop, program.title, args.rounds))
-        print(f"| tree of {nodes} elements and visible rectangles: Bascule | {shown(ours)} |")
-        for name, script in (("libatspi through PyGObject", LIBATSPI), ("dogtail", DOGTAIL)):
-            found = peer(desktop, script, program.title, max(3, args.rounds // 2))
-            if found is not None:
-                ratio = min(found[1]) / min(ours)
-                print(f"| tree of {found[0]} elements: {name} | {shown(found[1])} ({ratio:.1f}x) |")
-        selector = {"byRole": "AXButton", "titleContains": "Press me"}
-        observe = timed(args.rounds, lambda: host.call("desktop.observe", route=here, options={"axMaxDepth": 64}))
-        print(f"| observe: tree, picture, evidence on disk | {shown(observe)} |")
-        find = timed(args.rounds, lambda: host.call("desktop.find", route=here, selector=selector))
-        print(f"| find, evidence on disk | {shown(find)} |")
-        ref = host.call("desktop.find", route=here, selector=selector)["elementRefs"][0]
-        checkbox = {"byRole": "AXCheckBox", "titleContains": "Agree"}
-        box = host.call("desktop.find", route=here, selector=checkbox)["elementRefs"][0]
-        click = timed(args.rounds, lambda: host.act("desktop.click", target={"elementRef": box}))
-        print(f"| click by ref, seen to work, two pictures on disk | {shown(click)} |")
-        click = timed(args.rounds, lambda: host.act("desktop.click", target={"elementRef": ref}))
-        print(f"| click by ref of what shows no effect (400 ms of watching) | {shown(click)} |")
-        small = desktop.start("gtk3")
-        woken = wake_up(host, small, args.rounds)
-        print(f"| waitUntil, from the change to the answer (a poll of 500 ms: 250 on average) | {shown(woken)} |")
-        seen = host.call("desktop.observe", route=route(small), options={"snapshot": True, "axMaxDepth": 64})
-        raw = (host.evidence(seen) / "ax.json").read_text()
-        # At four characters a token.
-        short, long = len(seen["snapshot"]) // 4, len(raw) // 4
-        print(f"| a window of {seen['nodes']} elements in tokens: snapshot, raw tree | {short}, {long} |")
+        window = next(each for each in await backend.windows() if each.pid == pid)
+        wanted = Selector(by_role="AXButton", title_contains=BUTTON)
+
+        async def tree() -> Any:
+            return await backend.tree([window], seconds=60, max_depth=64, max_nodes=20_000, values=False)
+
+        read = await tree()
+        began = time.perf_counter()
+        await tree()
+        tree_took = time.perf_counter() - began
+        began = time.perf_counter()
+        (button,) = matches(await tree(), wanted)
+        find_took = time.perf_counter() - began
+        began = time.perf_counter()
+        if not await backend.press(button):
+            raise RuntimeError("the button was not pressed")
+        click_took = time.perf_counter() - began
+        return len(read.elements), {"tree": [tree_took], "find": [find_took], "click": [click_took]}
     finally:
-        host.close()
-        desktop.close()
-    return 0
+        await backend.close()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _whole(host: Any, program: Any) -> dict[str, list[float]]:
+    here = _route(program)
+    selector = {"byRole": "AXButton", "titleContains": BUTTON}
+    ref = host.call("desktop.find", route=here, selector=selector)["elementRefs"][0]
+    return {
+        "tree": _timed(1, lambda: host.call("desktop.observe", route=here, options={"axMaxDepth": 64})),
+        "find": _timed(1, lambda: host.call("desktop.find", route=here, selector=selector)),
+        "click": _timed(1, lambda: host.act("desktop.click", route=here, target={"elementRef": ref})),
+    }
+
+
+# -- waiting --
+
+
+def waits(settings: Settings) -> Section:
+    """From the moment a program shows a button to the moment its client knows; both clocks are the machine's own."""
+    section = Section("desktop-wait", "A button appears: until the client knows", ("", "p50", "worst"))
+
+    def measure(section: Section) -> None:
+        rounds = 1 if settings.quick else WAKES
+        with _scene(settings) as (screen, host):
+            program = screen.start("gtk3")
+            for way, wait in ((WOKEN, _woken), (POLLED, _polled)):
+                # The phase of a poll is chance; over the rounds it goes through all of it.
+                taken = [_arrival(host, program, wait, POLL_SECONDS * at / rounds) for at in range(rounds)]
+                section.add(way, millis(middle(taken) * 1000), millis(max(taken) * 1000))
+                section.keep(way, p50_ms=middle(taken) * 1000, worst_ms=max(taken) * 1000)
+        section.notes.append("The program shows it 300 ms after a click, at a moment of its own.")
+
+    return _or_left_out(section, measure)
+
+
+def _arrival(host: Any, program: Any, wait: Callable[[Any, Any, Any, int], None], phase: float) -> float:
+    before = program.state.get("arrived_at", 0)
+    there = host.call("desktop.find", route=_route(program), selector={"titleContains": "Arrived"})["matched"]
+    with contextlib.closing(host.connect()) as wire, ThreadPoolExecutor(1) as waiter:
+
+        def waited() -> float:
+            wait(host, wire, program, there)
+            return time.monotonic()
+
+        known = waiter.submit(waited)
+        time.sleep(phase)
+        target = {"selector": {"byRole": "AXButton", "titleContains": "Soon"}}
+        host.act("desktop.click", route=_route(program), target=target)
+        at = known.result(PATIENCE_SECONDS)
+    while program.state.get("arrived_at", 0) == before:
+        # It writes its state after it has shown the button.
+        time.sleep(0.001)
+    return max(0.0, at - program.state["arrived_at"])
+
+
+def _woken(host: Any, wire: Any, program: Any, there: int) -> None:
+    condition = {"selectorExists": {"titleContains": "Arrived", "index": there}}
+    host.call("desktop.waitUntil", wire=wire, route=_route(program), condition=condition, timeoutMs=60_000)
+
+
+def _polled(host: Any, wire: Any, program: Any, there: int) -> None:
+    selector = {"titleContains": "Arrived"}
+    while host.call("desktop.find", wire=wire, route=_route(program), selector=selector)["matched"] == there:
+        time.sleep(POLL_SECONDS)
+
+
+# -- pictures --
+
+
+def screenshots(settings: Settings) -> Section:
+    section = Section("desktop-pictures", "A screenshot of 1280x900", ("", "p50", "best", "bytes"))
+
+    def measure(section: Section) -> None:
+        with _scene(settings) as (screen, _):
+            screen.start("gtk3")
+            for label, values, size in asyncio.run(_shots(screen.environment, 1 if settings.quick else 15)):
+                section.add(label, millis(middle(values) * 1000), millis(min(values) * 1000), f"{size:,}")
+                section.keep(label, p50_ms=middle(values) * 1000, bytes=size)
+
+    return _or_left_out(section, measure)
+
+
+async def _shots(environment: dict[str, str], times: int) -> list[tuple[str, list[float], int]]:
+    from PIL import Image
+
+    from bascule.desktop_host import pictures
+    from bascule.desktop_host.linux.backend import LinuxDesktop
+
+    backend = LinuxDesktop(environment)
+    await backend.open()
+    try:
+        whole = await backend.screen()
+        grabs = []
+        for _ in range(times):
+            began = time.perf_counter()
+            shot = await backend.grab(whole)
+            grabs.append(time.perf_counter() - began)
+    finally:
+        await backend.close()
+    image = Image.frombytes("RGB", (whole.width, whole.height), shot.pixels, "raw", "BGRX")
+    return [
+        ("the screen into memory", grabs, len(shot.pixels)),
+        ("as PNG", _timed(times, lambda: pictures.png(image)), len(pictures.png(image))),
+        ("as it goes into an answer", _timed(times, lambda: pictures.inline(image)), len(pictures.inline(image).data)),
+    ]
+
+
+# -- what a model pays --
+
+
+def snapshots(settings: Settings) -> Section:
+    columns = ("", "elements", "snapshot, tokens", "raw tree, tokens", "snapshot / raw")
+    section = Section("desktop-tokens", "A window for a model to read", columns)
+
+    def measure(section: Section) -> None:
+        with _scene(settings) as (screen, host):
+            from token_count import tokens
+
+            for label, program in _windows(screen, host, section):
+                options = {"snapshot": True, "axMaxDepth": 64}
+                seen = host.call("desktop.observe", route=_route(program), options=options)
+                short = tokens(seen["snapshot"])
+                raw = tokens((host.evidence(seen) / "ax.json").read_text("utf-8"))
+                section.add(label, f"{seen['nodes']:,}", f"{short:,}", f"{raw:,}", f"{short / raw:.3f}")
+                section.keep(label, tokens=short, raw_tokens=raw)
+                program.kill()
+        section.notes.append("Tokens are an upper estimate: pieces of words, three digits, and every other sign.")
+
+    return _or_left_out(section, measure)
+
+
+def _windows(screen: Any, host: Any, section: Section) -> Iterator[tuple[str, Any]]:
+    yield "our GTK 3 fixture", screen.start("gtk3")
+    note = screen.directory / "note.txt"
+    note.write_text("A short note.\n" * 20)
+    for label, title, command in (
+        (MOUSEPAD, "note.txt", ("mousepad", "--disable-server", str(note))),
+        (CALCULATOR, "Calculator", ("gnome-calculator", "--mode=programming")),
+    ):
+        if shutil.which(command[0]) is None:
+            section.notes.append(f"{command[0]} is not installed and left out.")
+            continue
+        program = screen.spawn(*command)
+        there = {"windowExists": {"titlePattern": title}}
+        host.call("desktop.waitUntil", condition=there, timeoutMs=60_000)
+        quiet = {"stable": {"forMs": 1_000}}
+        host.call("desktop.waitUntil", route=_route(program), condition=quiet, timeoutMs=60_000)
+        yield label, program
+
+
+MEASURES = {
+    "desktop": desktop,
+    "desktop-wait": waits,
+    "desktop-pictures": screenshots,
+    "desktop-tokens": snapshots,
+}

@@ -19,6 +19,7 @@ import plot
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
+from measure_desktop import MEASURES as DESKTOP
 from measure_game import MEASURES as GAMES
 from measure_http import http_requests, routes
 from measure_ledger import ledger
@@ -50,6 +51,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "earlier-runs": earlier_runs,
     "checkpoints": checkpoints,
     **GAMES,
+    **DESKTOP,
 }
 
 

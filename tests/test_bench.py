@@ -4,6 +4,7 @@ business."""
 import contextlib
 import importlib
 import itertools
+import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
@@ -204,6 +205,39 @@ def test_numbered_requests_keep_their_length_and_run_out(bench):
     assert [each[-10:-2] for each in made] == [b"00000000", b"00000001", b"00000002"]
     assert {len(each) for each in made} == {len(text)}
     assert len(list(itertools.islice(http_load.requests(b"GET /", 0), 5))) == 5
+
+
+# -- the desktop --
+
+
+def test_a_quick_look_at_the_desktop_has_every_figure():
+    measures = ("desktop", "desktop-wait", "desktop-pictures", "desktop-tokens")
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), "--quick", *(f"--only={each}" for each in measures)],
+        capture_output=True,
+        text=True,
+        timeout=280,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    missing = [line for line in done.stdout.splitlines() if "not measured" in line]
+    if missing and os.environ.get("CI") != "true":
+        pytest.skip(missing[0].strip())
+    assert missing == []
+    for row in (
+        "Bascule, the reading and acting alone",
+        "Bascule, the whole call",
+        "`find` every 500 ms",
+        "the screen into memory",
+        "as PNG",
+        "mousepad, a note",
+        "gnome-calculator, programming",
+        "A snapshot of gnome-calculator, programming",
+    ):
+        assert f"  {row}" in done.stdout
+    # The peers are Debian packages of `make bench`; where they are not, it is said.
+    for peer in ("libatspi through PyGObject", "dogtail"):
+        assert peer in done.stdout
 
 
 # -- the page --

@@ -27,7 +27,8 @@ TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubbl
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
-BENCH_PACKAGES="gir1.2-atspi-2.0 python3-dogtail redis-tools"
+#   xvfb and what follows  the desktop and the programs that these windows are of, as in the tests
+BENCH_PACKAGES="gir1.2-atspi-2.0 python3-dogtail redis-tools xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 mousepad gnome-calculator xdotool"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)

@@ -101,12 +101,12 @@ class Desktop:
         self.environment["DISPLAY"] = self.display
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = self._start_bus()
         self.spawn("openbox", "--sm-disable")
-        self._enable_accessibility()
+        self.set_accessibility(on=True)
 
-    def _enable_accessibility(self):
+    def set_accessibility(self, *, on):
         """Qt 6 looks at this when it starts, and not again; a host that runs by then has set it."""
         setting = ["org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties.Set"]
-        value = ["string:org.a11y.Status", "string:IsEnabled", "variant:boolean:true"]
+        value = ["string:org.a11y.Status", "string:IsEnabled", f"variant:boolean:{str(on).lower()}"]
         command = ["dbus-send", "--session", "--print-reply", f"--dest={setting[0]}", *setting[1:], *value]
         subprocess.run(command, env=self.environment, capture_output=True, check=True)
 
@@ -138,17 +138,19 @@ class Desktop:
 
     def spawn(self, *command, **more):
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        process = subprocess.Popen(command, env=self.environment, **(quiet | more))
+        env = self.environment | (more.pop("env", None) or {})
+        process = subprocess.Popen(command, env=env, **(quiet | more))
         self._processes.append(process)
         return process
 
-    def start(self, app, *options, title=None):
+    def start(self, app, *options, title=None, env=None):
         """One of our own programs, ready to be used: `gtk3`, `gtk4`, `qt5`, `qt6`."""
         self._count += 1
         title = title or f"{app} {self._count}"
         state = self.directory / f"state-{self._count}.json"
         file, more = (app + "_app.py", ()) if app.startswith("gtk") else ("qt_app.py", ("--qt", app[2]))
-        process = self.spawn(SYSTEM_PYTHON, str(APPS / file), str(state), "--title", title, *more, *options)
+        command = (SYSTEM_PYTHON, str(APPS / file), str(state), "--title", title, *more, *options)
+        process = self.spawn(*command, env=env)
         program = Program(process, state, title)
         until(lambda: program.state.get("ready") or process.poll() is not None, f"{app} is ready")
         assert process.poll() is None, f"{app} ended with {process.returncode}: run {APPS / file} by hand"

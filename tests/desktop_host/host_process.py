@@ -38,6 +38,8 @@ class Wire:
             self.socket.close()
             raise
         self._buffer = b""
+        # Notifications come whenever they come; whoever waits for an answer is not disturbed by them.
+        self.heard = []
 
     def send_raw(self, body):
         self.socket.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -48,7 +50,13 @@ class Wire:
         return id_
 
     def read(self):
-        """The next whole message; None at the end."""
+        """The next answer; None at the end."""
+        while (message := self.read_any()) is not None and "method" in message:
+            self.heard.append(message)
+        return message
+
+    def read_any(self):
+        """The next whole message."""
         while b"\r\n\r\n" not in self._buffer:
             if not self._more():
                 return None

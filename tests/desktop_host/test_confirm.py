@@ -192,7 +192,7 @@ def test_of_a_thousand_concurrent_uses_of_a_token_one_wins(host, app):
             wire.send("desktop.click", {"meta": host.meta(), "confirm": {"token": token}, **click_params(app)})
     answers = [wire.read() for wire in wires for _ in range(50)]
     assert sum("result" in each for each in answers) == 1
-    # Sixty-four requests may be open on a connection; whatever was refused was refused before it could act.
+    # So many may be open on a connection; whatever was refused was refused before it could act.
     assert {each["error"]["code"] for each in answers if "error" in each} <= {REQUIRED, "DESKTOP_HOST_NOT_READY"}
     app.until(pressed=before + 1)
     for wire in wires:

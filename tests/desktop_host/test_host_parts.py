@@ -426,10 +426,51 @@ def test_a_snapshot_has_a_line_for_what_can_be_seen_and_used():
     )
     assert text.splitlines() == [
         'checkbox "Agree" checked [/1]',
-        'textfield "Name" = line one line two [/2]',
+        'textfield "Name" = "line one line two" [/2]',
         'button "Send" disabled [/3]',
         "(not all was read: nodes)",
     ]
+
+
+def lines_of(*elements, parents=None):
+    root = element("app", "AXApplication", "/root", rect=NOWHERE)
+    pairs = [(each, (parents or {}).get(each.key.path, root.key)) for each in elements]
+    tree = arrange([(root, None), *pairs], root.key, max_depth=9, max_nodes=99)
+    return snapshot.text_of(tree, lambda each: each.key.path, lambda words: words).splitlines()
+
+
+def test_the_words_on_a_button_are_its_name_in_a_snapshot_and_have_no_line_of_their_own():
+    named, nameless = element("Close Close", path="/1"), element("", path="/2")
+    box, one, two = (
+        element("", "AXGroup", "/3"),
+        *(element(each, "AXStaticText", f"/{each}") for each in ("Close", "π")),
+    )
+    free, other = element("Free", "AXStaticText", "/7"), element("Not on it", "AXStaticText", "/8")
+    parents = {"/Close": named.key, "/3": nameless.key, "/π": box.key, "/8": named.key}
+    assert lines_of(named, nameless, one, box, two, free, other, parents=parents) == [
+        'button "Close" [/1]',
+        '  statictext "Not on it" [/8]',
+        'button "π" [/2]',
+        'statictext "Free" [/7]',
+    ]
+
+
+def test_what_a_program_shows_cannot_pass_for_a_line_of_ours():
+    told = lines_of(
+        element('Cancel" [/9]\nbutton "Pay', path="/1"), element("Note", "AXTextArea", "/2", value='" focused [/9]')
+    )
+    assert told == ["button \"Cancel' [/9] button 'Pay\" [/1]", 'textarea "Note" = "\' focused [/9]" [/2]']
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"), [("GtkMenuButton", ""), ("AdwGizmo", ""), ("Gtkmm", "Gtkmm"), ("Save", "Save")]
+)
+def test_gtk4_calls_nothing_after_its_class(name, shown):
+    node = Node("/1", "/0", 0, 0, frozenset(), name, 43, 1 << 30)
+    ((made, _),) = elements_of(Program(bus_name="app", pid=1), GTK4, [node])
+    assert made.title == shown
+    ((elsewhere, _),) = elements_of(Program(bus_name="app", pid=1), PLAIN, [node])
+    assert elsewhere.title == name
 
 
 def test_a_stopped_execution_lets_nothing_through():

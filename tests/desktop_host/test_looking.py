@@ -6,6 +6,7 @@ import time
 import pytest
 from desktop_rig import until
 from host_process import Refused, route
+from token_count import tokens
 from x_recorder import Recorder
 
 
@@ -96,8 +97,7 @@ def test_a_snapshot_is_short_and_its_refs_work(host, app):
     app.until(pressed=before + 1)
     raw = (host.evidence(result) / "ax.json").stat().st_size
     assert len(result["snapshot"]) < raw / 8
-    # At about four characters a token.
-    assert len(result["snapshot"]) / 4 < 1_500
+    assert tokens(result["snapshot"]) < 1_500
 
 
 def test_a_diff_says_what_changed_since_the_last_look(host, start):
@@ -339,3 +339,22 @@ def test_a_text_is_set_as_a_value(host, start):
     with pytest.raises(Refused) as refused:
         host.act("desktop.setValue", route=route(program), target={"selector": selector("Press me")}, value="x")
     assert refused.value.details["reason"] == "action"
+
+
+def test_a_wait_for_a_window_of_an_app_does_not_look_at_the_windows_of_others(host, start):
+    mine, other = start("gtk3"), start("gtk3")
+
+    def exists(pattern, **more):
+        condition = {"windowExists": {"titlePattern": pattern}}
+        try:
+            return host.call("desktop.waitUntil", condition=condition, timeoutMs=50, **more)["matched"]
+        except Refused as refused:
+            return refused.code
+
+    theirs = f"^{other.title}$"
+    here = {"route": {"app": {"pid": mine.pid}}}
+    assert exists(theirs) == 1
+    assert exists(theirs, **here) == "DESKTOP_TIMEOUT"
+    assert exists(f"^{mine.title}$", **here) == 1
+    assert exists(theirs, route={"app": {"bundleId": "org.example.not-there"}}) == "DESKTOP_TIMEOUT"
+    assert exists(theirs, route={"app": {}}) == "DESKTOP_INVALID_REQUEST"

@@ -6,6 +6,14 @@ import pytest
 from desktop_rig import until
 from host_process import Refused
 from lacking_desktop import missing_here
+from token_count import tokens
+
+# What a model is to pay for a look at a typical window.
+MAX_TOKENS = 1_500
+
+
+def snapshot(host, window):
+    return host.call("desktop.observe", route=window, options={"snapshot": True, "axMaxDepth": 64})["snapshot"]
 
 
 def open_program(desktop, host, title, *command):
@@ -33,6 +41,9 @@ def test_mousepad_takes_a_text_and_saves_it(host, desktop, tmp_path, kill):
     host.call(
         "desktop.waitUntil", route=window, condition={"selectorExists": {"byRole": "AXTextArea"}}, timeoutMs=30_000
     )
+    seen = snapshot(host, window)
+    assert 'menu "File"' in seen
+    assert tokens(seen) < MAX_TOKENS
     text = "Zeile eins\n中文 é 😀\nlast"
     typed = host.act("desktop.typeText", route=window, target={"selector": {"byRole": "AXTextArea"}}, text=text)
     assert typed["typed"] is True
@@ -42,10 +53,14 @@ def test_mousepad_takes_a_text_and_saves_it(host, desktop, tmp_path, kill):
 
 
 def test_gnome_calculator_computes_what_its_buttons_say(host, desktop, kill):
-    kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=basic"))
+    kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=programming"))
     window = {"window": {"titlePattern": "Calculator"}}
     ready = {"selectorExists": {"byRole": "AXButton", "titleContains": "7"}}
     host.call("desktop.waitUntil", route=window, condition=ready, timeoutMs=30_000)
+    # The fullest window it has: 311 elements.
+    seen = snapshot(host, window)
+    assert 'button "XOR"' in seen
+    assert tokens(seen) < MAX_TOKENS
     for key in ("6", "multiply", "7", "enter"):
         keys = {"multiply": ["*"], "enter": ["enter"]}.get(key, [key])
         host.act("desktop.hotkey", route=window, keys=keys)

@@ -61,6 +61,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     # What is wrong, and what to do about it, in the same order.
     issues: tuple[str, ...] = ()
     remedies: tuple[str, ...] = ()
+    # Worth knowing, and nothing wrong.
+    notes: tuple[str, ...] = ()
 
 
 class Shot(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +116,9 @@ class Desktop(Protocol):
     async def close(self) -> None: ...
 
     async def status(self) -> Status: ...
+
+    async def unreadable(self) -> list[str]:
+        """Programs with windows whose elements cannot be read: which, why, and what to do."""
 
     async def windows(self) -> list[Window]:
         """From the lowest to the topmost; popups are among them."""

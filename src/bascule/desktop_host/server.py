@@ -9,7 +9,7 @@ from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.peers import NoSuchPeer, PeerId, identify, program_of
 from bascule.desktop_host.service import Host, Log
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
-from bascule.protocols.desktop_methods import STOPPED
+from bascule.protocols.desktop_methods import METHODS, STOPPED
 from bascule.protocols.desktop_more import Stopped
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
@@ -18,7 +18,10 @@ from bascule.wire.content_length import FrameError
 
 # A million characters of text, each up to four bytes, as JSON.
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024
-MAX_IN_FLIGHT: Final = 64
+# Requests open on one connection. What one client may have is counted with the executions.
+MAX_IN_FLIGHT: Final = 256
+# Beyond them, for what is answered at once: who has too much under way must still be able to abort and to stop.
+MAX_AT_ONCE: Final = 64
 
 
 class HostServer:
@@ -136,8 +139,10 @@ class HostConnection(FramedConnection):
         if message.id in self._open:
             self._refuse(message.id, invalid(f"request id {message.id!r} is in use on this connection"))
             return
-        if len(self._open) >= MAX_IN_FLIGHT:
-            self._refuse(message.id, DesktopError(Code.HOST_NOT_READY, f"{MAX_IN_FLIGHT} requests are open here"))
+        row = METHODS.get(message.method)
+        most = MAX_IN_FLIGHT + (MAX_AT_ONCE if row is not None and row.at_once else 0)
+        if len(self._open) >= most:
+            self._refuse(message.id, DesktopError(Code.HOST_NOT_READY, f"{most} requests are open here: try again"))
             return
         self._open[message.id] = None
         self._server.start(self._answer(message))

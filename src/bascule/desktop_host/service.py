@@ -343,9 +343,11 @@ class Host:
             stopped=self.stopped,
         )
 
-    async def _doctor(self, client: Client, _params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
+    async def _doctor(self, client: Client, params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
         status = await self._status()
-        issues, remedies = list(status.issues), list(status.remedies)
+        issues, remedies, notes = list(status.issues), list(status.remedies), list(status.notes)
+        if params.programs and status.accessibility == "granted":
+            notes += await self._desktop.unreadable()
         if self.stopped:
             issues.append("Input was stopped")
             remedies.append("desktop.resume, or restart the host")
@@ -362,6 +364,7 @@ class Host:
             healthy=not issues,
             peer=_peer_info(client.peer),
             remedies=remedies,
+            notes=notes,
         )
 
     async def _status(self) -> ports.Status:

@@ -198,6 +198,8 @@ class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
 
 class DoctorParams(Params, frozen=True, kw_only=True):
     meta: Meta
+    # Addition: look at the programs that have windows too. Their names are in the answer then.
+    programs: bool = False
 
 
 class PermissionDetail(Result, frozen=True, kw_only=True, omit_defaults=False):
@@ -216,8 +218,9 @@ class DoctorResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     issues: list[str]
     healthy: bool
     peer: PeerInfo
-    # Addition: what each issue needs, in the same order.
+    # Additions: what each issue needs, in the same order; and what is not wrong with the host but worth knowing.
     remedies: list[str]
+    notes: list[str] = []
 
 
 # -- 5.3 --

@@ -77,5 +77,6 @@ EXTENSIONS: Final = {
     "target": ["rematch"],
     "typeText": ["clearBefore"],
     "meta": ["client"],
+    "doctor": ["programs"],
     "notifications": [STOPPED],
 }

@@ -5,15 +5,9 @@ import os
 import sys
 
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, info, ok, warn
+from bascule.desktop_host.linux.programs import LAUNCHERS
 
 _PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
-# Where distributions put what starts the accessibility bus.
-LAUNCHERS = (
-    "/usr/libexec/at-spi-bus-launcher",
-    "/usr/libexec/at-spi2/at-spi-bus-launcher",
-    "/usr/lib/at-spi-bus-launcher",
-    "/usr/lib/at-spi2-core/at-spi-bus-launcher",
-)
 
 
 def check_packages(_: Patient) -> Verdict:

@@ -13,7 +13,7 @@ from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.bus import DBUS, PROPERTIES, Bus, BusError, BusLost
-from bascule.desktop_host.linux.toolkits import PLAIN, Quirks, quirks_of
+from bascule.desktop_host.linux.toolkits import PLAIN, Quirks, is_class_name, quirks_of
 
 ATSPI: Final = "org.a11y.atspi."
 ACCESSIBLE: Final = ATSPI + "Accessible"
@@ -367,7 +367,7 @@ def elements_of(program: Program, quirks: Quirks, nodes: Iterable[Node]) -> Iter
             key=Key(program.bus_name, node.path),
             role=role,
             native_role=native,
-            title=node.name[:MAX_NAME_CHARS],
+            title="" if quirks.class_names and is_class_name(node.name) else node.name[:MAX_NAME_CHARS],
             description=node.description[:MAX_NAME_CHARS],
             states=state_names(bits),
             native=node.interfaces,

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -13,7 +12,8 @@ import Xlib.error
 
 from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
-from bascule.desktop_host.geometry import NOWHERE, Rect
+from bascule.desktop_host.geometry import Rect
+from bascule.desktop_host.linux import programs
 from bascule.desktop_host.linux.accessibility import (
     ANSWER_SECONDS,
     COMPONENT,
@@ -31,6 +31,7 @@ from bascule.desktop_host.linux.input import Input
 from bascule.desktop_host.linux.screen import Screen
 from bascule.desktop_host.linux.stop_keys import CHORD, StopKeys
 from bascule.desktop_host.linux.toolkits import Quirks
+from bascule.desktop_host.linux.toplevels import assigned
 from bascule.desktop_host.linux.x11 import X11
 from bascule.desktop_host.ports import (
     AppGone,
@@ -109,13 +110,14 @@ class LinuxDesktop:
     async def status(self) -> Status:
         issues: list[str] = []
         remedies: list[str] = []
+        notes: list[str] = []
         granted = {"accessibility": True, "screen": True}
         try:
             await self._accessibility()
         except BackendError as error:
             granted["accessibility"] = False
             issues.append(f"Accessibility permission denied: {error}")
-            remedies.append("install at-spi2-core and start the host inside the desktop session (a D-Bus session bus)")
+            remedies.append(programs.bus_remedy(self._session))
         try:
             await self.grab(Rect(0, 0, 1, 1))
         except BackendError as error:
@@ -125,6 +127,8 @@ class LinuxDesktop:
                 remedies.append("this host captures X11 screens: log in to an Xorg session, or enable Xwayland")
             else:
                 remedies.append("set DISPLAY (and XAUTHORITY) to the X server of the desktop")
+        if self._environment.get("WAYLAND_DISPLAY") and self._environment.get("DISPLAY"):
+            notes.append("a Wayland session: windows of Xwayland only; log in to an Xorg session for the rest")
         if self._stop_keys is not None and not self._stop_keys.armed:
             issues.append(f"The keys that stop everything ({CHORD}) belong to another program")
             remedies.append("free them in the desktop's settings; `bascule desktop stop` works without them")
@@ -133,7 +137,20 @@ class LinuxDesktop:
             screen_recording="granted" if granted["screen"] else "denied",
             issues=tuple(issues),
             remedies=tuple(remedies),
+            notes=tuple(notes),
         )
+
+    async def unreadable(self) -> list[str]:
+        a11y = await self._accessibility()
+        on_bus = {each.pid for each in await a11y.programs()}
+        found: dict[int, Window] = {each.pid: each for each in await self.windows() if not each.popup and each.pid}
+        out = []
+        for pid, window in sorted(found.items()):
+            known = pid in on_bus
+            why = await asyncio.to_thread(programs.why_unreadable, pid, window.program, on_bus=known)
+            if why is not None:
+                out.append(f"{window.bundle_id} (process {pid}): {why}")
+        return out
 
     @property
     def _session(self) -> str | None:
@@ -296,7 +313,7 @@ class LinuxDesktop:
         for each in tops:
             each.rect = await a11y.extents(each.key)
         named = [each for each in await self.windows() if each.pid == windows[0].pid and not each.popup]
-        self._roots = {**self._roots, **_assigned(tops, named, relative=quirks.window_relative)}
+        self._roots = {**self._roots, **assigned(tops, named, relative=quirks.window_relative)}
         meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
         others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
         order = {key: at for at, key in enumerate(meant)}
@@ -455,25 +472,6 @@ class LinuxDesktop:
         a11y = await self._accessibility()
         async with a11y.listening(lambda program, _path, kind: heard(program, kind)):
             yield
-
-
-def _assigned(tops: Sequence[Element], windows: Sequence[Window], *, relative: bool) -> dict[int, Key]:
-    """Which top level is which window: by title, then by place. A message box may call itself otherwise."""
-    found: dict[int, Key] = {}
-    left = list(tops)
-    for alike in (lambda top, window: top.title == window.title, lambda top, _window: not top.rect.empty):
-        for window in windows:
-            same = [each for each in left if alike(each, window)] if window.handle not in found else []
-            if same:
-                best = min(same, key=lambda each: _distance(each.rect, window, relative=relative))
-                found[window.handle] = best.key
-                left.remove(best)
-    return found
-
-
-def _distance(rect: Rect, window: Window, *, relative: bool) -> int:
-    target = Rect(0, 0, window.rect.width, window.rect.height) if relative else window.rect
-    return sum(abs(a - b) for a, b in zip(rect, target, strict=True)) if rect != NOWHERE else sys.maxsize
 
 
 def _has_value(element: Element) -> bool:

@@ -1,5 +1,6 @@
 """How toolkits differ in what they tell AT-SPI, as data. Each line was seen in a real program."""
 
+import re
 from typing import Final
 
 import msgspec
@@ -16,14 +17,23 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True):
     names_missing: bool = False
     # GetText(0, -1) gives '': the end must be said.
     text_needs_end: bool = False
+    # What has no name is called after its class: "GtkMenuButton".
+    class_names: bool = False
 
 
 # GTK 3 (at-spi2-atk), Chromium, LibreOffice: nothing to correct.
 PLAIN: Final = Quirks()
-GTK4: Final = Quirks(window_relative=True, showing=False, text_needs_end=True)
+GTK4: Final = Quirks(window_relative=True, showing=False, text_needs_end=True, class_names=True)
 # Its cache is always empty, in an old signature.
 QT: Final = Quirks(bulk=False)
 GECKO: Final = Quirks(names_missing=True)
+
+
+_CLASS_NAME: Final = re.compile(r"(?:Gtk|Adw|Gd|Hdy)[A-Z][A-Za-z0-9]*\Z")
+
+
+def is_class_name(name: str) -> bool:
+    return _CLASS_NAME.match(name) is not None
 
 
 def quirks_of(toolkit: str, version: str) -> Quirks:
