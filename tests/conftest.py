@@ -45,6 +45,7 @@ _LONG_FILES = (
     "test_stopping.py",
     "test_toolkits.py",
     "test_looking.py",
+    "test_desktop_user.py",
     "test_openapi_fuzz.py",
     "test_load_polls.py",
     "test_load_slow.py",

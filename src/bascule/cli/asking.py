@@ -3,6 +3,7 @@
 import argparse
 import sys
 import threading
+import time
 from typing import Any
 
 from bascule.cli.approvals import ask_how, drawn
@@ -15,6 +16,8 @@ from bascule.helpers.terminal import say, show
 
 # A question is there at once or not at all; sooner than this an answer needs no second connection.
 LOOK_SECONDS = 0.3
+# A call that waits for a person is held for the daemon's slice; what comes back sooner says that nobody can be asked.
+HELD_SECONDS = 1.0
 
 
 class NotWaiting(DoorError):
@@ -24,7 +27,7 @@ class NotWaiting(DoorError):
 
 
 class _Calling:
-    """The call on a thread of its own, made again for as long as the question waits."""
+    """The call on a thread of its own, made again for as long as its first question waits."""
 
     def __init__(self, client: SyncClient, method: str, params: dict[str, Any]) -> None:
         self.over = threading.Event()
@@ -37,16 +40,24 @@ class _Calling:
 
     def _run(self) -> None:
         try:
-            while True:
-                try:
-                    self._answer = self._client.call(self._method, self._params)
-                except ApprovalRequired:
-                    continue
-                return
+            self._answer = self._asked()
         except BaseException as error:  # noqa: BLE001 - raised again by `answer`, on the thread that asked
             self._error = error
         finally:
             self.over.set()
+
+    def _asked(self) -> Any:
+        question = None
+        while True:
+            began = time.monotonic()
+            try:
+                return self._client.call(self._method, self._params)
+            except ApprovalRequired as waits:
+                asked = (waits.details or {}).get("approvalId")
+                if time.monotonic() - began < HELD_SECONDS or question not in (None, asked):
+                    # Another question: the first was not answered in its time.
+                    raise
+                question = asked
 
     def answer(self) -> Any:
         if self._error is not None:
