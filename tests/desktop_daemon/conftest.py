@@ -8,9 +8,9 @@ import pytest
 
 sys.path[:0] = [str(Path(__file__).parent.parent / folder) for folder in ("daemon", "desktop_host")]
 
-from desktop_rig import Desktop, Program
-from living import short_dir
-from screened import Screened
+from desktop_rig import Desktop, Program  # noqa: E402 - found by the path above
+from living import short_dir  # noqa: E402 - as above
+from screened import Screened  # noqa: E402 - as above
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from typing import Any, Final
 from bascule import places
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.bridges.desktop.ports import HostGone
+from bascule.places import UnsafePlace, make_private_dir
 from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
 
@@ -81,6 +82,10 @@ class HostLauncher:
     async def start(
         self, environment: Mapping[str, str], *, on_stopped: Callable[[], None], on_lost: Callable[[str], None]
     ) -> ChildHost:
+        try:
+            make_private_dir(self._workspace)
+        except (UnsafePlace, OSError) as error:
+            raise HostGone(f"the desktop host has no place for evidence: {error}") from error
         plain = {name: os.environ[name] for name in _PLAIN_VARIABLES if name in os.environ}
         try:
             # Every call names a directory that is there, also one that leaves nothing in it.

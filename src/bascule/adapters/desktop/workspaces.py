@@ -2,7 +2,6 @@
 
 import os
 
-from bascule import places
 from bascule.errors import Forbidden
 from bascule.protocols.desktop_errors import Code, DesktopError
 
@@ -10,19 +9,15 @@ _HIDDEN = ".bascule-desktop"
 
 
 class EvidencePlaces:
-    """`own`: for calls that name no place; one beneath the root where ours is not."""
+    """`own`: for calls that name no place, made when the host starts; one beneath the root where ours is not."""
 
     def __init__(self, root: str, own: str, private: tuple[str, ...]) -> None:
         self.root = os.path.realpath(root)
         self._private = tuple(map(os.path.realpath, private))
         self.own = own if _within(os.path.realpath(own), self.root) else os.path.join(self.root, _HIDDEN)
 
-    def prepare(self) -> None:
-        places.make_private_dir(self.own)
-
     def place(self, named: str | None) -> str:
         if named is None:
-            self.prepare()
             return self.own
         real = os.path.realpath(named)
         # Whether it is a directory, and stays one, is the host's to find out: it opens it step by step.
