@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bascule import places
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.bridges.desktop.ports import HostGone
 from bascule.places import UnsafePlace, make_private_dir
@@ -88,8 +87,6 @@ class HostLauncher:
             raise HostGone(f"the desktop host has no place for evidence: {error}") from error
         plain = {name: os.environ[name] for name in _PLAIN_VARIABLES if name in os.environ}
         try:
-            # Every call names a directory that is there, also one that leaves nothing in it.
-            places.make_private_dir(self._workspace)
             client = await HostClient.spawn(
                 self._root,
                 self._workspace,
@@ -98,7 +95,7 @@ class HostLauncher:
                 on_stopped=lambda _: on_stopped(),
                 on_lost=on_lost,
             )
-        except (HostLost, OSError, places.UnsafePlace) as error:
+        except (HostLost, OSError) as error:
             raise HostGone(f"the desktop host could not be started: {error}") from error
         host = ChildHost(client)
         try:
