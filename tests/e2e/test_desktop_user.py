@@ -233,6 +233,22 @@ def test_over_http_the_tools_are_the_same_and_a_picture_is_one(enabled, app, age
     assert base64.b64decode(answer["content"][1]["data"]).startswith(PNG)
 
 
+def test_behind_a_broker_url_the_tools_do_the_same(enabled, app):
+    options = ("--agent", "Distant", "--toolset", "desktop")
+    url = f"http://{enabled.daemon.host}"
+    with RawClient(enabled.daemon.state, *options, BRIDGE_BROKER_URL=url) as client:
+        client.initialize()
+        assert told(client.call("desktop_windows"))["windows"]
+        looking = client.start_call("desktop_observe", window=f"^{app.title}$", image=True)
+        approve(enabled, "desktop.observe")
+        seen = client.answer_to(looking)["result"]
+        assert base64.b64decode(seen["content"][1]["data"]).startswith(PNG)
+        clicking = client.start_call("desktop_click", ref=ref_of(told(seen)["snapshot"], 'checkbox "Agree"'))
+        approve(enabled, "desktop.click")
+        result(client, clicking)
+        app.until(agreed=True)
+
+
 # -- the command line --
 
 
