@@ -47,6 +47,7 @@ _LONG_FILES = (
     "test_daemon_desktop.py",
     "test_daemon_desktop_life.py",
     "test_looking.py",
+    "test_desktop_user.py",
     "test_openapi_fuzz.py",
     "test_load_polls.py",
     "test_load_slow.py",

@@ -112,6 +112,7 @@ def answers(*, version=__version__, protocol=PROTOCOL, person=True, tcp=None, po
         "daemon.status": {"result": {"pid": 4711, "doors": doors}},
         "person.status": {"result": {"set": person}},
         "policy.show": {"result": {"name": "standard", "digest": "0" * 64, "text": ""} | (policy or {})},
+        "desktop.status": {"result": {"enabled": False, "stopped": False, "host": "off", "stopKeys": "X"}},
     }
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.cli.checks import desktop
-from bascule.cli.checks.patient import Mark, Patient
+from bascule.cli.checks.patient import Daemon, Mark, Patient
 
 
 def patient(tmp_path, **environment):
@@ -52,3 +52,21 @@ def test_on_a_mac_it_says_that_there_is_no_backend(tmp_path, monkeypatch):
     monkeypatch.setattr(desktop.sys, "platform", "darwin")
     for check in (desktop.check_packages, desktop.check_screen, desktop.check_accessibility):
         assert check(patient(tmp_path)).mark is Mark.INFO
+
+
+@pytest.mark.parametrize(
+    ("status", "mark", "said"),
+    [
+        ({"enabled": False}, Mark.INFO, "bascule desktop enable"),
+        ({"enabled": True, "display": ":1", "stopKeys": "Ctrl+X"}, Mark.OK, "enabled for :1; Ctrl+X stops it"),
+        ({"enabled": True, "stopped": True}, Mark.WARN, "bascule desktop resume"),
+        ({"enabled": True, "problem": "it ended"}, Mark.WARN, "its host is not there: it ended"),
+        ({}, Mark.INFO, "unknown"),
+    ],
+)
+def test_the_daemon_says_whether_agents_may_use_it(tmp_path, status, mark, said):
+    asked = patient(tmp_path)
+    asked.daemon = Daemon(version="1", protocol=1, status={}, person_is_set=True, desktop=status)
+    verdict = desktop.check_switch(asked)
+    assert verdict.mark is mark
+    assert said in f"{verdict.what} {verdict.fix}"

@@ -48,6 +48,13 @@ def test_a_handle_goes_into_the_servers_arguments(machine, client):
     assert server(machine, client)["args"] == ["mcp", "--agent", "Spock"]
 
 
+@pytest.mark.parametrize("client", clients.CLIENTS)
+def test_sets_of_tools_go_into_the_servers_arguments(machine, client):
+    machine.setup(client, "--yes", "--toolset", "agents, desktop")
+    assert server(machine, client)["args"] == ["mcp", "--toolset", "agents,desktop"]
+    assert "there is no toolset 'screens'" in machine.setup(client, "--toolset", "screens", expect=exits.USAGE)
+
+
 def test_codex_passes_our_variables_through(machine):
     machine.setup("codex", "--yes")
     assert server(machine, "codex")["env_vars"] == [

@@ -4,7 +4,7 @@ import pytest
 from driving import Script
 
 from bascule.doors.exits import Refusal, WrongUsage
-from bascule.protocols import game_methods, workspace_methods
+from bascule.protocols import desktop_agents, game_methods, workspace_methods
 from bascule.protocols.methods import Consent
 from bascule.shim.calls import HELD, SLICE_MS, Me, answer
 from bascule.shim.games import SHOWN_CHARS, TOOLS
@@ -91,5 +91,5 @@ def test_a_payload_that_is_too_large_is_left_out_of_its_event():
 
 
 def test_what_may_be_held_for_a_person_is_known_here():
-    rows = (*workspace_methods.METHODS, *game_methods.METHODS)
+    rows = (*workspace_methods.METHODS, *game_methods.METHODS, *desktop_agents.METHODS)
     assert {row.name for row in rows if row.consent is Consent.HOLD} == HELD

@@ -13,9 +13,12 @@ from living import Living, eventually, free_port, short_dir
 from raw_client import COMMAND, RawClient
 
 from bascule.bridges.broker.edge import ROUTES as BROKER_ROUTES
+from bascule.bridges.desktop.edge import ROUTES as DESKTOP_ROUTES
+from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
 from bascule.bridges.house.edge import ROUTES as HOUSE_ROUTES
 from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.doors.exits import BadAnswer, ConnectionLost
+from bascule.protocols.tools import TOOLS
 from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
 from bascule.shim.resources import RECENT_URI
 
@@ -183,12 +186,18 @@ def test_only_loopback_is_spoken_to(state, url):
 
 
 def test_the_routes_are_those_of_the_daemon():
-    served = {route.method: (route.verb, route.path) for route in (*BROKER_ROUTES, *HOUSE_ROUTES, *WORKSPACE_ROUTES)}
+    bridges = (BROKER_ROUTES, HOUSE_ROUTES, WORKSPACE_ROUTES, GAME_ROUTES, DESKTOP_ROUTES)
+    served = {route.method: (route.verb, route.path) for bridge in bridges for route in bridge}
     assert ROUTES.pop("hello") == served["daemon.status"]
     try:
         assert {method: served.get(method) for method in ROUTES} == ROUTES
     finally:
         ROUTES["hello"] = ("GET", "/status")
+
+
+def test_every_method_that_a_tool_uses_has_a_route():
+    """Without one a tool works on the socket and is an internal error behind BRIDGE_BROKER_URL."""
+    assert {method for tool in TOOLS for method in tool.uses} - set(ROUTES) == set()
 
 
 def chunked(*pieces, end=b"0\r\n\r\n"):

@@ -1,36 +1,21 @@
 """The table of tools: one source, one file, and a price in tokens."""
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from pricing import tokens_in
 
 from bascule.doors.exits import WrongUsage
 from bascule.protocols import broker_methods, game_methods
 from bascule.protocols import tools as rows
-from bascule.shim import calls, games, tools, workspace
+from bascule.shim import calls, desktop, games, tools, workspace
 
 ROOT = Path(__file__).parent.parent.parent
 # What a session of an agent may cost before it has said a word.
 MAX_TOKENS = 1_500
-# o200k makes 4.4 characters of our tables one token; the margin is for words it does not know.
-CHARACTERS_PER_TOKEN = 4.25
-# A module with `encode`, e.g. .../node_modules/gpt-tokenizer/esm/encoding/o200k_base.js; read before fixtures clean up.
-TOKENIZER = os.environ.get("BASCULE_TOKENIZER")
-_COUNT = "import(process.argv[1]).then(m => console.log(m.encode(require('fs').readFileSync(0, 'utf8')).length))"
-
-
-def tokens_in(text):
-    """Counted with the tokenizer there is, or estimated."""
-    if TOKENIZER is None:
-        return len(text) / CHARACTERS_PER_TOKEN
-    done = subprocess.run(
-        ["node", "-e", _COUNT, TOKENIZER], input=text, capture_output=True, encoding="utf-8", timeout=60, check=True
-    )
-    return int(done.stdout)
 
 
 def test_the_file_is_made_from_the_rows():
@@ -64,7 +49,7 @@ def test_the_names_that_users_of_gabs_know_are_all_there():
 
 def test_every_tool_is_carried_out_by_code_or_by_a_method_of_the_house():
     known = {row.name for row in (*broker_methods.METHODS, *game_methods.METHODS)}
-    coded = set(calls.TOOLS) | set(workspace.TOOLS) | set(games.TOOLS)
+    coded = set(calls.TOOLS) | set(workspace.TOOLS) | set(desktop.TOOLS) | set(games.TOOLS)
     for row in rows.TOOLS:
         assert (row.name in coded) != (row.method in known), row.name
     assert coded <= set(tools.BY_NAME)

@@ -1,110 +1,146 @@
-"""`bascule desktop-host`, and `bascule desktop ...`: a person's way to a host that listens."""
+"""`bascule desktop ...`: see and use windows as agents do, and decide what they may."""
 
 import argparse
-import asyncio
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bascule import places
+from bascule.cli import desktop_person as person
+from bascule.cli.desktop_ways import ask
 from bascule.cli.talk import add_json, add_state_dir, state_of
-from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError, WrongUsage
+from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.helpers.terminal import say, show, show_json, visible
 
-if TYPE_CHECKING:
-    from bascule.protocols.desktop_errors import DesktopError
+_DESCRIPTION = """\
+What agents may do on your desktop, and the same for you. It is off until you enable it.
 
-_EXTRA = "this needs the desktop extra:  pip install 'bascule[desktop]'"
+The daemon decides and asks about your calls as it does about an agent's; the question comes up in this terminal.
+With --socket a host that listens (bascule desktop-host --listen) is spoken to instead: running the command confirms it.
+"""
+_EPILOG = """\
+first steps, in a terminal on the desktop:
+  bascule desktop enable                       let agents use it; asks for your passphrase
+  bascule desktop windows                      what is open
+  bascule desktop observe --app org.gnome.TextEditor
+  bascule desktop click --ref e:7              an element as observe shows it
+  bascule desktop click --role AXButton --title Save
+  bascule desktop type --title Name 'Ada 中文'
+  bascule desktop wait --window-opens Saved
+  bascule desktop report EXECUTION-ID          pictures, elements and timeline of what was done
+  bascule desktop stop                         nothing more reaches the screen; resume goes on
+"""
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    _add_host(commands)
     desktop = commands.add_parser(
         "desktop",
-        help="see and act on windows through a desktop host",
-        description="Talk to a desktop host that listens (bascule desktop-host --listen). What you act on, you confirm "
-        "by running the command; agents come through the daemon, which asks.",
+        help="see and use windows; let agents do so; stop them",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     verbs = desktop.add_subparsers(title="verbs", metavar="VERB", required=True)
+    _add_decisions(verbs)
+    _add_looks(verbs)
+    _add_acts(verbs)
+    report = verbs.add_parser("report", help="what an execution did, as an HTML page")
+    report.add_argument("execution", metavar="EXECUTION", help="its executionId, or its directory of evidence")
+    report.add_argument(
+        "--workspace", metavar="DIR", help="whose evidence (default: this directory, then the daemon's)"
+    )
+    report.add_argument("-o", "--output", metavar="FILE", help="default: desktop-report-<id>.html here; - is stdout")
+    add_state_dir(report)
+    report.set_defaults(run=run_report)
 
-    _verb(verbs, "doctor", "what the host can see and do, and what is missing", run_doctor)
+
+def _add_decisions(verbs: Any) -> None:
+    enable = _decision(verbs, "enable", "let agents see and use this desktop, under the policy", person.run_enable)
+    enable.add_argument(
+        "--daemon-session", action="store_true", help="not this terminal's session but the one the daemon runs in"
+    )
+    _decision(verbs, "disable", "take it back; forget which apps agents may look at", person.run_disable)
+    _decision(verbs, "status", "whether it is enabled, stopped, reachable", person.run_status)
+    for name, words, run in (
+        ("stop", "abort everything, release all keys, take no more input", person.run_stop),
+        ("resume", "take input again after a stop; asks for your passphrase", person.run_resume),
+        ("doctor", "what can be seen and used here, and what is missing", person.run_doctor),
+    ):
+        _add_socket(_decision(verbs, name, words, run))
+
+
+def _add_looks(verbs: Any) -> None:
     _verb(verbs, "windows", "list the windows", run_windows)
-    observe = _verb(verbs, "observe", "picture and elements of a window", run_observe)
+    observe = _verb(verbs, "observe", "a window as text, each element with its ref; its picture on disk", run_observe)
+    observe.add_argument("--diff", action="store_true", help="only what changed since the last look")
+    observe.add_argument("--marks", action="store_true", help="refs drawn on the picture (marks.png)")
     _add_route(observe)
     find = _verb(verbs, "find", "elements of a window by role, title, value", run_find)
     _add_route(find)
     _add_selector(find)
     find.add_argument("--limit", type=int, default=10, help="how many to show (default 10)")
+    wait = _verb(verbs, "wait", "wait until something is so: an element is there, gone, has a value ...", run_wait)
+    _add_route(wait)
+    _add_selector(wait)
+    what = wait.add_mutually_exclusive_group()
+    what.add_argument("--gone", action="store_true", help="until the element is not there")
+    what.add_argument("--contains", metavar="TEXT", help="until the element's value contains it")
+    what.add_argument("--titled", metavar="PATTERN", help="until the window's title matches")
+    what.add_argument("--window-opens", metavar="PATTERN", help="until a window with such a title is there")
+    what.add_argument("--stable", action="store_true", help="until nothing changes any more")
+    wait.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="give up after (default 15)")
+
+
+def _add_acts(verbs: Any) -> None:
     click = _verb(verbs, "click", "click an element", run_click)
+    kind = click.add_mutually_exclusive_group()
+    kind.add_argument("--double", action="store_true", help="twice")
+    kind.add_argument("--right", action="store_true", help="with the right button")
     _add_route(click)
-    _add_selector(click)
+    _add_target(click)
     typing = _verb(verbs, "type", "type a text into a field, or where the focus is", run_type)
     typing.add_argument("text", help="the text; - reads it from stdin, which other programs cannot see")
     typing.add_argument("--clear", action="store_true", help="replace what is in the field")
     _add_route(typing)
-    _add_selector(typing)
-    hotkey = _verb(verbs, "hotkey", "press keys together: cmd v", run_hotkey)
+    _add_target(typing)
+    hotkey = _verb(verbs, "hotkey", "press keys together: ctrl s", run_hotkey)
     hotkey.add_argument("keys", nargs="+", metavar="KEY", help="cmd is ctrl here; super is the real one")
     _add_route(hotkey)
-    wait = _verb(verbs, "wait", "wait until an element is there", run_wait)
-    _add_route(wait)
-    _add_selector(wait)
-    wait.add_argument("--gone", action="store_true", help="wait until it is not there")
-    wait.add_argument("--timeout", type=float, default=15.0, metavar="SECONDS", help="give up after (default 15)")
-    _verb(verbs, "stop", "abort everything, release all keys, take no more input", run_stop)
-    _verb(verbs, "resume", "take input again after a stop", run_resume)
-    report = verbs.add_parser("report", help="what an execution did, as an HTML page")
-    report.add_argument("execution", metavar="EXECUTION-ID")
-    report.add_argument("--workspace", default=".", metavar="DIR", help="whose evidence (default: this directory)")
-    report.add_argument("-o", "--output", metavar="FILE", help="default: desktop-report-<id>.html here; - is stdout")
-    report.set_defaults(run=run_report)
+    focus = _verb(verbs, "focus", "bring a window to the front", run_focus)
+    _add_route(focus)
 
 
-def _add_host(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    host = commands.add_parser(
-        "desktop-host",
-        help="the process that sees and acts on windows",
-        description="Run the desktop host. The daemon starts it by itself; with --listen it serves other clients of "
-        "the desktop contract of the same user.",
-    )
-    door = host.add_mutually_exclusive_group(required=True)
-    door.add_argument(
-        "--listen",
-        nargs="?",
-        const="",
-        metavar="SOCKET",
-        help="listen on a unix socket (default: desktop.sock in the state directory)",
-    )
-    door.add_argument("--fd", type=int, help=argparse.SUPPRESS)
-    host.add_argument(
-        "--workspace-root",
-        metavar="DIR",
-        default=os.environ.get("WORKSPACE_ROOT"),
-        help="workspaces, and so evidence, lie in here (default: WORKSPACE_ROOT)",
-    )
-    host.add_argument("--no-phrase", action="store_true", help="take confirm tokens only, not the phrase CONFIRM")
-    host.add_argument("--allow", action="append", default=[], metavar="PROGRAM", help="only these programs may connect")
-    host.add_argument(
-        "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"
-    )
-    host.add_argument("--no-stop-keys", action="store_true", help="leave Ctrl+Alt+Shift+Escape to other programs")
-    add_state_dir(host)
-    host.set_defaults(run=run_host)
+def _decision(verbs: Any, name: str, words: str, run: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = verbs.add_parser(name, help=words)
+    add_state_dir(parser)
+    add_json(parser)
+    parser.set_defaults(run=run, workspace=None, no_wait=False)
+    return parser
 
 
 def _verb(verbs: Any, name: str, words: str, run: Any) -> argparse.ArgumentParser:
-    parser: argparse.ArgumentParser = verbs.add_parser(name, help=words)
-    parser.add_argument("--socket", metavar="SOCKET", help="the host's (default: desktop.sock in the state directory)")
-    parser.add_argument("--workspace", default=".", metavar="DIR", help="where evidence goes (default: this directory)")
-    add_state_dir(parser)
-    add_json(parser)
-    parser.set_defaults(run=run)
+    parser = _decision(verbs, name, words, run)
+    _add_socket(parser)
+    parser.add_argument("--no-wait", action="store_true", help="do not wait for a person when something asks")
     return parser
+
+
+def _add_socket(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--socket",
+        nargs="?",
+        const="",
+        metavar="SOCKET",
+        help="not through the daemon: a host that listens (default: desktop.sock in the state directory)",
+    )
+    parser.add_argument(
+        "--workspace", metavar="DIR", help="where evidence goes (default: this directory if below your home)"
+    )
 
 
 def _add_route(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--app", metavar="ID", help="an app by its id, as `bascule desktop windows` shows it")
-    parser.add_argument("--window", metavar="PATTERN", help="a window by its title")
+    parser.add_argument("--window", metavar="PATTERN", help="a window by its title or its id (default: the front one)")
 
 
 def _add_selector(parser: argparse.ArgumentParser) -> None:
@@ -113,94 +149,74 @@ def _add_selector(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--value", help="contained in its value")
 
 
-# -- the host --
+def _add_target(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--ref", help="an element as observe and find show it: e:7")
+    _add_selector(parser)
+    parser.add_argument("--index", type=int, metavar="N", help="the N-th of several that fit, from 0")
 
 
-def run_host(args: argparse.Namespace) -> int:
-    if not args.workspace_root:
-        raise WrongUsage("the host needs a WORKSPACE_ROOT", "set it, or give --workspace-root DIR")
-    try:
-        from bascule.desktop_host import main
-        from bascule.desktop_host.routes import KEEP_OUT
-    except ModuleNotFoundError as error:
-        raise WrongUsage(f"{error.name} is not installed", _EXTRA) from error
-    listen = None
-    if args.listen is not None:
-        listen = os.path.abspath(args.listen) if args.listen else socket_of(args)
-    settings = main.Settings(
-        workspace_root=args.workspace_root,
-        listen=listen,
-        descriptor=args.fd,
-        phrase=not args.no_phrase,
-        stop_keys=not args.no_stop_keys,
-        allowed=tuple(os.path.realpath(each) for each in args.allow),
-        keep_out=(*KEEP_OUT, *(each.lower() for each in args.keep_out)),
-    )
-    try:
-        return main.run(settings)
-    except main.CannotStart as error:
-        say(f"bascule: {error}")
-        return USAGE
-
-
-def socket_of(args: argparse.Namespace) -> str:
-    return getattr(args, "socket", None) or os.path.join(state_of(args), "desktop.sock")
-
-
-# -- the verbs --
-
-
-def run_doctor(args: argparse.Namespace) -> int:
-    result = _ask(args, "desktop.doctor", {})
-    if args.json:
-        _show(result)
-    else:
-        for issue, remedy in zip(result.issues, result.remedies, strict=True):
-            show(f"{visible(issue)}\n  {visible(remedy)}")
-        if result.healthy:
-            show("the desktop can be seen and used")
-    return 0 if result.healthy else UNEXPECTED
+# -- looking --
 
 
 def run_windows(args: argparse.Namespace) -> int:
-    result = _ask(args, "desktop.windows", {})
+    result = ask(args, "desktop.windows", {})
     if args.json:
-        _show(result)
+        show_json(result)
         return 0
-    for each in result.windows:
-        mark = "*" if each.active else " "
-        note = "  (kept out)" if each.forbidden else ""
-        show(f"{mark} {visible(each.bundle_id):<32} {visible(each.title)}{note}")
+    for each in result["windows"]:
+        mark = "*" if each["active"] else " "
+        note = "  (kept out)" if each["forbidden"] else ""
+        title = visible(each["title"]) or "-"
+        show(f"{mark} {each['windowId']:<12} {visible(each['bundleId']):<32} {title}{note}")
+    if args.socket is None and not all(each["title"] for each in result["windows"]):
+        say("titles are shown of apps that you may look at; bascule desktop observe --app ID asks for one")
     return 0
 
 
 def run_observe(args: argparse.Namespace) -> int:
-    result = _ask(args, "desktop.observe", {**_route(args), "options": {"snapshot": True, "axMaxDepth": 64}})
+    options = {"snapshot": not args.diff, "diff": args.diff, "marks": args.marks, "axMaxDepth": 64}
+    result = ask(args, "desktop.observe", {**_route(args), "options": options})
     if args.json:
-        _show(result)
-    else:
-        show(visible(result.snapshot or ""))
-        show(f"evidence: {result.evidence.dir}")
+        show_json(result)
+        return 0
+    text = "\n".join(result.get("diff") or ["nothing has changed"]) if args.diff else result.get("snapshot") or ""
+    show(visible(text))
+    _say_evidence(result)
     return 0
 
 
 def run_find(args: argparse.Namespace) -> int:
     params = {**_route(args), "selector": {**_selector(args), "limit": args.limit}}
-    result = _ask(args, "desktop.find", params)
+    result = ask(args, "desktop.find", params)
     if args.json:
-        _show(result)
+        show_json(result)
     else:
-        for each in result.element_refs:
-            frame = each.frame
-            where = f"{frame.x},{frame.y} {frame.width}x{frame.height}" if each.visible else "not visible"
-            words = " ".join(filter(None, (each.title, f"= {each.value}" if each.value else "")))
-            show(f"{each.element_id:<8} {each.role:<18} {visible(words)}  ({where})")
-        show(f"{result.matched} matched")
-    return 0 if result.matched else NOT_FOUND
+        for each in result["elementRefs"]:
+            frame = each["frame"]
+            place = f"{frame['x']},{frame['y']} {frame['width']}x{frame['height']}"
+            where = place if each["visible"] else "not visible"
+            words = " ".join(filter(None, (each["title"], f"= {each['value']}" if each["value"] else "")))
+            show(f"{each['elementId']:<8} {each['role']:<18} {visible(words)}  ({where})")
+        show(f"{result['matched']} matched")
+    return 0 if result["matched"] else NOT_FOUND
+
+
+def run_wait(args: argparse.Namespace) -> int:
+    milliseconds = round(args.timeout * 1000)
+    if milliseconds < 1:
+        raise WrongUsage("--timeout must be more than 0")
+    params = {**_route(args), "condition": _condition(args)}
+    result = ask(args, "desktop.waitUntil", params, timeout_ms=milliseconds)
+    show_json(result) if args.json else show(f"after {result['elapsedMs']} ms")
+    return 0
+
+
+# -- acting --
 
 
 def run_click(args: argparse.Namespace) -> int:
-    return _act(args, "desktop.click", {**_route(args), "target": {"selector": _selector(args)}})
+    name = "doubleClick" if args.double else "rightClick" if args.right else "click"
+    return _act(args, f"desktop.{name}", {**_route(args), "target": _target(args)})
 
 
 def run_type(args: argparse.Namespace) -> int:
@@ -208,8 +224,8 @@ def run_type(args: argparse.Namespace) -> int:
     params: dict[str, Any] = {**_route(args), "text": text}
     if args.clear:
         params["options"] = {"clearBefore": True}
-    if selector := _selector(args, needed=False):
-        params["target"] = {"selector": selector}
+    if target := _target(args, needed=False):
+        params["target"] = target
     return _act(args, "desktop.typeText", params)
 
 
@@ -217,99 +233,81 @@ def run_hotkey(args: argparse.Namespace) -> int:
     return _act(args, "desktop.hotkey", {**_route(args), "keys": args.keys})
 
 
-def run_wait(args: argparse.Namespace) -> int:
-    name = "selectorGone" if args.gone else "selectorExists"
-    milliseconds = round(args.timeout * 1000)
-    params = {**_route(args), "condition": {name: _selector(args)}, "timeoutMs": milliseconds}
-    result = _ask(args, "desktop.waitUntil", params, timeout_ms=milliseconds)
-    _show(result) if args.json else show(f"after {result.elapsed_ms} ms")
+def run_focus(args: argparse.Namespace) -> int:
+    route = _route(args)
+    if not route:
+        raise WrongUsage("which window?", "say it with --window or --app")
+    return _act(args, "desktop.focusWindow", route)
+
+
+def _act(args: argparse.Namespace, method: str, params: dict[str, Any]) -> int:
+    result = ask(args, method, params, confirmed=True)
+    if args.json:
+        show_json(result)
+    else:
+        show(_EFFECTS[result["effect"]])
+        _say_evidence(result)
     return 0
 
 
-def run_stop(args: argparse.Namespace) -> int:
-    result = _ask(args, "desktop.stop", {})
-    _show(result) if args.json else show(f"stopped; {result.aborted} aborted. Go on with: bascule desktop resume")
-    return 0
+_EFFECTS = {
+    "confirmed": "done, and its effect was seen",
+    "unverified": "done; whether it had an effect could not be seen",
+    "none": "done, but nothing seems to have changed",
+}
 
 
-def run_resume(args: argparse.Namespace) -> int:
-    return _act(args, "desktop.resume", {})
+# -- afterwards --
 
 
 def run_report(args: argparse.Namespace) -> int:
     from bascule.desktop_host import report
 
     try:
-        text = report.page(report.find_folder(os.path.realpath(args.workspace), args.execution))
+        text = report.page(_evidence_of(args))
     except report.NoSuchExecution as error:
         say(f"bascule: {error}")
+        if args.workspace is None:
+            say("  --workspace DIR names the directory that the agent worked in")
         return NOT_FOUND
     if args.output == "-":
         show(text)
         return 0
-    path = args.output or f"desktop-report-{args.execution[:8]}.html"
+    name = os.path.basename(args.execution.rstrip("/"))
+    path = args.output or f"desktop-report-{name[:8]}.html"
     places.write_private_file(os.path.abspath(path), text)
     show(path)
     return 0
 
 
-# -- reaching the host --
+def _evidence_of(args: argparse.Namespace) -> str:
+    from bascule.desktop_host.report import NoSuchExecution, find_folder
 
-
-def _act(args: argparse.Namespace, method: str, params: dict[str, Any]) -> int:
-    result = _ask(args, method, params, confirmed=True)
-    if args.json:
-        _show(result)
-    else:
-        effect = getattr(result, "effect", "done")
-        evidence = getattr(result, "evidence", None)
-        show(f"{effect}" + (f"; evidence: {evidence.dir}" if evidence is not None else ""))
-    return 0
-
-
-def _ask(
-    args: argparse.Namespace, method: str, params: dict[str, Any], *, confirmed: bool = False, timeout_ms: int = 60_000
-) -> Any:
-    from bascule.adapters.desktop.client import HostClient, HostLost
-    from bascule.protocols.desktop_errors import DesktopError
-
-    workspace = os.path.realpath(args.workspace)
-
-    async def ask() -> Any:
-        client = await HostClient.connect(socket_of(args), workspace)
-        try:
-            act = client.confirmed if confirmed else client.call
-            return await act(method, params, timeout_ms=timeout_ms)
-        finally:
-            await client.close()
-
+    if os.path.isfile(os.path.join(args.execution, "result.json")):
+        return str(args.execution)
+    if args.workspace is not None:
+        return find_folder(os.path.realpath(args.workspace), args.execution)
     try:
-        return asyncio.run(ask())
-    except HostLost as error:
-        failure = DoorError(str(error), "start one with: bascule desktop-host --listen --workspace-root DIR")
-        failure.exit_code = UNREACHABLE
-        raise failure from error
-    except DesktopError as error:
-        raise _refused(error) from error
+        return find_folder(os.path.realpath("."), args.execution)
+    except NoSuchExecution:
+        return find_folder(_evidence_of_the_daemon(args), args.execution)
 
 
-def _refused(error: "DesktopError") -> DoorError:
-    codes = {
-        "DESKTOP_ELEMENT_NOT_FOUND": NOT_FOUND,
-        "DESKTOP_TIMEOUT": NOTHING_CAME,
-        "DESKTOP_INVALID_REQUEST": USAGE,
-        "DESKTOP_INTERNAL_ERROR": UNEXPECTED,
-        "DESKTOP_HOST_NOT_READY": UNREACHABLE,
-    }
-    failure = DoorError(f"{error.code.value}: {visible(error.message)}", error.details.get("evidenceDir"))
-    failure.exit_code = codes.get(error.code.value, REFUSED)
-    return failure
+def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
+    """Of calls that named no directory; where, depends on the settings."""
+    from bascule.adapters.desktop.workspaces import EvidencePlaces
+    from bascule.daemon import config
+
+    settings = config.load(places.config_dir(), dict(os.environ))
+    return EvidencePlaces(settings.desktop_directory(), places.desktop_dir(state_of(args)), ()).own
 
 
-def _show(result: Any) -> None:
-    import msgspec
+def _say_evidence(result: dict[str, Any]) -> None:
+    """On stderr: beside what was asked for, not in it."""
+    say(f"evidence: {visible(result['evidence']['dir'])}\npage: bascule desktop report {result['executionId']}")
 
-    show_json(msgspec.to_builtins(result))
+
+# -- what is meant --
 
 
 def _route(args: argparse.Namespace) -> dict[str, Any]:
@@ -317,13 +315,34 @@ def _route(args: argparse.Namespace) -> dict[str, Any]:
     if args.app:
         route["app"] = {"bundleId": args.app}
     if args.window:
-        route["window"] = {"titlePattern": args.window}
+        route["window"] = {"windowId" if args.window.startswith("w:") else "titlePattern": args.window}
     return {"route": route} if route else {}
 
 
 def _selector(args: argparse.Namespace, *, needed: bool = True) -> dict[str, Any]:
     names = {"byRole": args.role, "titleContains": args.title, "valueContains": args.value}
-    selector = {name: value for name, value in names.items() if value}
+    selector: dict[str, Any] = {name: value for name, value in names.items() if value}
     if needed and not selector:
         raise WrongUsage("say what you mean with --role, --title or --value")
     return selector
+
+
+def _target(args: argparse.Namespace, *, needed: bool = True) -> dict[str, Any]:
+    if args.ref:
+        return {"elementRef": {"elementId": args.ref}}
+    selector = _selector(args, needed=needed)
+    if selector and args.index is not None:
+        selector["index"] = args.index
+    return {"selector": selector} if selector else {}
+
+
+def _condition(args: argparse.Namespace) -> dict[str, Any]:
+    if args.titled:
+        return {"titleMatches": args.titled}
+    if args.window_opens:
+        return {"windowExists": {"titlePattern": args.window_opens}}
+    if args.stable:
+        return {"stable": {}}
+    if args.contains:
+        return {"valueContains": {"selector": _selector(args), "text": args.contains}}
+    return {"selectorGone" if args.gone else "selectorExists": _selector(args)}

@@ -40,6 +40,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("desktop packages", desktop.check_packages),
     ("desktop screen", desktop.check_screen),
     ("accessibility", desktop.check_accessibility),
+    ("desktop", desktop.check_switch),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.
 PROGRAMS = (

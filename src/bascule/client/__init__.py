@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from bascule.client.client import Client
+    from bascule.client.desktop import Desktop, SyncDesktop
     from bascule.client.faults import (
         ConnectionLost,
         NotRunning,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Client",
     "ConnectionLost",
+    "Desktop",
     "Game",
     "Message",
     "NotRunning",
@@ -41,6 +43,7 @@ __all__ = [
     "ServedAgent",
     "Space",
     "SyncClient",
+    "SyncDesktop",
     "SyncGame",
     "SyncMessage",
     "SyncSpace",
@@ -51,6 +54,7 @@ __all__ = [
 _HOMES = {
     "Client": "client",
     "ConnectionLost": "faults",
+    "Desktop": "desktop",
     "Game": "games",
     "Message": "messages",
     "NotRunning": "faults",
@@ -61,6 +65,7 @@ _HOMES = {
     "ServedAgent": "serving",
     "Space": "spaces",
     "SyncClient": "sync",
+    "SyncDesktop": "desktop",
     "SyncGame": "games",
     "SyncMessage": "messages",
     "SyncSpace": "spaces",

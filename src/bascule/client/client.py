@@ -10,6 +10,8 @@ from weakref import WeakSet
 from bascule import places
 from bascule.client import starting
 from bascule.client.connection import Connection, run
+from bascule.client.desktop import Desktop
+from bascule.client.desktop_verbs import DesktopVerbs
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
@@ -282,6 +284,11 @@ class Client:
         """A game that somebody else started and games.toml does not name. Options: see `AttachOptions`."""
         await self._do(attach(self._verbs, game_id, options))
         return self.game(game_id)
+
+    @property
+    def desktop(self) -> Desktop:
+        """The windows of this machine, once a person has enabled them."""
+        return Desktop(DesktopVerbs(self._verbs, self._clock.monotonic), self._do)
 
     def _follow(self, opening: Callable[[], Request], feed: Feed[Any]) -> StreamReader[Any]:
         async def ask(_: Connection) -> Request:

@@ -9,6 +9,8 @@ from typing import Any, Self, TypeVar, Unpack
 from bascule import places
 from bascule.client import starting
 from bascule.client.blocking import BlockingConnection, run
+from bascule.client.desktop import SyncDesktop
+from bascule.client.desktop_verbs import DesktopVerbs
 from bascule.client.door import link_path
 from bascule.client.durations import Duration, seconds
 from bascule.client.faults import ClientClosed, ConnectionLost, NotRunning
@@ -233,6 +235,11 @@ class SyncClient:
     def approvals(self) -> Iterator[ApprovalView]:
         """Questions to the person: those that wait, then each as it comes and as it is answered."""
         return self._stream(lambda _: Request("approvals.stream", Nothing(), Any), ApprovalFeed())
+
+    @property
+    def desktop(self) -> SyncDesktop:
+        """The windows of this machine, once a person has enabled them."""
+        return SyncDesktop(DesktopVerbs(self._verbs, self._clock.monotonic), self._do)
 
     def space(self, path: str = ".", *, name: str | None = None) -> SyncSpace:
         """The space of a directory, opened if need be: run operations and commands there."""

@@ -114,7 +114,8 @@ class Surface:
         except DoorError as refused:
             return _failed(words.describe(refused, params.name))
         text = types.TextContent(text=json.dumps(result, ensure_ascii=False, separators=(",", ":")))
-        return types.CallToolResult(content=[text], structured_content=dict(result), is_error=False)
+        images = [types.ImageContent.model_validate(each) for each in getattr(result, "images", ())]
+        return types.CallToolResult(content=[text, *images], structured_content=dict(result), is_error=False)
 
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
         return types.ListResourcesResult.model_validate({"resources": resources.RESOURCES})

@@ -6,14 +6,14 @@ is paid for in every session of every agent: schemas name what a caller needs an
 
 from typing import Any
 
-from bascule.protocols import agent_tools, game_tools, workspace_tools
+from bascule.protocols import agent_tools, desktop_tools, game_tools, workspace_tools
 from bascule.protocols.tool import Tool
 
 # In the order they are listed. An agent sees only the sets it was started with.
 TOOLSETS = ("agents", "workspace", "desktop", "games")
 
 # A bridge adds its rows here, and every surface lists them.
-TOOLS: tuple[Tool, ...] = (*agent_tools.TOOLS, *workspace_tools.TOOLS, *game_tools.TOOLS)
+TOOLS: tuple[Tool, ...] = (*agent_tools.TOOLS, *workspace_tools.TOOLS, *desktop_tools.TOOLS, *game_tools.TOOLS)
 
 
 def table() -> dict[str, Any]:

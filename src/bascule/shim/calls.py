@@ -47,6 +47,21 @@ HELD = frozenset(
         "games.setState",
         "games.acknowledge",
         "games.attach",
+        "desktop.windows",
+        "desktop.observe",
+        "desktop.find",
+        "desktop.listModals",
+        "desktop.waitUntil",
+        "desktop.click",
+        "desktop.doubleClick",
+        "desktop.rightClick",
+        "desktop.typeText",
+        "desktop.hotkey",
+        "desktop.scroll",
+        "desktop.drag",
+        "desktop.setValue",
+        "desktop.focusWindow",
+        "desktop.dismissModal",
     }
 )
 
@@ -118,9 +133,12 @@ class Me:
 
 
 class Result(dict[str, "Any"]):
-    """A tool's result, and what is to be asked when it has been handed to the client."""
+    """A tool's result, and what goes beside it."""
 
+    # Asked when it has been handed to the client.
     afterwards: Ask | None = None
+    # Pictures, as MCP content.
+    images: list[dict[str, Any]] | tuple[()] = ()
 
 
 def send_message(me: Me, arguments: dict[str, Any]) -> Generator[Ask, Any, dict[str, Any]]:
@@ -345,6 +363,10 @@ def _tool(name: str) -> Tool | None:
         from bascule.shim import games  # noqa: PLC0415 - only who plays pays for it
 
         return games.TOOLS.get(name)
+    if name.startswith("desktop_"):
+        from bascule.shim import desktop  # noqa: PLC0415 - only who uses a screen pays for it
+
+        return desktop.TOOLS.get(name)
     from bascule.shim import workspace  # noqa: PLC0415 - only who works in files pays for it
 
     return workspace.TOOLS.get(name)

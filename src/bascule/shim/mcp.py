@@ -11,6 +11,7 @@ from bascule.doors.values import decode
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Any
 
 HANDSHAKE_VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
@@ -110,8 +111,10 @@ class Request:
     def no_such_method(self) -> BadRequest:
         return BadRequest(self.number, METHOD_NOT_FOUND, f"there is no method {self.method}")
 
-    def tool_called(self, structured: dict[str, Any], text: str) -> dict[str, Any]:
-        content = [{"type": "text", "text": text}]
+    def tool_called(
+        self, structured: dict[str, Any], text: str, images: Sequence[dict[str, Any]] = ()
+    ) -> dict[str, Any]:
+        content = [{"type": "text", "text": text}, *images]
         return self.answer({"content": content, "structuredContent": structured, "isError": False})
 
     def tool_failed(self, text: str) -> dict[str, Any]:

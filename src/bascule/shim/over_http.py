@@ -32,7 +32,11 @@ _PIECE_BYTES = 256 * 1024
 _MAX_CHUNK_LINE_BYTES = 256
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-~")
 
-# Those of the broker's table that the tools use; held equal to it by a test.
+_GAME = "/v1/games/{gameId}"
+_ON_THE_DESKTOP = (
+    "observe find waitUntil click doubleClick rightClick typeText hotkey scroll drag setValue focusWindow abort"
+)
+# What the tools use of the daemon's tables; held equal to them by a test.
 ROUTES = {
     "hello": ("GET", "/status"),
     "agents.register": ("POST", "/agents/register"),
@@ -42,6 +46,7 @@ ROUTES = {
     "messages.broadcast": ("POST", "/broadcast"),
     "replies.post": ("POST", "/replies"),
     "replies.wait": ("GET", "/replies/{ticketId}"),
+    "replies.gather": ("POST", "/replies/gather"),
     "inbox.take": ("GET", "/agents/{agentId}/inbox"),
     "inbox.ack": ("POST", "/agents/{agentId}/inbox/ack"),
     "tickets.list": ("GET", "/tickets"),
@@ -62,6 +67,25 @@ ROUTES = {
     "processes.list": ("GET", "/v1/spaces/{spaceId}/processes"),
     "processes.logs": ("GET", "/v1/processes/{processId}/logs"),
     "processes.stop": ("POST", "/v1/processes/{processId}/stop"),
+    "games.list": ("GET", "/v1/games"),
+    "games.show": ("GET", _GAME),
+    "games.status": ("GET", f"{_GAME}/status"),
+    "games.start": ("POST", f"{_GAME}/start"),
+    "games.connect": ("POST", f"{_GAME}/connect"),
+    "games.stop": ("POST", f"{_GAME}/stop"),
+    "games.kill": ("POST", f"{_GAME}/kill"),
+    "games.tools": ("GET", f"{_GAME}/tools"),
+    "games.tool": ("GET", f"{_GAME}/tools/{{tool...}}"),
+    "games.call": ("POST", f"{_GAME}/call"),
+    "games.events": ("GET", f"{_GAME}/events"),
+    "games.resources": ("GET", f"{_GAME}/resources"),
+    "games.resource": ("GET", f"{_GAME}/resource"),
+    "games.state": ("GET", f"{_GAME}/state"),
+    "games.setState": ("PUT", f"{_GAME}/state"),
+    "games.attention": ("GET", f"{_GAME}/attention"),
+    "games.acknowledge": ("POST", f"{_GAME}/attention"),
+    "desktop.windows": ("GET", "/v1/desktop/windows"),
+    **{f"desktop.{name}": ("POST", f"/v1/desktop/{name}") for name in _ON_THE_DESKTOP.split()},
 }
 
 
@@ -164,7 +188,7 @@ class HttpSocket:
         if bearer := self._token or self._door.bearer:
             lines.append(f"Authorization: Bearer {bearer}")
         body = b""
-        if verb == "POST":
+        if verb != "GET":
             body = encode(rest)
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*lines, "", ""]).encode("ascii") + body

@@ -320,7 +320,8 @@ class Shim:
         handle = self._handle()
         if handle and handle != self._told:
             result["you"] = handle
-        self._write(request.tool_called(result, json.dumps(result, ensure_ascii=False, separators=(",", ":"))))
+        text = json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+        self._write(request.tool_called(result, text, getattr(result, "images", ())))
         afterwards = getattr(result, "afterwards", None)
         if isinstance(afterwards, Ask):
             self._link.ask(afterwards, _ignore)

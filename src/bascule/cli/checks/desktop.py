@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 
-from bascule.cli.checks.patient import Patient, Verdict, info, ok, warn
+from bascule.cli.checks.patient import Daemon, Patient, Verdict, info, ok, warn
 from bascule.desktop_host.linux.programs import LAUNCHERS
 
 _PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
@@ -51,3 +51,17 @@ def check_accessibility(patient: Patient) -> Verdict:
         "AT-SPI, started on demand. Chromium and Electron programs need --force-renderer-accessibility; "
         "Qt 6 and Firefox are to be started after the host"
     )
+
+
+def check_switch(patient: Patient) -> Verdict:
+    """What the daemon says of it: off until a person says otherwise, so that is no fault."""
+    if not isinstance(patient.daemon, Daemon) or not patient.daemon.desktop:
+        return info("unknown while the daemon does not answer")
+    status = patient.daemon.desktop
+    if not status.get("enabled"):
+        return info("not enabled: no agent can see or use it", "to let them: `bascule desktop enable`")
+    if status.get("stopped"):
+        return warn("stopped: nothing reaches the screen", "to go on: `bascule desktop resume`")
+    if problem := status.get("problem"):
+        return warn(f"enabled, but its host is not there: {problem}", "`bascule desktop doctor` says what is missing")
+    return ok(f"enabled for {status.get('display') or 'the session of the daemon'}; {status.get('stopKeys')} stops it")

@@ -70,6 +70,8 @@ class Daemon:
     person_is_set: bool
     # What `policy.show` says; empty from a daemon that does not know the question.
     policy: dict[str, Any] = field(default_factory=dict)
+    # What `desktop.status` says; likewise.
+    desktop: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -126,10 +128,8 @@ def ask_daemon(state: str, seconds: float) -> Daemon:
         hello = _request(link, deadline, 1, "hello", {"protocol": PROTOCOL_VERSION, "version": __version__})
         status = _request(link, deadline, 2, "daemon.status", {})
         person = _request(link, deadline, 3, "person.status", {})
-        try:
-            policy = _request(link, deadline, 4, "policy.show", {})
-        except Refusal:
-            policy = {}
+        policy = _if_known(link, deadline, 4, "policy.show")
+        desktop = _if_known(link, deadline, 5, "desktop.status")
     finally:
         link.close()
     return Daemon(
@@ -138,7 +138,15 @@ def ask_daemon(state: str, seconds: float) -> Daemon:
         status=status,
         person_is_set=bool(person.get("set")),
         policy=policy,
+        desktop=desktop,
     )
+
+
+def _if_known(link: LinkSocket, deadline: float, number: int, method: str) -> dict[str, Any]:
+    try:
+        return _request(link, deadline, number, method, {})
+    except Refusal:
+        return {}
 
 
 def _request(link: LinkSocket, deadline: float, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:

@@ -43,6 +43,8 @@ class Wish:
     # None: for the user, everywhere.
     project: str | None = None
     agent: str | None = None
+    # None named: what `bascule mcp` shows by itself.
+    toolsets: tuple[str, ...] = ()
     state_dir: str | None = None
     hooks: bool = True
     instructions: bool = True
@@ -51,7 +53,8 @@ class Wish:
     @property
     def server_arguments(self) -> list[str]:
         named = ["--agent", self.agent] if self.agent else []
-        return ["mcp", *named, *self._elsewhere]
+        chosen = ["--toolset", ",".join(self.toolsets)] if self.toolsets else []
+        return ["mcp", *named, *chosen, *self._elsewhere]
 
     def hook_command(self, client: str, event: str, *more: str) -> str:
         return shlex.join([self.bridge_wait, "--hook", client, "--event", event, *more, *self._elsewhere])

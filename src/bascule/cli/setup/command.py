@@ -10,6 +10,7 @@ from bascule.cli import paste
 from bascule.doors.exits import WrongUsage
 from bascule.doors.values import agent_id
 from bascule.helpers.terminal import say, show, visible
+from bascule.shim.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
 
 if TYPE_CHECKING:
     from bascule.cli.setup.clients import Plan
@@ -25,6 +26,7 @@ _EPILOG = """\
 examples:
   bascule setup claude                   for you, in every project
   bascule setup codex --agent Jerry      with a name of its own
+  bascule setup claude --toolset agents,workspace,desktop
   bascule setup claude --project .       for this project: .mcp.json, CLAUDE.md, .claude/settings.json
   bascule setup claude --print           only show what belongs where
   bascule setup claude --undo            take it out again
@@ -51,6 +53,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             "--project", metavar="DIR", nargs="?", const=".", help="for one project (default: the current directory)"
         )
         client.add_argument("--agent", metavar="NAME", help="the handle (default: made from client and directory)")
+        client.add_argument(
+            "--toolset",
+            metavar="SETS",
+            help=f"the tools it gets, of {','.join(TOOLSETS)} (default: {','.join(DEFAULT_TOOLSETS)})",
+        )
         client.add_argument("--no-hooks", action="store_true", help="leave the client's hooks alone")
         client.add_argument("--no-instructions", action="store_true", help="leave its instructions file alone")
         client.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets, if not as usual")
@@ -86,6 +93,7 @@ def run_client(args: argparse.Namespace) -> int:
         home=_home(args),
         project=project,
         agent=agent_id(args.agent) if args.agent else None,
+        toolsets=toolsets_in(args.toolset) if args.toolset else (),
         state_dir=os.path.abspath(args.state_dir) if args.state_dir else None,
         hooks=not args.no_hooks,
         instructions=not args.no_instructions,

@@ -1,0 +1,74 @@
+"""`bascule desktop-host`: the process that sees and acts on windows."""
+
+import argparse
+import os
+
+from bascule.cli.talk import add_state_dir, state_of
+from bascule.doors.exits import USAGE, WrongUsage
+from bascule.helpers.terminal import say
+
+EXTRA = "this needs the desktop extra:  pip install 'bascule[desktop]'"
+
+
+def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    host = commands.add_parser(
+        "desktop-host",
+        help="the process that sees and acts on windows",
+        description="Run the desktop host. The daemon starts it by itself; with --listen it serves other clients of "
+        "the desktop contract of the same user.",
+    )
+    door = host.add_mutually_exclusive_group(required=True)
+    door.add_argument(
+        "--listen",
+        nargs="?",
+        const="",
+        metavar="SOCKET",
+        help="listen on a unix socket (default: desktop.sock in the state directory)",
+    )
+    door.add_argument("--fd", type=int, help=argparse.SUPPRESS)
+    host.add_argument(
+        "--workspace-root",
+        metavar="DIR",
+        default=os.environ.get("WORKSPACE_ROOT"),
+        help="workspaces, and so evidence, lie in here (default: WORKSPACE_ROOT)",
+    )
+    host.add_argument("--no-phrase", action="store_true", help="take confirm tokens only, not the phrase CONFIRM")
+    host.add_argument("--allow", action="append", default=[], metavar="PROGRAM", help="only these programs may connect")
+    host.add_argument(
+        "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"
+    )
+    host.add_argument("--no-stop-keys", action="store_true", help="leave Ctrl+Alt+Shift+Escape to other programs")
+    add_state_dir(host)
+    host.set_defaults(run=run_host)
+
+
+def run_host(args: argparse.Namespace) -> int:
+    if not args.workspace_root:
+        raise WrongUsage("the host needs a WORKSPACE_ROOT", "set it, or give --workspace-root DIR")
+    try:
+        from bascule.desktop_host import main
+        from bascule.desktop_host.routes import KEEP_OUT
+    except ModuleNotFoundError as error:
+        raise WrongUsage(f"{error.name} is not installed", EXTRA) from error
+    listen = None
+    if args.listen is not None:
+        listen = os.path.abspath(args.listen) if args.listen else socket_of(args)
+    settings = main.Settings(
+        workspace_root=args.workspace_root,
+        listen=listen,
+        descriptor=args.fd,
+        phrase=not args.no_phrase,
+        stop_keys=not args.no_stop_keys,
+        allowed=tuple(os.path.realpath(each) for each in args.allow),
+        keep_out=(*KEEP_OUT, *(each.lower() for each in args.keep_out)),
+    )
+    try:
+        return main.run(settings)
+    except main.CannotStart as error:
+        say(f"bascule: {error}")
+        return USAGE
+
+
+def socket_of(args: argparse.Namespace) -> str:
+    """Where a host listens unless it is told otherwise."""
+    return getattr(args, "socket", None) or os.path.join(state_of(args), "desktop.sock")
