@@ -119,7 +119,7 @@ def scale(settings: Settings) -> Section:
     section = Section("game-scale", "A call beside others", ("", "alone", "beside them", "growth"))
     times = 50 if settings.quick else 1_000
     with processes.scratch(settings.directory) as directory:
-        costs = uvloop.run(_scaled(directory, many, times))
+        costs = uvloop.run(_scaled(directory, many, times, settings.rounds))
     for name, (first, last) in costs.items():
         section.add(name, f"{first * 1e6:.0f} us", f"{last * 1e6:.0f} us", ratio(last / first))
         section.keep(name, growth=last / first)
@@ -212,23 +212,25 @@ async def _shouted(directory: str, readers: int, count: int) -> float:
             return time.perf_counter() - began
 
 
-async def _scaled(directory: str, many: int, times: int) -> dict[str, tuple[float, float]]:
+async def _scaled(directory: str, many: int, times: int, rounds: int) -> dict[str, tuple[float, float]]:
+    """Three bridges, asked in turns: with one game, with many, and with one that many channels are heard of."""
     names = [f"bench{number}" for number in range(many)]
-    async with games_of(directory, names, MOD, started=1) as games:
-        first = games.find(names[0])
-
-        async def ask() -> None:
-            await first.call_tool("bench", "bench/echo", {"value": _VALUE})
-
-        alone = middle(await timed(ask, times))
-        for name in names[1:]:
-            await games.start(name, PATIENCE_SECONDS)
-        beside = middle(await timed(ask, times))
-        await first.subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
-        subscribed = middle(await timed(ask, times))
+    async with (
+        games_of(f"{directory}/alone", ["bench0"], MOD) as alone,
+        games_of(f"{directory}/many", names, MOD) as crowd,
+        games_of(f"{directory}/heard", ["bench0"], MOD) as heard,
+    ):
+        await heard.find("bench0").subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
+        taken: list[list[float]] = [[], [], []]
+        for _ in range(rounds):
+            for values, games in zip(taken, (alone, crowd, heard), strict=True):
+                first = games.find("bench0")
+                ask = partial(first.call_tool, "bench", "bench/echo", {"value": _VALUE})
+                values.extend(await timed(ask, times // rounds))
+        first, beside, subscribed = map(middle, taken)
         return {
-            f"{many} games": (alone, beside),
-            f"{MANY_CHANNELS} channels subscribed to": (beside, subscribed),
+            f"{many} games": (first, beside),
+            f"{MANY_CHANNELS} channels subscribed to": (first, subscribed),
         }
 
 

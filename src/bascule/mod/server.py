@@ -109,6 +109,8 @@ class Server:
         self._listener: socket.socket | None = None
         # Nobody is let in until the next tick.
         self._resting = False
+        # And the game's log says why.
+        self._starved = False
         # Bytes of events that were posted, and that came out here again; each has one writer at a time.
         self._event_lock = threading.Lock()
         # Those who were told events in this turn: many events are one write.
@@ -250,12 +252,15 @@ class Server:
                 sock = accept(self._listener)
             except NoRoom:
                 # It would stay readable, and this loop turn as fast as it can, on the game's own time.
-                log.warning("no descriptor is left for a bridge that wants to connect: close files or raise ulimit -n")
+                if not self._starved:
+                    log.warning("no descriptor is left for a bridge: close files, or raise the limit (ulimit -n)")
+                self._starved = True
                 self._selector.unregister(self._listener)
                 self._resting = True
                 return
             if sock is None:
                 return
+            self._starved = False
             if self._full:
                 _turn_away(sock, self._full_message)
                 continue
@@ -358,6 +363,9 @@ class Server:
             return
         connection.session.emit(channel, seq, payload)
         connection.out += connection.session.take()
+        if connection.watched:
+            # It takes no more now; the selector says when it does.
+            return
         if len(connection.out) > EVENT_BATCH_BYTES:
             self._flush(connection)
         elif connection not in self._unflushed:
