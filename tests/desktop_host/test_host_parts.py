@@ -13,7 +13,7 @@ from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Key, arrange, clip
 from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect
-from bascule.desktop_host.linux.accessibility import Node, Program, elements_of, state_names
+from bascule.desktop_host.linux.accessibility import Accessibility, Node, Program, elements_of, state_names
 from bascule.desktop_host.linux.clipboard import pieces
 from bascule.desktop_host.linux.keys import keysym_name, known_keys
 from bascule.desktop_host.linux.toolkits import GECKO, GTK4, PLAIN, QT, quirks_of
@@ -418,6 +418,48 @@ def test_what_is_being_written_down_is_neither_cancelled_nor_aborted():
         written.set()
         await aborting
         assert await task == "the answer"
+
+    asyncio.run(story())
+
+
+class CountingBus:
+    """A bus that counts rules, as the real one does."""
+
+    connected = True
+
+    def __init__(self):
+        self.rules = []
+
+    def listen(self, _handler):
+        pass
+
+    async def match(self, rule, *, on):
+        # Another task may come in between, as over a socket.
+        await asyncio.sleep(0)
+        self.rules.append(rule) if on else self.rules.remove(rule)
+
+
+def test_however_many_listen_at_once_the_bus_is_asked_once_and_forgets_it_afterwards():
+    async def story():
+        bus = CountingBus()
+        accessibility = Accessibility(bus)
+        inside, leave = [], asyncio.Event()
+
+        async def listen(number):
+            async with accessibility.listening(lambda *_: None):
+                inside.append(len(bus.rules))
+                if number % 2:
+                    raise RuntimeError("it ends in another way")
+                await leave.wait()
+
+        tasks = [asyncio.ensure_future(listen(number)) for number in range(6)]
+        for _ in range(50):
+            await asyncio.sleep(0)
+        tasks[0].cancel()
+        leave.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        assert inside == [2] * 6
+        assert bus.rules == []
 
     asyncio.run(story())
 
