@@ -63,6 +63,8 @@ _LONG_FILES = (
     "test_broker_ticket_model.py",
     "test_io_errors.py",
     "test_bench.py",
+    "test_game_life.py",
+    "test_game_fifty.py",
 )
 
 

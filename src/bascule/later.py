@@ -144,6 +144,12 @@ class Later(Generic[T]):
         return asyncio.InvalidStateError("not settled yet")
 
 
+class Leavable(Later[T]):
+    """Work that is called off when nobody waits for it any more: cancelling it does so."""
+
+    __slots__ = ()
+
+
 def from_future(future: "asyncio.Future[T]") -> "Later[T]":
     """The same answer: what settles or withdraws one settles or withdraws the other."""
     later: Later[T] = Later()

@@ -80,6 +80,7 @@ def walk(steps: int, context: Context) -> Generator[None, None, str]:
 
 @mod.tool
 def forever(context: Context) -> Generator[None, None, None]:
+    mod.emit("walk/began", None)
     try:
         while True:
             yield
@@ -141,7 +142,7 @@ def set_score(value: int) -> None:
 def who(player_id: str | None = None) -> str:
     return player_id or "nobody"
 
-for name in ("walk/ended", "noise/a", "noise/b"):
+for name in ("walk/began", "walk/ended", "noise/a", "noise/b"):
     mod.channel(name)
 
 if os.environ.get("OWN_THREAD"):

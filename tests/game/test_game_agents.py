@@ -116,6 +116,33 @@ def test_calls_run_side_by_side_and_a_slow_one_holds_up_nobody(played):
     assert "may have run" in over["error"]["message"]
 
 
+@pytest.mark.req("GAME-CALL-7", "DEC-GABP-8")
+@pytest.mark.parametrize("door", ["mcp", "link", "a lost connection"])
+def test_a_call_whose_caller_withdraws_it_is_cancelled_in_the_game(played, door):
+    anna = played.anna
+    anna.use("games_events", gameId="arena", channels=["walk/*"])
+    start = anna.use("games_status", gameId="arena")["games"][0].get("cursor", 0)
+
+    def heard(channel):
+        return anna.use("games_events", gameId="arena", channels=[channel], since=start, waitMs=10_000)["events"]
+
+    with LinkWire(played.daemon.link_socket).hello() as wire:
+        if door == "mcp":
+            number = anna.begin("games_call_tool", gameId="arena", tool="arena/forever", timeout=45)
+        else:
+            number = wire.request("games.call", {"gameId": "arena", "tool": "arena/forever"})
+        assert heard("walk/began")
+        if door == "mcp":
+            anna.notify("notifications/cancelled", requestId=number, reason="enough")
+        elif door == "link":
+            wire.notify("$/cancel", {"id": number})
+            assert wire.answer(number)["error"]["message"] == "cancelled"
+    assert [each["payload"] for each in heard("walk/ended")] == [True]
+    with person(played.daemon) as owner:
+        last = owner.call("ledger.show", {"what": "games.call", "limit": 1000})[-1]
+    assert (last["outcome"], last["details"]["executed"]) == ("cancelled", "unknown")
+
+
 @pytest.mark.req("GAME-EVENT-1")
 def test_an_event_is_waited_for_and_read_on_from_its_cursor(played):
     anna = played.anna

@@ -69,9 +69,8 @@ def test_events_are_shown_from_a_cursor_on(hall):
 
 @pytest.mark.req("GAME-DOOR-3")
 def test_events_are_followed_as_they_come(hall):
-    start = json.loads(games(hall, "events", "arena", "--channel", "noise/*", "--json").stdout.splitlines()[-1])[
-        "cursor"
-    ]
+    games(hall, "events", "arena", "--channel", "noise/*")
+    start = json.loads(games(hall, "list", "--json").stdout)["games"][0].get("cursor", 0)
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "games", "events", "arena"]
     options = ["--follow", "--channel", "noise/a", "--since", str(start), "--json", "--state-dir", hall.state]
     with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as follower:

@@ -209,6 +209,11 @@ def test_what_a_slow_program_missed_is_counted_and_a_feed_knows_the_daemons_life
     assert feed.take().missed == 2 + 3 + 1
     assert feed.opens((1, "a")) == 10
     assert feed.opens((2, "b")) == 0
+    # Whoever begins with what comes goes on from there, should nothing have come until the connection was lost.
+    new = GameFeed(None)
+    assert new.opens((1, "a")) is None
+    assert new.begins(7) == 7
+    assert new.opens((1, "a")) == 7
 
 
 # -- attaching to what games.toml does not name --

@@ -1,7 +1,7 @@
 """One effect outside the store, from its record `begun` to its answer.
 
 begun on disk -> the handler -> finished on disk -> told. Whoever asked may leave meanwhile: before it begins nothing
-happens, after that it goes on and its end is recorded.
+happens, after that it goes on and its end is recorded; unless the handler says that it can be withdrawn (`Leavable`).
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from bascule.approval.effects import Begun, Changes, Effects
 from bascule.audit.begun import UNKNOWN
 from bascule.audit.journal import Transaction
 from bascule.errors import BasculeError, StorageFull
-from bascule.later import Later, from_future
+from bascule.later import Later, Leavable, from_future
 
 Fault = Callable[[BaseException], BasculeError]
 
@@ -86,6 +86,8 @@ class Ahead:
             return
         if isinstance(answer, asyncio.Future):
             answer = from_future(answer)
+        if isinstance(answer, Leavable):
+            self.told.add_done_callback(lambda told: answer.cancel() if told.cancelled() else None)
         if isinstance(answer, Later):
             answer.add_done_callback(self._ended)
             if self._waits:

@@ -110,7 +110,10 @@ class Game:
 
         async def opening(connection: "Connection") -> Request:
             status: StatusResult = await connection.request("daemon.status", Nothing(), StatusResult)
-            return self._playing.following(feed.opens((status.pid, status.started_at)), channels)
+            after = feed.opens((status.pid, status.started_at))
+            if after is None:
+                after = feed.begins((await connection.request(*self._playing.now())).cursor)
+            return self._playing.following(after, channels)
 
         with closing(self._stream(opening, feed)) as reader:
             while (event := await reader.next()) is not None:
@@ -207,7 +210,10 @@ class SyncGame:
 
         def opening(connection: "BlockingConnection") -> Request:
             status: StatusResult = connection.request("daemon.status", Nothing(), StatusResult)
-            return self._playing.following(feed.opens((status.pid, status.started_at)), channels)
+            after = feed.opens((status.pid, status.started_at))
+            if after is None:
+                after = feed.begins(connection.request(*self._playing.now()).cursor)
+            return self._playing.following(after, channels)
 
         return self._stream(opening, feed)
 

@@ -41,6 +41,11 @@ class GameFeed:
         self._life = life
         return self._since
 
+    def begins(self, cursor: int) -> int:
+        """With what comes now. From here on a stream that breaks off goes on without a gap."""
+        self._since = cursor
+        return cursor
+
     def offer(self, item: Happened) -> None:
         self._since = max(item.cursor, self._since or 0)
         if len(self._events) >= self._limit:

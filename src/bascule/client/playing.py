@@ -153,6 +153,10 @@ class Playing:
         )
         return self._verbs.call("games.events", params, HappenedPage)
 
+    def now(self) -> tuple[str, GameParams, type[GameStatus]]:
+        """Asked before a stream is opened, for the cursor to begin at."""
+        return "games.status", self._it(), GameStatus
+
     def following(self, since: int | None, channels: Iterable[str]) -> Request:
         params = GameStreamParams(game_id=self._game_id, since=since, channels=",".join(channels))
         return Request("games.stream", params, Any)

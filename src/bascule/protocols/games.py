@@ -114,6 +114,8 @@ class GameStatus(Result, frozen=True, kw_only=True):
     calls_waiting: int = 0
     calls_sent: int = 0
     attention: str | None = None
+    # How many events there were: whoever reads on from here hears only what comes.
+    cursor: int = 0
     notes: list[str] = []
 
 

@@ -288,7 +288,6 @@ class GameLauncher:
                     pass_fds=(theirs.fileno(),),
                     # Not the game's: what that says to the loader and to Python is not for the keeper.
                     env={"PATH": os.defpath, "LANG": "C.UTF-8"},
-                    cwd="/",
                     # Ctrl-C in the daemon's terminal is for the daemon.
                     start_new_session=True,
                 )

@@ -145,6 +145,7 @@ class Games(AbstractAsyncContextManager["Games"]):
             calls_waiting=waiting,
             calls_sent=sent,
             attention=found.attention.summary if found.attention is not None else None,
+            cursor=found.events.cursor,
             notes=found.notes,
         )
 

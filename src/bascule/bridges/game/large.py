@@ -33,7 +33,10 @@ class LargeResults:
         size = memoryview(result).nbytes
         if size > inline_bytes:
             return self._ours.keep(ascii_text(bytes(result)))
-        if size > MAX_STANDIN_BYTES or welcome is None or welcome.extension(LARGE_RESULTS) is None:
+        # Nearly every result ends here, so a look at its bytes comes before any parsing.
+        if size > MAX_STANDIN_BYTES or b'"resource"' not in bytes(result):
+            return result
+        if welcome is None or welcome.extension(LARGE_RESULTS) is None:
             return result
         try:
             kept = _stand_in.decode(result).resource

@@ -21,7 +21,7 @@ from bascule.bridges.game.refusals import refusal
 from bascule.call import Call, agent_principal
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Conflict
-from bascule.later import Later
+from bascule.later import Later, Leavable
 from bascule.protocols import game
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_errors import GameError
@@ -410,7 +410,10 @@ class GameBridge:
 
 
 def _act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> Later[U]:
-    """A call that acts: whether it was executed is in its record, as is the game's code, and never its words."""
+    """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
+
+    When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
+    """
 
     def failed(error: BaseException) -> BaseException:
         if isinstance(error, GameError):
@@ -429,14 +432,20 @@ def _act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> L
         doing.details["executed"] = "yes"
         return told(result)
 
-    return _told(asked, done, failed)
+    out: Leavable[U] = Leavable()
+    # Before anybody else hears of it: the record of its end says what is known.
+    out.add_done_callback(lambda _: doing.details.update(executed="unknown") if out.cancelled() else None)
+    return _told(asked, done, failed, out)
 
 
 def _told(
-    asked: Later[T], told: Callable[[T], U], failed: Callable[[BaseException], object] = lambda _: None
+    asked: Later[T],
+    told: Callable[[T], U],
+    failed: Callable[[BaseException], object] = lambda _: None,
+    into: Later[U] | None = None,
 ) -> Later[U]:
     """What a caller hears of what a game answered; withdrawing it withdraws the question."""
-    out: Later[U] = Later()
+    out: Later[U] = Later() if into is None else into
 
     def settle(_: Later[T]) -> None:
         if out.done():
