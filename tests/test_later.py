@@ -154,13 +154,13 @@ async def forever(ended):
 
 def test_what_fails_is_one_callers_answer_and_ends_nothing_else():
     async def fail():
-        raise ValueError
+        raise ValueError("mine")
 
     async def succeed():
         return 7
 
     async def story(carrier):
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="mine"):
             await carrier.carry(fail(), "fails")
         return await carrier.carry(succeed(), "succeeds")
 
