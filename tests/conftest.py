@@ -44,6 +44,8 @@ _LONG_FILES = (
     "test_browser.py",
     "test_stopping.py",
     "test_toolkits.py",
+    "test_daemon_desktop.py",
+    "test_daemon_desktop_life.py",
     "test_looking.py",
     "test_desktop_user.py",
     "test_openapi_fuzz.py",

@@ -100,6 +100,8 @@ SAMPLES = {
     "offline": "reject",
     "sandbox": "none",
     "workspace_network": "on",
+    "desktop_root": "/home/me/projects",
+    "desktop_keep_out": "org.example.Bank",
     "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",

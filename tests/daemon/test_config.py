@@ -48,6 +48,8 @@ SAMPLES = {
     "max_run_ms": 1_014,
     "max_kept_runs": 1_015,
     "max_processes": 1_016,
+    "desktop_root": "/home/me/projects",
+    "desktop_keep_out": "org.example.Bank",
     "announce": "off",
     "mcp": "off",
     "mcp_toolsets": "agents",

@@ -47,6 +47,7 @@ def test_a_click_asks_and_is_done_once_when_the_person_approves(house, start):
     assert app.state["pressed"] == 1
 
 
+@pytest.mark.req("DSK-6-4")
 def test_a_refusal_in_the_contracts_words_says_what_is_asked(house, start):
     app = start("gtk3")
     answer = house.call("click", route=route(app), target=button("Press me"))
@@ -120,6 +121,7 @@ def test_this_app_for_ten_minutes(house, start):
     assert house.call("observe", route=route(app)).status == 202
 
 
+@pytest.mark.req("DSK-0-4")
 def test_of_many_callers_with_one_yes_one_acts(house, start):
     app = start("gtk3")
     click = {"route": route(app), "target": button("Press me")}
@@ -136,6 +138,7 @@ def test_of_many_callers_with_one_yes_one_acts(house, start):
 # -- looking --
 
 
+@pytest.mark.req("DSK-0-4")
 def test_a_first_look_asks_and_later_ones_do_not(house, start):
     app = start("gtk3")
     titles = {each["title"] for each in house.agent.get("/v1/desktop/windows").json["windows"]}
@@ -150,6 +153,7 @@ def test_a_first_look_asks_and_later_ones_do_not(house, start):
     assert house.call("observe", agent=other, route=route(app)).status == 202
 
 
+@pytest.mark.req("DSK-6-3")
 def test_evidence_goes_where_the_call_says_and_not_among_our_own_things(house, start):
     app = start("gtk3")
     seen = house.approved("observe", route=route(app), workspacePath=str(house.work))

@@ -110,9 +110,10 @@ class Desktop:
         command = ["dbus-send", "--session", "--print-reply", f"--dest={setting[0]}", *setting[1:], *value]
         subprocess.run(command, env=self.environment, capture_output=True, check=True)
 
-    def _start_x(self, screen):
+    def _start_x(self, screen, display=None):
         read, write = os.pipe()
-        command = ["Xvfb", "-displayfd", str(write), "-screen", "0", screen, "-nolisten", "tcp", "-noreset"]
+        named = [display] if display else []
+        command = ["Xvfb", *named, "-displayfd", str(write), "-screen", "0", screen, "-nolisten", "tcp", "-noreset"]
         process = subprocess.Popen(command, pass_fds=(write,), stderr=subprocess.DEVNULL, env=self.environment)
         self._processes.append(process)
         os.close(write)
@@ -175,6 +176,14 @@ class Desktop:
             except OSError:
                 continue
         return ended
+
+    def restart_x(self, screen="1280x900x24"):
+        """End the X server, and every program on it, and start another in its place."""
+        server = self._processes[0]
+        server.kill()
+        server.wait()
+        self._start_x(screen, self.display)
+        self.spawn("openbox", "--sm-disable")
 
     def move(self, title, x, y):
         """Put a window somewhere; where openbox puts it depends on what else is open."""

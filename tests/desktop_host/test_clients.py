@@ -173,7 +173,7 @@ def test_a_host_client_speaks_for_several_and_hears_of_stops_and_of_the_end(desk
             on_stopped=stopped.put_nowait,
             on_lost=lost.put_nowait,
         )
-        for _ in range(500):
+        for _ in range(3_000):
             if (await client.call("desktop.health")).permissions.accessibility == "granted":
                 break
             await asyncio.sleep(0.02)
@@ -210,6 +210,42 @@ def test_a_host_client_speaks_for_several_and_hears_of_stops_and_of_the_end(desk
 
     asyncio.run(story())
     program.until(pressed=1)
+
+
+def test_a_call_that_nobody_waits_for_any_more_ends_in_the_host(desktop, tmp_path):
+    condition = {"windowExists": {"titlePattern": "^no$"}}
+
+    async def story():
+        place = str(tmp_path)
+        options = ("--no-stop-keys",)
+        client = await HostClient.spawn(place, place, options=options, environment=desktop.environment)
+        for _ in range(3_000):
+            if (await client.call("desktop.health")).permissions.accessibility == "granted":
+                break
+            await asyncio.sleep(0.02)
+
+        def wait(timeout_ms):
+            params = {"condition": condition, "timeoutMs": timeout_ms}
+            return client.call("desktop.waitUntil", params, request_id="mine", client=ONE)
+
+        waiting = asyncio.ensure_future(wait(600_000))
+        # In turn on one connection: when this is answered, the wait is under way.
+        await client.call("desktop.windows")
+        with pytest.raises(DesktopError, match="requestId is in use"):
+            await wait(50)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        code = Code.INVALID_REQUEST
+        async with asyncio.timeout(PATIENCE):
+            while code is Code.INVALID_REQUEST:
+                with pytest.raises(DesktopError) as refused:
+                    await wait(50)
+                code = refused.value.code
+        assert code is Code.TIMEOUT
+        await client.close()
+
+    asyncio.run(story())
 
 
 def test_a_host_client_that_closes_by_itself_has_lost_nothing(desktop, tmp_path):

@@ -103,6 +103,24 @@ def test_a_report_of_a_failure_says_what_failed(bascule, host, start):
     assert os.stat(host.workspace / name).st_mode & 0o077 == 0
 
 
+def test_a_report_says_what_was_changed_since_the_host_wrote_it(bascule, host, start):
+    app = start("gtk3")
+    result = host.call("desktop.observe", route=route(app))
+    folder, name = host.evidence(result), result["executionId"]
+    assert "Changed since" not in bascule("report", name, "-o", "-")
+    deep = {"bundleId": "x", "window": "y", "nodes": [{"role": "AXButton", "depth": 10**12, "title": "z"}]}
+    (folder / "ax.json").write_text(json.dumps(deep))
+    (folder / "trace.jsonl").write_text('[1]\n{"ms"')
+    text = bascule("report", name, "-o", "-")
+    assert "Changed since the host wrote it: ax.json, trace.jsonl" in text
+    assert "trace.jsonl is not what the host wrote" in text
+    # However deep it says it is, a line has its end.
+    assert "AXButton" in text
+    assert len(text) < (folder / "observe.png").stat().st_size * 2 + 20_000
+    (folder / "result.json").write_text("[]")
+    assert "is not what the host wrote" in bascule("report", name, "-o", "-", code=5)
+
+
 @pytest.mark.parametrize("name", ["../../etc/passwd", "00000000-0000-4000-8000-000000000000", ""])
 def test_a_report_of_nothing_is_not_found(bascule, name):
     assert "bascule:" in bascule("report", name, code=5)

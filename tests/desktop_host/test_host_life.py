@@ -166,7 +166,7 @@ def test_a_host_of_ones_own_on_a_socketpair(desktop, tmp_path, start):
     async def story():
         client = await HostClient.spawn(str(tmp_path), str(tmp_path), environment=desktop.environment)
         pid = client.pid
-        for _ in range(500):
+        for _ in range(3_000):
             if (await client.call("desktop.health")).permissions.accessibility == "granted":
                 break
             await asyncio.sleep(0.02)
@@ -183,7 +183,7 @@ def test_a_host_of_ones_own_on_a_socketpair(desktop, tmp_path, start):
                 request_id="mine",
             )
         )
-        for _ in range(500):
+        for _ in range(3_000):
             try:
                 await client.call("desktop.abort", {"executionId": "mine"})
                 break
@@ -257,6 +257,30 @@ def test_the_accessibility_bus_is_found_again_when_it_was_lost(tmp_path):
         after = desktop.start("gtk3")
         waiting = {"selectorExists": {"titleContains": "Press me"}}
         assert host.call("desktop.waitUntil", route=route(after), condition=waiting, timeoutMs=60_000)["ok"]
+        host.close()
+    finally:
+        desktop.close()
+
+
+def test_a_screen_that_was_lost_is_found_again_and_the_chord_with_it(tmp_path):
+    desktop = Desktop()
+    try:
+        host = HostProcess(desktop, tmp_path, stop_keys=True)
+        host.call("desktop.windows")
+        desktop.restart_x()
+
+        def found_again():
+            try:
+                return host.call("desktop.windows") is not None
+            except Refused as refused:
+                assert refused.code == "DESKTOP_PERMISSION_MISSING"  # noqa: PT017 - it may be refused, and only so
+                return False
+
+        until(found_again, "the screen is back")
+        assert host.call("desktop.doctor")["issues"] == []
+        keys = ["xdotool", "key", "ctrl+alt+shift+Escape"]
+        subprocess.run(keys, env=desktop.environment, check=True, timeout=60)
+        until(lambda: host.call("desktop.health")["stopped"], "the chord is heard")
         host.close()
     finally:
         desktop.close()

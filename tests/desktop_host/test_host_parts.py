@@ -14,7 +14,7 @@ from PIL import Image
 
 from bascule.desktop_host import pictures, roles, snapshot
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip, cut
-from bascule.desktop_host.executions import Execution
+from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.accessibility import Node, Program, elements_of, state_names
 from bascule.desktop_host.linux.clipboard import pieces
@@ -471,6 +471,40 @@ def test_gtk4_calls_nothing_after_its_class(name, shown):
     assert made.title == shown
     ((elsewhere, _),) = elements_of(Program(bus_name="app", pid=1), PLAIN, [node])
     assert elsewhere.title == name
+
+
+def test_a_text_longer_than_what_is_read_of_an_element_is_found_all_the_same():
+    typed = Typed()
+    secret = "correct horse battery staple " * 1_000
+    typed.remember(secret)
+    assert typed.shown_in(secret[:16_384])
+    assert clean("before it: " + secret[:300], typed) == REDACTED
+    assert not typed.shown_in("a horse")
+    assert sum(map(len, typed._all)) < 1_000, "a million characters are not kept to be looked for"
+
+
+def test_what_is_being_written_down_is_neither_cancelled_nor_aborted():
+    async def story():
+        executions = Executions(FakeClock())
+        began, written = asyncio.get_running_loop().create_future(), asyncio.Event()
+
+        async def run():
+            with executions.running(ME, "r", "desktop.click") as execution:
+                began.set_result(execution)
+                execution.ending = True
+                await written.wait()
+            return "the answer"
+
+        task = asyncio.ensure_future(run())
+        execution = await began
+        assert executions.find(ME, "r") is None
+        aborting = asyncio.ensure_future(executions.abort(execution))
+        await asyncio.sleep(0)
+        written.set()
+        await aborting
+        assert await task == "the answer"
+
+    asyncio.run(story())
 
 
 def test_a_stopped_execution_lets_nothing_through():

@@ -11,6 +11,7 @@ import pytest
 from desktop_rig import until
 from host_process import Refused, route
 from x_recorder import Recorder
+from Xlib import X, display
 
 ABORTED = "DESKTOP_ABORTED"
 
@@ -230,6 +231,59 @@ def test_the_chord_stops_everything_whatever_is_in_front(start_host, app, seen):
     until(lambda: seen.down() == set(), "all keys are up")
     second = start_host(stop_keys=True)
     assert "belong to another program" in second.call("desktop.doctor")["issues"][0]
+
+
+def test_the_chord_is_heard_while_a_menu_has_the_keyboard(start_host, app, desktop):
+    """No grab of anybody else's is served meanwhile: a menu, a screen locker, a game."""
+    other = display.Display(desktop.display)
+    host = start_host(stop_keys=True)
+    wire = host.connect()
+    host.call("desktop.health", wire=wire)
+    root = other.screen().root
+    taken = until(
+        lambda: root.grab_keyboard(True, X.GrabModeAsync, X.GrabModeAsync, X.CurrentTime) == X.GrabSuccess, "the grab"
+    )
+    assert taken
+    for way in ("keydown", "keyup"):
+        # Held until it is heard, as a person would.
+        keys = [word for key in ("ctrl", "alt", "shift", "Escape") for word in (way, key)]
+        subprocess.run(["xdotool", *keys], env=desktop.environment, check=True, timeout=60)
+        if way == "keydown":
+            assert wire.read_any()["method"] == "desktop.stopped"
+    assert host.call("desktop.health", wire=wire)["stopped"] is True
+    # Once, although both ways tell of it.
+    assert wire.heard == []
+    wire.close()
+    other.ungrab_keyboard(X.CurrentTime)
+    other.close()
+
+
+def test_other_keys_together_are_not_the_chord(start_host, app, desktop):
+    host = start_host(stop_keys=True)
+    for keys in ("ctrl+alt+Escape", "ctrl+shift+Escape", "ctrl+alt+shift+a", "Escape"):
+        subprocess.run(["xdotool", "key", keys], env=desktop.environment, check=True, timeout=60)
+    assert host.call("desktop.health")["stopped"] is False
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+Escape"], env=desktop.environment, check=True, timeout=60)
+    until(lambda: host.call("desktop.health")["stopped"], "the chord is heard")
+
+
+def test_a_host_lets_go_of_the_keys_that_a_killed_one_left_down(start_host, app, seen):
+    host = start_host()
+    pressing = host.later(
+        "desktop.hotkey",
+        route=route(app),
+        confirm={"phrase": "CONFIRM"},
+        keys=["ctrl", "shift", "alt", "a"],
+        options={"delayMs": 1_000},
+    )
+    until(lambda: seen.count("key down") >= 1, "a key is down")
+    host.process.kill()
+    host.process.wait()
+    pressing.answer()
+    # The control: the server keeps it.
+    assert seen.down() != set()
+    start_host()
+    until(lambda: seen.down() == set(), "it is let go")
 
 
 def test_a_host_that_is_ended_leaves_no_key_down(start_host, app, seen):

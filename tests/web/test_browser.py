@@ -18,6 +18,7 @@ from chromium import PATIENCE_SECONDS, Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
+from bascule.bridges.desktop.edge import ROUTES as DESKTOP_ROUTES
 from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
 from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.daemon.compose import ROUTES
@@ -53,6 +54,10 @@ BODIES: dict[str, dict[str, Any]] = {
     "replies.post": {"ticketId": "t-NUMBER", "payload": "from a=page"},
     "replies.gather": {"ticketIds": ["t-NUMBER"], "waitMs": 0},
     "inbox.ack": {"ticketIds": ["t-NUMBER"]},
+    "desktop.observe": {"requestId": "r-NUMBER"},
+    "desktop.hotkey": {"keys": ["a=b"]},
+    "desktop.typeText": {"text": "from a=page"},
+    "desktop.abort": {"executionId": "e-NUMBER"},
     "mcp.post": {
         "jsonrpc": "2.0",
         "id": 1,
@@ -65,7 +70,7 @@ BODIES: dict[str, dict[str, Any]] = {
     },
 }
 # Of what does not exist here.
-BRIDGE_ROUTES = (*WORKSPACE_ROUTES, *GAME_ROUTES)
+BRIDGE_ROUTES = (*WORKSPACE_ROUTES, *GAME_ROUTES, *DESKTOP_ROUTES)
 NAMES = {
     "agentId": "Jerry",
     "ticketId": "t-NUMBER",
@@ -284,7 +289,7 @@ def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     unserved = {route.method for route in ROUTES if not said[page.name_of(route)].startswith("2")}
     # The agent is not the sender, who alone withdraws; and these two want a session of MCP.
     assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete"}
-    # There is no such space and no such game, which only the methods themselves can say.
+    # There is no such space and no such game, and no desktop is enabled: only the methods themselves can say so.
     for route in BRIDGE_ROUTES:
         answer = said[page.name_of(route)]
         assert not any(refusal in answer for refusal in REFUSALS), (route, answer)

@@ -10,6 +10,7 @@ import hashlib
 import os
 import re
 import stat
+import threading
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -91,6 +92,8 @@ class Evidence:
         self._max_executions = max_executions
         # Every execution there is, the oldest first, with its size; read once, then kept.
         self._kept: dict[tuple[str, str], int] | None = None
+        # Executions of one workspace end beside each other, each in a thread of its own.
+        self._counting = threading.Lock()
 
     def folder(self, execution_id: str) -> "Folder":
         day = rfc3339(self._clock.wall_ms())[:10]
@@ -136,6 +139,10 @@ class Evidence:
 
     def keep_within_quota(self, desktop: int, day: str, execution_id: str, size: int) -> int:
         """Count the new execution and remove the oldest ones over the limits; how many were removed."""
+        with self._counting:
+            return self._remove_oldest(desktop, day, execution_id, size)
+
+    def _remove_oldest(self, desktop: int, day: str, execution_id: str, size: int) -> int:
         if self._kept is None:
             self._kept = dict(_executions(desktop))
         self._kept[day, execution_id] = size

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bascule.cli.opening import open_file
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.cli.tty import ask_on_tty
@@ -76,6 +77,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     watched.set_defaults(run=run_watch)
     for verb in (shown, yes, no):
         verb.add_argument("approval", metavar="ID", help="its id, or enough of its beginning")
+    for verb in (shown, yes, watched):
+        verb.add_argument("--open", action="store_true", help="also open its picture, if it has one")
     for verb in (listed, shown, yes, no, watched):
         add_state_dir(verb, argparse.SUPPRESS)
         add_json(verb, argparse.SUPPRESS)
@@ -117,6 +120,7 @@ def run_show(args: argparse.Namespace) -> int:
         show_json(view)
     else:
         show(drawn(view))
+    _open_picture(args, view)
     return 0
 
 
@@ -142,6 +146,7 @@ def drawn(view: dict[str, Any]) -> str:
         ("why", f"{view['reason']} (rule {view['rule']})"),
         ("instead", view.get("suggestion")),
         ("run", " ".join(filter(None, (view.get("runId"), view.get("operationId")))) or None),
+        ("picture", view.get("picture")),
         ("digest", _digest(view["digest"])),
         ("asked", f"{view['askedAt']}, {_until(view)}"),
         ("waiting", _waiting(view)),
@@ -155,6 +160,15 @@ def drawn(view: dict[str, Any]) -> str:
     for offer in view.get("offers", ()):
         lines.append(f"  rule {offer['number']}: {one_line(offer['text'])}")
     return "\n".join(lines)
+
+
+def _open_picture(args: argparse.Namespace, view: dict[str, Any]) -> None:
+    picture = view.get("picture")
+    if not args.open or picture is None:
+        return
+    problem = open_file(picture)
+    if problem is not None:
+        say(f"bascule: the picture is not opened: {problem}; it is {picture}")
 
 
 def _digest(digest: str) -> str:
@@ -184,6 +198,7 @@ def run_approve(args: argparse.Namespace) -> int:
         view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
         if not args.json:
             show(drawn(view))
+        _open_picture(args, view)
         choice = _given(args) or ask_how(view)
         if choice is None:
             say("bascule: nothing was answered")
@@ -257,6 +272,7 @@ def run_watch(args: argparse.Namespace) -> int:
             if args.json:
                 show_json(view)
             elif view["state"] == "pending":
+                _open_picture(args, view)
                 _answer(answering, view)
             else:
                 show(f"{view['approvalId']} is {view['state']}")

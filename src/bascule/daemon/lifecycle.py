@@ -63,6 +63,7 @@ def run(
     declared_agents(config)
     check_tls(config)
     check_readable(config, (state_dir, places.config_dir()))
+    check_desktop_root(config)
     check_places(state_dir)
     try:
         with hold_lock(state_dir) as note:
@@ -124,6 +125,14 @@ def check_readable(config: Config, ours: tuple[str, ...]) -> None:
                     f"workspace_readable: {named} and {directory}, which is Bascule's own, lie within each other",
                     hint="name the toolchain's own directory; commands in the sandbox could else act as you",
                 )
+
+
+def check_desktop_root(config: Config) -> None:
+    if config.desktop_root is not None and not os.path.isdir(config.desktop_directory()):
+        raise BadConfig(
+            f"desktop_root: {config.desktop_directory()} is no directory",
+            hint="make it, or name the one below which evidence of what is done on the desktop may lie",
+        )
 
 
 def check_places(state_dir: str) -> None:

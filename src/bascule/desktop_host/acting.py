@@ -13,7 +13,7 @@ from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.looking import Looking, check_selector, folder_of, windows_with
 from bascule.desktop_host.matching import first_visible, matches
-from bascule.desktop_host.ports import AppGone, NotAnswering, Window
+from bascule.desktop_host.ports import AppGone, NotAnswering, Onto
 from bascule.desktop_host.refs import Ambiguous, find_again, same
 from bascule.desktop_host.routes import Routed
 from bascule.protocols import desktop as d
@@ -113,7 +113,7 @@ class Acting:
             if not await self._desktop.press(aim.element):
                 method = "pointer"
                 x, y = await self.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt)
+                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
 
         effect = await self.seen(execution, aim, act)
         return d.ClickResult(
@@ -132,10 +132,7 @@ class Acting:
         delay = params.options.delay_ms / 1000
 
         async def act() -> None:
-            if not await self.is_front(routed.window):
-                # Something came up meanwhile: the keys are not for it.
-                raise not_found("the focus is not inside the window meant", reason="focus")
-            await self._desktop.chord(params.keys, execution.halt, delay=delay)
+            await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
 
         heard = await self.pictured(execution, routed, act)
         return d.HotkeyResult(
@@ -160,9 +157,6 @@ class Acting:
         if not await self._desktop.activate(routed.window):
             raise not_found("the window could not be brought to the front", reason="focus")
         return await self._looking.route_to(execution, routed.window)
-
-    async def is_front(self, window: Window) -> bool:
-        return any(each.active and each.handle == window.handle for each in await self._desktop.windows())
 
     async def point(self, execution: Execution, aim: Aim, params: Any) -> tuple[int, int]:
         """Where to click, after the program itself says that the element is what is there."""
@@ -267,6 +261,11 @@ class Acting:
             shown = aim.element.visible if aim.element.on_screen else aim.element.rect
             image = pictures.marked(image, origin, [("", shown)])
         await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
+
+
+def onto(routed: Routed) -> Onto:
+    """Where a click may go: as `_on_top` has it, asked again when the button goes down."""
+    return Onto(routed.window.pid, frozenset(each.handle for each in routed.searched))
 
 
 def _meant(routed: Routed) -> frozenset[int]:

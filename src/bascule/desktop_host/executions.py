@@ -37,6 +37,8 @@ class Execution:
         self.at = rfc3339(clock.wall_ms())
         self.finished = asyncio.Event()
         self.task: asyncio.Task[Any] | None = None
+        # What it did is done, and is being written down: nothing is left to abort.
+        self.ending = False
 
     def elapsed_ms(self) -> int:
         return round((self._clock.monotonic() - self.began) * 1000)
@@ -48,7 +50,8 @@ class Execution:
     def stop(self) -> None:
         """No event after this; the request answers DESKTOP_ABORTED."""
         self.halt.set()
-        if self.task is not None and not self.task.done():
+        # Cancelled while it writes its record, it would leave without an answer.
+        if self.task is not None and not self.task.done() and not self.ending:
             self.task.cancel()
 
 
@@ -79,10 +82,8 @@ class Executions:
 
     def find(self, client: Client, name: str) -> Execution | None:
         """By executionId or requestId, of this client alone."""
-        return next(
-            (each for each in self._running.values() if each.client == client and name in (each.id, each.request_id)),
-            None,
-        )
+        mine = (each for each in self._running.values() if each.client == client and not each.ending)
+        return next((each for each in mine if name in (each.id, each.request_id)), None)
 
     async def abort(self, execution: Execution) -> None:
         execution.stop()
@@ -94,5 +95,6 @@ class Executions:
         found = [each for each in self._running.values() if peer in (None, each.client.peer)]
         for each in found:
             each.halt.set()
+        count = sum(not each.ending for each in found)
         await asyncio.gather(*map(self.abort, found))
-        return len(found)
+        return count

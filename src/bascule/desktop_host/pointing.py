@@ -2,7 +2,7 @@
 
 import contextlib
 
-from bascule.desktop_host.acting import Acting, Aim, check_enabled
+from bascule.desktop_host.acting import Acting, Aim, check_enabled, onto
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, folder_of, modals, within
@@ -45,7 +45,7 @@ class Pointing:
 
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.click_at(x, y, execution.halt, button=button, count=count)
+            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed), button=button, count=count)
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -54,7 +54,9 @@ class Pointing:
 
         async def act() -> None:
             x, y = await self._acting.point(execution, aim, params)
-            await self._desktop.scroll_at(x, y, execution.halt, direction=params.direction, steps=params.steps)
+            await self._desktop.scroll_at(
+                x, y, execution.halt, onto(aim.routed), direction=params.direction, steps=params.steps
+            )
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -65,7 +67,7 @@ class Pointing:
         async def act() -> None:
             start = await self._acting.point(execution, aim, params)
             end = await self._acting.point(execution, other, params)
-            await self._desktop.drag(start, end, execution.halt)
+            await self._desktop.drag(start, end, execution.halt, onto(other.routed))
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
@@ -110,16 +112,21 @@ class Pointing:
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
         modal, button = modal_meant(tree, params.button)
         if button is None:
-            routed = await self._acting.bring_to_front(execution, routed, params.route)
-            aim = Aim(routed, modal, tree)
-            effect = await self._acting.seen(execution, aim, lambda: self._desktop.chord(("escape",), execution.halt))
-            return self._result(execution, aim, effect)
+            # A dialog has a window of its own: Escape in the one behind it may mean something else.
+            front = await self._looking.route_to(execution, self._looking.holder(modal, routed, tree))
+            front = await self._acting.bring_to_front(execution, front, params.route)
+            aim = Aim(front, modal, tree)
+
+            async def escape() -> None:
+                await self._desktop.chord(("escape",), execution.halt, front.window)
+
+            return self._result(execution, aim, await self._acting.seen(execution, aim, escape))
         aim = Aim(routed, button, tree)
 
         async def act() -> None:
             if not await self._desktop.press(aim.element):
                 x, y = await self._acting.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt)
+                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 

@@ -1,7 +1,7 @@
 """What the host asks of a desktop. `linux` answers it; a Mac would with AX and ScreenCaptureKit."""
 
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -32,6 +32,14 @@ class NoSuchKey(BackendError):
     """This keyboard has no such key."""
 
 
+class Elsewhere(BackendError):
+    """What the keys or the click were for is not where they would go: nothing was sent."""
+
+    def __init__(self, message: str, reason: Literal["focus", "covered"]) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class Aborted(Exception):
     """Somebody stopped the execution: not one event more."""
 
@@ -53,6 +61,13 @@ class Window(msgspec.Struct, frozen=True, kw_only=True):
     active: bool = False
     # A menu or tooltip, which the window manager does not know.
     popup: bool = False
+
+
+class Onto(msgspec.Struct, frozen=True):
+    """Whose windows a click is for: these, and the popups of their program."""
+
+    pid: int
+    handles: frozenset[int]
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,7 +112,6 @@ class Halt:
 
 # Which program, and what kind of change.
 Changed = Callable[[str, str], None]
-MayPaste = Callable[[], Awaitable[bool]]
 Clipboard = Literal["restored", "empty", "lost"]
 
 
@@ -149,15 +163,19 @@ class Desktop(Protocol):
     async def activate(self, window: Window) -> bool:
         """Bring to the front. False: it is not there yet."""
 
-    async def click_at(self, x: int, y: int, halt: Halt, *, button: int = 1, count: int = 1) -> None: ...
+    # Where each event goes is looked at in the same moment in which it is sent; Elsewhere says that it was not.
 
-    async def scroll_at(self, x: int, y: int, halt: Halt, *, direction: str, steps: int) -> None: ...
+    async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None: ...
 
-    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt) -> None: ...
+    async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None: ...
 
-    async def chord(self, keys: Sequence[str], halt: Halt, *, delay: float = 0.0) -> None: ...
+    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
+        """Where the end is covered by another program, it is let go where it began."""
 
-    async def paste(self, text: str, halt: Halt, may_paste: MayPaste) -> Pasted: ...
+    async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None: ...
+
+    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+        """Elsewhere before the first piece; later it ends there, and `taken` says so."""
 
     async def release_all(self) -> None:
         """No key and no button that we pressed stays down."""

@@ -18,6 +18,8 @@ MIN_CHARS: Final = 4
 MAX_TEXTS: Final = 64
 # Of a long text this much from its start is looked for, line by line.
 MAX_LINES: Final = 50
+# Of a text and of each line. What is read of an element is cut, so that a longer one would never be found in it.
+MAX_NEEDLE_CHARS: Final = 256
 
 REDACTED: Final = "[redacted]"
 
@@ -28,15 +30,19 @@ class Typed:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(32)
         self._needles: deque[frozenset[str]] = deque(maxlen=MAX_TEXTS)
+        self._all: frozenset[str] = frozenset()
 
     def __bool__(self) -> bool:
         return bool(self._needles)
 
     def remember(self, text: str) -> None:
-        lines = [each.strip() for each in text.splitlines()[:MAX_LINES]]
-        needles = frozenset(each for each in (text.strip(), *lines) if len(each) >= MIN_CHARS)
+        parts = (text, *text.splitlines()[:MAX_LINES])
+        starts = (each.strip()[:MAX_NEEDLE_CHARS].strip() for each in parts)
+        needles = frozenset(each for each in starts if len(each) >= MIN_CHARS)
         if needles:
             self._needles.append(needles)
+            # Each one once: they are looked for in every word of every window.
+            self._all = frozenset().union(*self._needles)
 
     def digest(self, text: str) -> str:
         """Equal texts can be told apart from different ones, within this life; nothing else can."""
@@ -45,7 +51,7 @@ class Typed:
     def shown_in(self, text: str | None) -> bool:
         if not text or not self._needles:
             return False
-        return any(needle in text for needles in self._needles for needle in needles)
+        return any(needle in text for needle in self._all)
 
     def shown_by(self, element: Element) -> bool:
         return any(self.shown_in(each) for each in (element.title, element.value, element.description))

@@ -1,20 +1,24 @@
 """`bascule desktop report`: what an execution did, as one HTML page that needs nothing else.
 
 What is in the evidence came from windows, which anybody may have drawn: all of it is text here, and the page may load
-and run nothing.
+and run nothing. And it lies in a workspace, where others may write: what is not as the host left it is said to be so.
 """
 
 import base64
+import hashlib
 import html
 import os
 import re
 from typing import Any, Final
 
+from bascule.protocols.desktop import MAX_AX_DEPTH
 from bascule.wire import codec
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")
 MAX_EVIDENCE_BYTES: Final = 64 * 1024 * 1024
+# What a file that somebody else wrote may raise.
+_BROKEN: Final = (codec.BadJson, KeyError, TypeError, ValueError, AttributeError)
 _PICTURES: Final = (
     ("before.png", "Before; the target is marked"),
     ("after.png", "After"),
@@ -51,7 +55,15 @@ def find_folder(workspace: str, execution_id: str) -> str:
 
 
 def page(folder: str) -> str:
-    result = _json(folder, "result.json") or {}
+    try:
+        # Whatever else it is, it has a method.
+        result = _json(folder, "result.json")
+        return _page(folder, {**result, "method": result["method"]})
+    except _BROKEN:
+        raise NoSuchExecution(f"{os.path.join(folder, 'result.json')} is not what the host wrote") from None
+
+
+def _page(folder: str, result: dict[str, Any]) -> str:
     error = result.get("error")
     outcome = f'<span class="bad">{_t(error["code"])}</span>' if error else '<span class="ok">ok</span>'
     parts = [
@@ -60,6 +72,7 @@ def page(folder: str) -> str:
         f"<title>{_t(result.get('method'))} {_t(result.get('executionId'))}</title><style>{_STYLE}</style>",
         f"<h1>{_t(result.get('method'))}: {outcome}</h1>",
         _facts(result),
+        _changed(folder, result),
     ]
     for name, caption in _PICTURES:
         if (data := _read(folder, name)) is not None:
@@ -68,13 +81,19 @@ def page(folder: str) -> str:
                 f'<figure><img alt="{_t(caption)}" src="data:image/png;base64,{source}">'
                 f"<figcaption>{_t(caption)} ({name})</figcaption></figure>"
             )
-    parts += [_timeline(folder), _tree(folder), "</html>"]
+    for name, part in (("trace.jsonl", _timeline), ("ax.json", _tree)):
+        try:
+            parts.append(part(folder))
+        except _BROKEN:
+            parts.append(f'<p class="bad">{name} is not what the host wrote.</p>')
+    parts.append("</html>")
     return "\n".join(parts)
 
 
 def _facts(result: dict[str, Any]) -> str:
     rows = [("Execution", result.get("executionId")), ("Request", result.get("requestId")), ("At", result.get("at"))]
     rows += [("Took", f"{result.get('ms')} ms"), ("Process", (result.get("peer") or {}).get("pid"))]
+    rows += [("For", result.get("client"))]
     if error := result.get("error"):
         rows += [("Error", error.get("message"))]
     done = result.get("result") or {}
@@ -83,6 +102,15 @@ def _facts(result: dict[str, Any]) -> str:
             rows.append((name, done[name]))
     lines = "".join(f"<tr><th>{_t(name)}<td>{_t(value)}" for name, value in rows if value is not None)
     return f"<table>{lines}</table>"
+
+
+def _changed(folder: str, result: dict[str, Any]) -> str:
+    """By the digests that the host took when it wrote them; the index has that of result.json."""
+    now = {name: hashlib.sha256(_read(folder, name) or b"").hexdigest() for name in result.get("files") or {}}
+    changed = [name for name, digest in (result.get("files") or {}).items() if now[name] != digest]
+    if not changed:
+        return ""
+    return f'<p class="bad">Changed since the host wrote it: {_t(", ".join(changed))}</p>'
 
 
 def _timeline(folder: str) -> str:
@@ -104,7 +132,7 @@ def _tree(folder: str) -> str:
         return ""
     lines = []
     for node in tree["nodes"]:
-        words = f"{'  ' * node['depth']}{node['role']}"
+        words = f"{'  ' * min(node['depth'], MAX_AX_DEPTH)}{node['role']}"
         if node.get("title"):
             words += f' "{node["title"]}"'
         if node.get("value"):

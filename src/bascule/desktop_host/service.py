@@ -135,7 +135,11 @@ class Host:
         self.stopped = True
         self.tokens.forget_all()
         count = await self.executions.abort_all()
-        await self._desktop.release_all()
+        try:
+            await self._desktop.release_all()
+        except ports.BackendError as error:
+            # Without a screen nothing is held down on it; that all is stopped is to be told all the same.
+            self._log("not_released", level="error", reason=str(error))
         self._log("stopped", level="warning", aborted=count, pid=by.pid if by is not None else None)
         self.on_stopped(count, by)
         return count
@@ -247,8 +251,9 @@ class Host:
             outcome = {"ok": False, "error": error.body()}
             raise
         finally:
+            # An abort that comes now must not leave half a record.
+            execution.ending = True
             if execution.folder is not None:
-                # An abort that comes now must not leave half a record.
                 await asyncio.shield(asyncio.to_thread(self._finish, execution, outcome))
 
     def _store(self, workspace: str) -> Evidence:
@@ -429,6 +434,8 @@ def _said(error: Exception) -> DesktopError:
             return DesktopError(Code.PERMISSION_MISSING, f"{error}: ask desktop.doctor")
         case ports.NoSuchKey():
             return invalid(str(error))
+        case ports.Elsewhere():
+            return DesktopError(Code.ELEMENT_NOT_FOUND, str(error), reason=error.reason)
         case ports.NotAnswering():
             return DesktopError(Code.TIMEOUT, str(error), reason="unresponsive")
         case ports.AppGone():

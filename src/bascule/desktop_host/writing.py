@@ -5,7 +5,7 @@ import contextlib
 from typing import Any, Final
 
 from bascule.desktop_host import roles
-from bascule.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled
+from bascule.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled, onto
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
@@ -54,17 +54,12 @@ class Writing:
         before = field.value if field is not None else None
         pasted: Pasted | None = None
 
-        async def may_paste() -> bool:
-            return await self._acting.is_front(routed.window)
-
         async def act() -> None:
             nonlocal pasted
-            if not await may_paste():
-                # Decided: no paste unless the focus is inside the routed window.
-                raise not_found("the focus is not inside the window meant", reason="focus")
             if params.options.clear_before:
-                await self._desktop.chord(("ctrl", "a"), execution.halt)
-            pasted = await self._desktop.paste(text, execution.halt, may_paste)
+                await self._desktop.chord(("ctrl", "a"), execution.halt, routed.window)
+            # Decided: no paste unless the focus is inside the routed window.
+            pasted = await self._desktop.paste(text, execution.halt, routed.window)
 
         await self._acting.pictured(execution, routed, act, None, self._blanked(routed, field))
         assert pasted is not None
@@ -98,7 +93,7 @@ class Writing:
             x, y = await self._acting.point(execution, aim, params)
         except BackendError:
             return element
-        await self._desktop.click_at(x, y, execution.halt)
+        await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
         if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.

@@ -156,7 +156,7 @@ class App:
         if not later.done():
             row = self._dispatch.methods[held.call.method].row
             # A run belongs to whoever waits for it; what only waits or asks has changed nothing.
-            waits = row.shape in (Shape.WAIT, Shape.RUN) or getattr(held.call.params, "wait_ms", 0)
+            waits = row.shape in (Shape.WAIT, Shape.RUN) or bool(getattr(held.call.params, "wait_ms", 0))
             if waits or held.call.asking:
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:

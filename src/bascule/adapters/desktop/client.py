@@ -178,6 +178,9 @@ class HostClient:
                 answer = await waiting
         except TimeoutError:
             raise HostLost(f"the desktop host did not answer {method} in time") from None
+        except asyncio.CancelledError:
+            self._abandon(method, meta)
+            raise
         finally:
             self._connection.pending.pop(id_, None)
         if answer.error is not None:
@@ -192,6 +195,12 @@ class HostClient:
             return _results[method].decode(answer.result)
         except codec.BadJson as error:
             raise HostLost(f"the desktop host's answer to {method} is not understood: {error.message}") from error
+
+    def _abandon(self, method: str, meta: dict[str, Any]) -> None:
+        """Nobody waits for it any more, so nobody wants it done: on a shared connection only we can say so."""
+        if self._connection.open and not METHODS[method].at_once:
+            params = {"meta": {**meta, "requestId": str(uuid.uuid4())}, "executionId": meta["requestId"]}
+            self._connection.send(jsonrpc.request(str(uuid.uuid4()), "desktop.abort", codec.encode(params)))
 
     async def confirmed(self, method: str, params: Mapping[str, Any], **more: Any) -> Any:
         """Issue a token for exactly this, and use it. Whoever calls this has asked whoever must be asked."""

@@ -316,6 +316,18 @@ class Accessibility:
             listener(message.sender or "", message.path or "", f"{message.member}:{detail}")
 
 
+def has_value(element: Element) -> bool:
+    return element.role in roles.TYPED_INTO or element.role in (
+        "AXCheckBox",
+        "AXRadioButton",
+        "AXStaticText",
+        "AXSlider",
+        "AXProgressIndicator",
+        "AXLevelIndicator",
+        "AXScrollBar",
+    )
+
+
 async def bus_address(session: str | None, root_property: str | None) -> str:
     """Where the accessibility bus is: the session bus starts it and says so; X11's root window may know it too."""
     if session is not None:

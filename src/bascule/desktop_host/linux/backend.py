@@ -10,7 +10,6 @@ from typing import Final, TypeVar
 import msgspec
 import Xlib.error
 
-from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
 from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.linux import programs
@@ -23,6 +22,7 @@ from bascule.desktop_host.linux.accessibility import (
     bus_address,
     elements_of,
     enable,
+    has_value,
 )
 from bascule.desktop_host.linux.actions import Actions
 from bascule.desktop_host.linux.bus import BusError, BusLost, Gone
@@ -37,10 +37,11 @@ from bascule.desktop_host.ports import (
     AppGone,
     BackendError,
     Changed,
+    Elsewhere,
     Halt,
-    MayPaste,
     NotAnswering,
     NotReachable,
+    Onto,
     Pasted,
     Shot,
     Status,
@@ -78,6 +79,7 @@ class LinuxDesktop:
         self._clipboard: ClipboardThread | None = None
         self._a11y: Accessibility | None = None
         self._opening = asyncio.Lock()
+        self._opening_x11 = asyncio.Lock()
         # What org.a11y.Status.IsEnabled was before us.
         self._was_enabled: bool | None = None
         self._programs: dict[int, list[Program]] = {}
@@ -162,22 +164,30 @@ class LinuxDesktop:
         return session
 
     async def _open_x11(self) -> X11:
-        if self._x11 is None:
-            name = self._environment.get("DISPLAY")
-            if not name:
-                raise NotReachable("DISPLAY is not set")
+        async with self._opening_x11:
+            return self._x11 or await self._connect_x11()
 
-            def start() -> None:
-                x11 = X11(name)
-                self._input, self._shots, self._x11 = Input(x11), Screen(name), x11
+    async def _connect_x11(self) -> X11:
+        name = self._environment.get("DISPLAY")
+        if not name:
+            raise NotReachable("DISPLAY is not set")
 
-            await self._in_thread(start)
-            if self._clipboard is None:
-                self._clipboard = await asyncio.to_thread(ClipboardThread, name)
-            if self._on_stop_keys is not None and self._stop_keys is None:
-                self._stop_keys = await asyncio.to_thread(StopKeys, name, self._on_stop_keys)
-        assert self._x11 is not None
-        return self._x11
+        def start() -> X11:
+            x11 = X11(name)
+            self._input, self._shots = Input(x11), Screen(name)
+            return x11
+
+        x11 = await self._in_thread(start)
+        # After the server was lost theirs are gone as well, and the keys that stop everything with them.
+        for helper in (self._clipboard, self._stop_keys):
+            if helper is not None:
+                await asyncio.to_thread(helper.close)
+        self._clipboard = self._stop_keys = None
+        self._clipboard = await asyncio.to_thread(ClipboardThread, name)
+        if self._on_stop_keys is not None:
+            self._stop_keys = await asyncio.to_thread(StopKeys, name, self._on_stop_keys)
+        self._x11 = x11
+        return x11
 
     async def _accessibility(self) -> Accessibility:
         async with self._opening:
@@ -312,8 +322,11 @@ class LinuxDesktop:
         tops = [element for element, parent in nodes if parent == root]
         for each in tops:
             each.rect = await a11y.extents(each.key)
-        named = [each for each in await self.windows() if each.pid == windows[0].pid and not each.popup]
-        self._roots = {**self._roots, **assigned(tops, named, relative=quirks.window_relative)}
+        there = await self.windows()
+        named = [each for each in there if each.pid == windows[0].pid and not each.popup]
+        # A closed window's number comes again, for another's window.
+        known = {each.handle: self._roots[each.handle] for each in there if each.handle in self._roots}
+        self._roots = known | assigned(tops, named, relative=quirks.window_relative)
         meant = [self._roots[each.handle] for each in windows if each.handle in self._roots]
         others = {self._roots[each.handle] for each in named if each.handle in self._roots} - set(meant)
         order = {key: at for at, key in enumerate(meant)}
@@ -333,7 +346,7 @@ class LinuxDesktop:
             element.rect = element.rect.moved(*offset)
 
     async def _read_values(self, a11y: Accessibility, tree: Tree, quirks: Quirks) -> None:
-        wanted = [each for each in tree.elements if _has_value(each)][:MAX_VALUES]
+        wanted = [each for each in tree.elements if has_value(each)][:MAX_VALUES]
 
         async def read(element: Element) -> None:
             element.value = await a11y.value(element, quirks)
@@ -406,17 +419,17 @@ class LinuxDesktop:
         except BusError as error:
             raise BackendError(f"the program refused: {error}") from error
 
-    async def click_at(self, x: int, y: int, halt: Halt, *, button: int = 1, count: int = 1) -> None:
-        await self._with_input(lambda each: each.click(x, y, halt, button=button, count=count))
+    async def click_at(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
+        await self._with_input(lambda each: each.click(x, y, halt, onto, button=button, count=count))
 
-    async def scroll_at(self, x: int, y: int, halt: Halt, *, direction: str, steps: int) -> None:
-        await self._with_input(lambda each: each.scroll(x, y, halt, direction=direction, steps=steps))
+    async def scroll_at(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
+        await self._with_input(lambda each: each.scroll(x, y, halt, onto, direction=direction, steps=steps))
 
-    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt) -> None:
-        await self._with_input(lambda each: each.drag(start, end, halt))
+    async def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
+        await self._with_input(lambda each: each.drag(start, end, halt, onto))
 
-    async def chord(self, keys: Sequence[str], halt: Halt, *, delay: float = 0.0) -> None:
-        await self._with_input(lambda each: each.chord(keys, halt, delay))
+    async def chord(self, keys: Sequence[str], halt: Halt, window: Window, *, delay: float = 0.0) -> None:
+        await self._with_input(lambda each: each.chord(keys, halt, window.handle, delay))
 
     async def check_keys(self, keys: Sequence[str]) -> None:
         await self._with_input(lambda each: each.check(keys))
@@ -431,8 +444,8 @@ class LinuxDesktop:
         given = self._input
         await self._in_thread(lambda: act(given))
 
-    async def paste(self, text: str, halt: Halt, may_paste: MayPaste) -> Pasted:
-        """Piece by piece; before each one `may_paste` says whether the focus is still where it belongs."""
+    async def paste(self, text: str, halt: Halt, window: Window) -> Pasted:
+        """Piece by piece, as long as the focus stays where it belongs."""
         await self._open_x11()
         clipboard = self._clipboard
         assert clipboard is not None
@@ -443,11 +456,14 @@ class LinuxDesktop:
         try:
             for part in parts:
                 halt.check()
-                if not await may_paste():
-                    break
                 offering = asyncio.ensure_future(asyncio.to_thread(clipboard.offer, part))
                 await asyncio.shield(offering)
-                await self.chord(("ctrl", "v"), halt)
+                try:
+                    await self.chord(("ctrl", "v"), halt, window)
+                except Elsewhere:
+                    if taken:
+                        break
+                    raise
                 if not await asyncio.to_thread(clipboard.wait_taken, halt):
                     break
                 taken += 1
@@ -472,15 +488,3 @@ class LinuxDesktop:
         a11y = await self._accessibility()
         async with a11y.listening(lambda program, _path, kind: heard(program, kind)):
             yield
-
-
-def _has_value(element: Element) -> bool:
-    return element.role in roles.TYPED_INTO or element.role in (
-        "AXCheckBox",
-        "AXRadioButton",
-        "AXStaticText",
-        "AXSlider",
-        "AXProgressIndicator",
-        "AXLevelIndicator",
-        "AXScrollBar",
-    )

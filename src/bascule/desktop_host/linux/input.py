@@ -1,4 +1,8 @@
-"""Keys and pointer through XTest. Every event is preceded by a look at `Halt`; what is down is known and let go."""
+"""Keys and pointer through XTest. Every event is preceded by a look at `Halt`; what is down is known and let go.
+
+A dialog that comes up between a look at the screen and a key would get the key, a password prompt the text. So where
+an event goes is asked in the same breath in which it is sent, while the server serves nobody else.
+"""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -10,13 +14,16 @@ from Xlib.ext import xtest
 
 from bascule.desktop_host.linux.keys import is_modifier, keysym_name, known_keys
 from bascule.desktop_host.linux.x11 import X11
-from bascule.desktop_host.ports import Halt, NoSuchKey
+from bascule.desktop_host.ports import Aborted, Elsewhere, Halt, NoSuchKey, Onto
 
 # Between the clicks of a double click: below every toolkit's limit, above their bounce filters.
 DOUBLE_CLICK_SECONDS: Final = 0.06
 # A drag is seen as one only when the pointer is seen on its way.
 DRAG_STEPS: Final = 12
 DRAG_STEP_SECONDS: Final = 0.01
+# Window managers say which window is in front a little before or after they give it the focus.
+FOCUS_SECONDS: Final = 0.3
+_BUTTONS: Final = (1, 2, 3)
 _WHEEL: Final = {"up": 4, "down": 5, "left": 6, "right": 7}
 
 
@@ -30,13 +37,20 @@ class Input:
         self._buttons_down: list[int] = []
         if not self._display.query_extension("XTEST"):
             raise NoSuchKey("the X server has no XTEST extension: nothing can be typed or clicked")
+        self._let_go_of_what_was_left()
 
-    def chord(self, keys: Sequence[str], halt: Halt, delay: float = 0.0) -> None:
+    def chord(self, keys: Sequence[str], halt: Halt, window: int, delay: float = 0.0) -> None:
         codes = list(self._codes(keys))
+        end = time.monotonic() + FOCUS_SECONDS
+        while not self._x11.has_focus(window) and time.monotonic() < end:
+            halt.pause(0.005)
         with self._released():
             for code in codes:
                 halt.check()
-                self._key(code, down=True)
+                with self._x11.undisturbed():
+                    if not self._x11.has_focus(window):
+                        raise Elsewhere("the focus is not inside the window meant", "focus")
+                    self._key(code, down=True)
                 if delay:
                     halt.pause(delay)
 
@@ -44,7 +58,7 @@ class Input:
         """Raises NoSuchKey where `chord` would."""
         list(self._codes(keys))
 
-    def click(self, x: int, y: int, halt: Halt, *, button: int = 1, count: int = 1) -> None:
+    def click(self, x: int, y: int, halt: Halt, onto: Onto, *, button: int = 1, count: int = 1) -> None:
         with self._released():
             halt.check()
             self._move(x, y)
@@ -52,26 +66,36 @@ class Input:
                 if turn:
                     halt.pause(DOUBLE_CLICK_SECONDS)
                 halt.check()
-                self._button(button, down=True)
-                self._button(button, down=False)
+                with self._only(x, y, onto):
+                    self._button(button, down=True)
+                    self._button(button, down=False)
 
-    def scroll(self, x: int, y: int, halt: Halt, *, direction: str, steps: int) -> None:
+    def scroll(self, x: int, y: int, halt: Halt, onto: Onto, *, direction: str, steps: int) -> None:
         halt.check()
         self._move(x, y)
         for _ in range(steps):
             halt.check()
-            self._button(_WHEEL[direction], down=True)
-            self._button(_WHEEL[direction], down=False)
+            with self._only(x, y, onto):
+                self._button(_WHEEL[direction], down=True)
+                self._button(_WHEEL[direction], down=False)
 
-    def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt) -> None:
+    def drag(self, start: tuple[int, int], end: tuple[int, int], halt: Halt, onto: Onto) -> None:
         with self._released():
             halt.check()
             self._move(*start)
-            self._button(1, down=True)
-            for step in range(1, DRAG_STEPS + 1):
+            with self._only(*start, onto):
+                self._button(1, down=True)
+            try:
+                for step in range(1, DRAG_STEPS + 1):
+                    halt.pause(DRAG_STEP_SECONDS)
+                    self._move(*(a + (b - a) * step // DRAG_STEPS for a, b in zip(start, end, strict=True)))
                 halt.pause(DRAG_STEP_SECONDS)
-                self._move(*(a + (b - a) * step // DRAG_STEPS for a, b in zip(start, end, strict=True)))
-            halt.pause(DRAG_STEP_SECONDS)
+                with self._only(*end, onto):
+                    self._button(1, down=False)
+            except (Elsewhere, Aborted):
+                # It is let go in any case: better where it came from than on whatever is below.
+                self._move(*start)
+                raise
 
     def release_all(self) -> None:
         for button in reversed(self._buttons_down):
@@ -81,6 +105,24 @@ class Input:
         self._buttons_down.clear()
         self._keys_down.clear()
         self._display.sync()
+
+    def _let_go_of_what_was_left(self) -> None:
+        """A host that was killed could not let go of its keys, and the server keeps them down for ever.
+
+        Only what XTest pressed: the person's own keyboard is another device, and the server keeps them apart.
+        """
+        for button in _BUTTONS:
+            xtest.fake_input(self._display, X.ButtonRelease, button)
+        for code in range(self._display.display.info.min_keycode, self._display.display.info.max_keycode + 1):
+            xtest.fake_input(self._display, X.KeyRelease, code)
+        self._display.sync()
+
+    @contextmanager
+    def _only(self, x: int, y: int, onto: Onto) -> Iterator[None]:
+        with self._x11.undisturbed():
+            if not self._x11.is_on_top(x, y, onto.pid, onto.handles):
+                raise Elsewhere("another window covers the element", "covered")
+            yield
 
     @contextmanager
     def _released(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import struct
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import Xlib.error
@@ -16,6 +17,8 @@ from bascule.desktop_host.ports import NotReachable, Window
 # A window manager lists fewer; a program that opens thousands must not stop us.
 MAX_WINDOWS: Final = 500
 MAX_TITLE_CHARS: Final = 512
+# Of a client's window up to the root, and of what has the focus up to that window.
+_MAX_ANCESTORS: Final = 16
 
 
 class X11:
@@ -78,7 +81,7 @@ class X11:
         """The child of the root that holds it: the window manager's frame."""
         try:
             window = self.display.create_resource_object("window", handle)
-            for _ in range(16):
+            for _ in range(_MAX_ANCESTORS):
                 tree = window.query_tree()
                 if not tree.parent or tree.parent.id == self.root.id:
                     return int(window.id)
@@ -163,9 +166,38 @@ class X11:
             window.set_input_focus(X.RevertToParent, X.CurrentTime)
         self.display.sync()
 
-    def top_at(self, x: int, y: int) -> Window | None:
-        """The topmost window there."""
-        return next((each for each in reversed(self.windows()) if each.outer.contains(x, y)), None)
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """No other client is served meanwhile, so that what is seen inside still holds when an event is sent inside.
+
+        For a few requests only: everybody's screen stands still. A process that dies in here gives it back.
+        """
+        self.display.grab_server()
+        try:
+            yield
+        finally:
+            self.display.ungrab_server()
+            self.display.sync()
+
+    def has_focus(self, handle: int) -> bool:
+        """Whether a key that is pressed now goes to this window, or to something inside it."""
+        at = self.display.get_input_focus().focus
+        if at == X.PointerRoot:
+            at = self.root.query_pointer().child
+        for _ in range(_MAX_ANCESTORS):
+            if not at:
+                return False
+            if at.id == handle:
+                return True
+            at = at.query_tree().parent
+        return False
+
+    def is_on_top(self, x: int, y: int, pid: int, handles: Iterable[int]) -> bool:
+        """Whether a button that is pressed there now goes to one of these windows, or to a popup of their program."""
+        child = self.root.translate_coords(self.root, x, y).child
+        if not child:
+            return False
+        return child.id in {self._top(each) for each in handles} or self._pid(child) == pid
 
 
 def _program(pid: int) -> str | None:
