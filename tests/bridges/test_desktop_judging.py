@@ -4,7 +4,8 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
-from bascule.errors import ApprovalRequired, Conflict, NotFound, PolicyDenied
+from bascule.bridges.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
+from bascule.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
 from bascule.policy.engine import preset
 
 XTERM = {"app": {"bundleId": "xterm"}}
@@ -88,6 +89,27 @@ def test_waiting_for_any_window_asks_once_for_all_apps(desktop):
         held = desktop.begin("waitUntil", route=EDITOR, **wait)
         desktop.until(lambda count=number: len(desktop.asked("desktop.waitUntil")) > count, "the wait at the host")
         held.cancel()
+
+
+def test_what_is_in_an_app_cannot_be_guessed_without_looking_at_it(desktop):
+    def guess(number, who=JERRY):
+        with pytest.raises(BasculeError) as refused:
+            desktop.call("click", who, route=EDITOR, target={"selector": {"titleContains": f"Guess {number}"}})
+        return refused.value
+
+    for number in range(MAX_MISSES):
+        assert isinstance(guess(number), NotFound)
+    refused = guess("once more")
+    assert isinstance(refused, PolicyDenied)
+    assert "desktop.observe" in refused.hint
+    # Others are not counted with it; time heals; and whoever may look may miss.
+    assert isinstance(guess("another's", SPOCK), NotFound)
+    desktop.house.advance(WITHIN_SECONDS + 1)
+    assert isinstance(guess("later"), NotFound)
+    desktop.approved("observe", route=EDITOR)
+    for number in range(2 * MAX_MISSES):
+        assert isinstance(guess(number), NotFound)
+        assert isinstance(guess(number, "person"), NotFound)
 
 
 # -- acting --
@@ -189,6 +211,34 @@ def test_terminals_ask_every_time_and_say_why(desktop):
     desktop.decide(question)
     desktop.call("typeText", **act)
     assert desktop.asks("typeText", **act)["rule"] == "terminals-ask"
+
+
+@pytest.mark.parametrize(
+    ("keys", "beyond"),
+    [
+        (["ctrl", "s"], False),
+        (["enter"], False),
+        (["alt", "f"], False),
+        (["super"], True),
+        (["Win", "l"], True),
+        (["alt", "F2"], True),
+        (["Alt", "Tab"], True),
+        (["cmd", "option", "t"], True),
+        (["print"], True),
+    ],
+)
+@pytest.mark.parametrize("name", ["standard", "permissive"])
+def test_keys_for_the_desktop_itself_are_no_part_of_a_yes_to_an_app(make_desktop, name, keys, beyond):
+    desktop = make_desktop(policy=preset(name))
+    desktop.decide(desktop.asks("click", **CLICK), scope="rule", offer=1)
+    press = {"keys": keys, "route": EDITOR}
+    if not beyond:
+        desktop.call("hotkey", **press)
+        return
+    question = desktop.asks("hotkey", **press)
+    assert question["rule"] == "keys-beyond-the-app-ask"
+    assert "offers" not in question
+    assert "for the desktop itself" in question["preview"]
 
 
 def test_what_is_kept_out_is_refused_whatever_anybody_approves(desktop):

@@ -86,6 +86,7 @@ def compose(
         workspaces=workspaces,
         program_of=programs,
         journal=journal,
+        clock=clock,
         log=log,
         on_disabled=lambda tx: desk.end_methods(tx, _METHODS),
     )

@@ -87,6 +87,22 @@ _TERMINALS_ASK = Rule(
     ),
 )
 
+_KEYS_BEYOND_ASK = Rule(
+    name="keys-beyond-the-app-ask",
+    decision=Decision.ASK,
+    reason="These keys are for the desktop itself, whatever app is in front",
+    suggestion="Use keys of the app, or wait until the person has approved this one act",
+    principals=_ASKED,
+    methods=("desktop.hotkey",),
+    params={"about.beyond": "true"},
+    match=(_call("desktop.hotkey", app="editor", beyond=True), _call("desktop.hotkey", principal="local", beyond=True)),
+    not_match=(
+        _call("desktop.hotkey", app="editor", beyond=False),
+        _call("desktop.hotkey", principal="person", beyond=True),
+        _call("desktop.hotkey"),
+    ),
+)
+
 _ACTING_ASKS = Rule(
     name="desktop-acting-asks",
     decision=Decision.ASK,
@@ -141,6 +157,6 @@ _NO_ACTING = Rule(
 )
 
 # Of equally strict rules the first is named, so the more telling ones stand before the others.
-STANDARD = (_LOOKING, _ACTING_BY_THE_PERSON, _NEW_APPS_ASK, _TERMINALS_ASK, _ACTING_ASKS)
+STANDARD = (_LOOKING, _ACTING_BY_THE_PERSON, _NEW_APPS_ASK, _TERMINALS_ASK, _KEYS_BEYOND_ASK, _ACTING_ASKS)
 RESTRICTIVE = (_LOOKING, _ACTING_BY_THE_PERSON, _LOOKING_ASKS, _NO_ACTING)
-PERMISSIVE = (_LOOKING, _ACTING, _TERMINALS_ASK, _ACTING_IN_NEW_APPS_ASKS)
+PERMISSIVE = (_LOOKING, _ACTING, _TERMINALS_ASK, _KEYS_BEYOND_ASK, _ACTING_IN_NEW_APPS_ASKS)

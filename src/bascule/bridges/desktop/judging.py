@@ -15,6 +15,7 @@ from bascule.approval.desk import Desk
 from bascule.approval.holding import Drawn
 from bascule.bridges.desktop import previews
 from bascule.bridges.desktop.apps import App, Apps, Doing, Seen
+from bascule.bridges.desktop.chords import reach_beyond
 from bascule.bridges.desktop.refusals import form_of, put_into_form
 from bascule.bridges.desktop.terminals import is_terminal
 from bascule.call import Call, Principal
@@ -22,7 +23,7 @@ from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
 from bascule.policy.rules import Rule
 from bascule.protocols.desktop import FoundElement
-from bascule.protocols.desktop_agents import METHODS
+from bascule.protocols.desktop_agents import METHODS, HotkeyCall
 from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_more import ResolveResult, WindowInfo
 from bascule.protocols.methods import Effect, Row
@@ -34,6 +35,8 @@ _TERMINAL_NOTE: Final = (
     "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it.",
     "",
 )
+
+_BEYOND_NOTE: Final = ("These keys are for the desktop itself, whatever app is in front.", "")
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +53,8 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     seen: Seen = "new"
     # Typing there runs commands.
     terminal: bool = False
+    # Keys that the desktop itself takes, and not the app.
+    beyond: bool = False
 
 
 class Tied(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,7 +83,7 @@ class Judging:
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
-                previews.preview(call.method, params, found, _TERMINAL_NOTE if about.terminal else ()),
+                previews.preview(call.method, params, found, _notes(about)),
             ),
             picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
         )
@@ -124,14 +129,20 @@ class Judging:
         return would_be_new(self._desk, verdict, call, _ROWS[call.method], facts=drawn.facts, bound=drawn.bound)
 
     def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
-        """Whether the principal may look at the window now, without asking."""
+        return self._may_look(principal, App(window.bundle_id, program), window.pid, window.title)
+
+    def may_look_at(self, principal: Principal, found: ResolveResult) -> bool:
+        return self._may_look(principal, App(found.bundle_id, found.program), found.pid, found.window_title)
+
+    def _may_look(self, principal: Principal, app: App, pid: int, title: str) -> bool:
+        """Now, without asking."""
         about = About(
-            app=window.bundle_id,
-            program=program,
-            pid=window.pid,
-            window=window.title,
-            seen=self._apps.compare(principal, "look", App(window.bundle_id, program)),
-            terminal=is_terminal(window.bundle_id, program),
+            app=app.name,
+            program=app.program,
+            pid=pid,
+            window=title,
+            seen=self._apps.compare(principal, "look", app),
+            terminal=is_terminal(*app),
         )
         row = _ROWS["desktop.observe"]
         facts = {"about": msgspec.to_builtins(about)}
@@ -147,6 +158,7 @@ class Judging:
             window=found.window_title,
             seen=self._apps.compare(call.principal, doing_of(call.method), App(found.bundle_id, found.program)),
             terminal=is_terminal(found.bundle_id, found.program),
+            beyond=isinstance(call.params, HotkeyCall) and reach_beyond(call.params.keys),
         )
 
     def _drawn(
@@ -176,6 +188,10 @@ class Judging:
         )
 
 
+def _notes(about: About) -> tuple[str, ...]:
+    return (*(_TERMINAL_NOTE if about.terminal else ()), *(_BEYOND_NOTE if about.beyond else ()))
+
+
 def doing_of(method: str) -> Doing:
     return "act" if _ROWS[method].effect is Effect.UI_CONTROL else "look"
 
@@ -198,10 +214,15 @@ def _identity(element: FoundElement | None) -> list[str] | None:
 
 
 def _offers(principal: Principal, row: Row, about: About) -> tuple[Rule, ...]:
-    """This app, as it runs now, for a while. Not for terminals: there every line is another command."""
-    if about.pid is None or about.terminal:
+    """This app, as it runs now, for a while. Not for terminals, where every line is another command."""
+    if about.pid is None or about.terminal or about.beyond:
         return ()
-    params = {"about.app": glob.escape(about.app), "about.pid": str(about.pid), "about.terminal": "false"}
+    params = {
+        "about.app": glob.escape(about.app),
+        "about.pid": str(about.pid),
+        "about.terminal": "false",
+        "about.beyond": "false",
+    }
     if about.program is not None:
         params["about.program"] = glob.escape(about.program)
     return (

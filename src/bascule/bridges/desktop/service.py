@@ -18,12 +18,14 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
+from bascule.bridges.desktop.guesses import Guesses
 from bascule.bridges.desktop.hosting import Hosting
 from bascule.bridges.desktop.judging import Judging, Tied, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
-from bascule.call import DAEMON, Call, Principal, agent_principal
+from bascule.call import DAEMON, PERSON, Call, Principal, agent_principal
+from bascule.clock import Clock
 from bascule.errors import InvalidRequest
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
@@ -59,6 +61,7 @@ class DesktopBridge:
         workspaces: Workspaces,
         program_of: Programs,
         journal: Journal,
+        clock: Clock,
         log: Log,
         on_disabled: Callable[[Transaction], None],
     ) -> None:
@@ -73,6 +76,7 @@ class DesktopBridge:
         self._journal = journal
         self._log = log
         self._on_disabled = on_disabled
+        self._guesses = Guesses(clock)
 
     # -- what is mounted --
 
@@ -210,8 +214,34 @@ class DesktopBridge:
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
+            if error.code is Code.ELEMENT_NOT_FOUND:
+                await self._count_miss(call, params)
             raise refusals.refusal(error) from None
         return drawn
+
+    async def _count_miss(self, call: Call, params: Any) -> None:
+        """What is not there is told to whoever may look; to others only as often as one mistypes."""
+        if call.principal == PERSON or await self._may_look(call, params.route):
+            return
+        if not self._guesses.may(call.principal):
+            raise refusals.look_first()
+        self._guesses.missed(call.principal)
+
+    async def _may_look(self, call: Call, route: d.Route | None) -> bool:
+        """At the app that is meant, whichever window of it."""
+        if route is not None and route.app is None:
+            # By a title alone: of any app.
+            return False
+        app = {} if route is None else {"route": {"app": _without_nothing(msgspec.to_builtins(route.app))}}
+        asked = {"intent": {"method": "desktop.listModals", "params": app}, "picture": False}
+        try:
+            found = await self._looked(
+                call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
+            )
+        except DesktopError:
+            # No window of it is open, which `windows` says as well.
+            return True
+        return self._judging.may_look_at(call.principal, found)
 
     async def _resolved(self, call: Call, params: Any, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
