@@ -16,6 +16,7 @@ from bascule.errors import (
     Conflict,
     Forbidden,
     InvalidRequest,
+    NotFound,
     Overloaded,
     PeerFailed,
     StorageFull,
@@ -342,6 +343,12 @@ def test_waits_of_one_agent_are_few_and_a_request_id_is_used_once_at_a_time(free
     # Another's wait has room, and so has a look.
     waiting(free, SPOCK)
     free.call("observe", route=EDITOR)
+
+
+def test_a_wait_for_what_has_no_window_yet_says_what_to_wait_for_first(free):
+    with pytest.raises(NotFound) as refused:
+        answer_of(free, free.begin("waitUntil", **{**WAIT, "route": {"app": {"bundleId": "not-open"}}}))
+    assert "windowExists" in refused.value.hint
 
 
 def test_a_wait_is_held_no_longer_than_any_wait_of_the_house(free):

@@ -11,6 +11,8 @@ from bascule.approval.records import Approval, TimedRule
 from bascule.approval.states import State
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.desktop.apps import Apps
+from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.call import LOCAL
 from bascule.clock import SystemClock
@@ -61,6 +63,10 @@ async def _reset_person(state_dir: str) -> list[str]:
             tx.put(approvals, approval.approval_id, approval.moved(State.EXPIRED))
         for rule_id in list(rules.rows):
             tx.put(rules, rule_id, None)
+        # Who enabled the desktop is that person no more; a stop stays until the new one resumes.
+        clock = SystemClock()
+        Switch(store, clock).disable(tx)
+        Apps(store, clock).forget(tx)
         tx.subject = "person"
         tx.details = {
             "process": f"pid {os.getpid()} uid {os.getuid()}",

@@ -216,7 +216,10 @@ class DesktopBridge:
                 return self._judging.kept_out(error)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
-            raise refusals.refusal(error) from None
+            told = refusals.refusal(error)
+            if isinstance(params, a.WaitUntilCall):
+                told.hint = "there is no such window yet: wait for one first, with the condition windowExists"
+            raise told from None
         return drawn
 
     async def _count_miss(self, call: Call, params: Any) -> None:

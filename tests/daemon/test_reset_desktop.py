@@ -1,0 +1,46 @@
+"""A new person inherits neither the desktop that the old one enabled nor the apps they said yes to."""
+
+import asyncio
+
+from bascule import places
+from bascule.audit.journal import Journal, Transaction
+from bascule.bridges.desktop.apps import App, Apps
+from bascule.bridges.desktop.switch import Switch
+from bascule.call import PERSON, agent_principal
+from bascule.clock import SystemClock
+from bascule.daemon.offline import reset_person
+from bascule.stores.sqlite import SqliteStore
+
+JERRY = agent_principal("Jerry")
+EDITOR = App("editor", "/usr/bin/editor")
+
+
+def test_a_reset_of_the_person_takes_the_desktop_away_and_leaves_a_stop_in_force(state):
+    places.make_private_dir(state)
+    clock = SystemClock()
+
+    async def before():
+        store = SqliteStore(places.database_file(state))
+        journal = Journal(store, clock, on_anchor=lambda _: None)
+        journal.start()
+        switch, apps = Switch(store, clock), Apps(store, clock)
+        tx = Transaction()
+        switch.enable(tx, PERSON, {"DISPLAY": ":0"})
+        switch.stop(tx, PERSON)
+        apps.add(tx, JERRY, "look", EDITOR, approval_id="apr_1")
+        durable = journal.settled(journal.commit(tx, PERSON, "desktop.enable"))
+        if durable is not None:
+            await durable
+        store.close()
+
+    def now():
+        store = SqliteStore(places.database_file(state))
+        switch = Switch(store, clock)
+        found = (switch.enabled, switch.stopped, Apps(store, clock).compare(JERRY, "look", EDITOR))
+        store.close()
+        return found
+
+    asyncio.run(before())
+    assert now() == (True, True, "same")
+    reset_person(state)
+    assert now() == (False, True, "new")
