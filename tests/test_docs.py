@@ -48,7 +48,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
-    for folder in ("docs", "tools", "tests/conformance", "tests/desktop_host", "src"):
+    for folder in ("docs", "tools", "tests/conformance", "tests/desktop_host", "tests/desktop_daemon", "src"):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path
