@@ -81,14 +81,23 @@ def test_windows_have_titles_only_where_one_may_look(desktop):
 
 def test_waiting_for_any_window_asks_once_for_all_apps(desktop):
     wait = {"condition": {"windowExists": {"titlePattern": "passw"}}}
-    desktop.approved("observe", route=EDITOR)
-    question = desktop.asks("waitUntil", route=EDITOR, **wait)
-    assert "every app" in question["preview"]
-    desktop.decide(question)
-    for number in range(2):
-        held = desktop.begin("waitUntil", route=EDITOR, **wait)
-        desktop.until(lambda count=number: len(desktop.asked("desktop.waitUntil")) > count, "the wait at the host")
+
+    def waits(**route):
+        before = len(desktop.asked("desktop.waitUntil"))
+        held = desktop.begin("waitUntil", **route, **wait)
+        desktop.until(lambda: len(desktop.asked("desktop.waitUntil")) > before, "the wait at the host")
         held.cancel()
+
+    desktop.approved("observe", route=EDITOR)
+    # Of an app that one may look at, its windows; tied to the process that is there.
+    waits(route=EDITOR)
+    assert desktop.asked("desktop.waitUntil")[-1][1]["route"]["app"] == {"pid": 100}
+    not_open = {"app": {"bundleId": "not-open"}}
+    for route in ({}, {"route": not_open}, {"route": {"window": {"titlePattern": "x"}}}):
+        assert "every app" in desktop.asks("waitUntil", **route, **wait)["preview"]
+    desktop.decide(desktop.asks("waitUntil", **wait))
+    for route in ({}, {}, {"route": not_open}):
+        waits(**route)
 
 
 def test_what_is_in_an_app_cannot_be_guessed_without_looking_at_it(desktop):

@@ -41,6 +41,10 @@ def first_piece(response: Any, **_: Any) -> None:
 
 
 def whole(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: whole(each) for name, each in value.items()}
+    if isinstance(value, list):
+        return list(map(whole, value))
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -39,12 +39,15 @@ SESSION_VARIABLES = (
 # What a person presses to stop everything. Four keys that nobody presses by accident.
 STOP_KEYS = "Ctrl+Alt+Shift+Escape"
 
+# Shorter than a path may be: in a GET it must fit into the query.
+WorkspacePath = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
+
 
 class DesktopCall(Params, frozen=True, kw_only=True):
     """What every call has in common."""
 
     # Where evidence goes; unless given, a directory of the daemon's own.
-    workspace_path: d.WorkspacePath | None = None
+    workspace_path: WorkspacePath | None = None
     timeout_ms: d.Millis = d.DEFAULT_TIMEOUT_MS
     # To abort it by, before its answer says its executionId.
     request_id: Annotated[str, msgspec.Meta(pattern=d.REQUEST_ID)] | None = None

@@ -204,9 +204,10 @@ class DesktopBridge:
             self.switch.must_take_input()
 
     async def _drawing(self, call: Call, params: Any) -> Drawn:
-        if isinstance(params, a.WaitUntilCall) and params.condition.window_exists is not None:
-            # Its condition is about the titles of all windows, whatever the route says.
-            return self._judging.everywhere(call, _intent(params), params.condition.window_exists.title_pattern)
+        awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
+        if awaited is not None and (params.route is None or params.route.app is None):
+            # Its condition is about the titles of all windows.
+            return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
         try:
             drawn = self._judging.drawn(call, await self._resolved(call, params, picture=False))
             if self._judging.asks_anew(call, drawn):
@@ -214,6 +215,9 @@ class DesktopBridge:
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
+            if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
+                # The app is not open: whose window will call itself so is not known yet.
+                return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             told = refusals.refusal(error)
