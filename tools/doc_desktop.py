@@ -9,7 +9,7 @@ from doc_text import HERE, code, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
 
-from desktop_requirements import REQUIREMENTS, proofs
+from desktop_requirements import REQUIREMENTS, TESTS, proofs
 
 
 def blocks() -> dict[str, str]:
@@ -71,5 +71,6 @@ def _tests(names: list[str]) -> str:
     links = []
     for name in names:
         file, _, test = name.partition("::")
-        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/desktop_host/{file})")
+        folder = next(folder for folder in TESTS if (folder / file).is_file())
+        links.append(f"[{test.removeprefix('test_').replace('_', ' ')}](../../tests/{folder.name}/{file})")
     return "<br>".join(links)

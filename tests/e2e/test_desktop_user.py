@@ -249,6 +249,32 @@ def test_behind_a_broker_url_the_tools_do_the_same(enabled, app):
         app.until(agreed=True)
 
 
+def test_a_person_who_takes_longer_than_a_call_answers_the_next_one(house, app):
+    """The model hears `awaiting_approval`, goes on with something else, and calls again with the same arguments."""
+    held = {"bascule.approval.holding.SLICES": {"link": 0.05, "mcp": 0.05}}
+    with (
+        Living(f"{house.folder}/slow", desktop_root=house.folder, constants=held) as daemon,
+        LinkWire(daemon.link_socket).hello() as person,
+        RawClient(daemon.state, "--no-start", "--toolset", "desktop") as client,
+    ):
+        client.initialize()
+        person.call("person.set", {"passphrase": PASSPHRASE})
+        person.call("person.unlock", {"passphrase": PASSPHRASE})
+        person.call("desktop.enable", {"environment": house.session})
+        click = {"title": "Press me", "window": f"^{app.title}$"}
+        waits = told(client.call("desktop_click", **click))
+        assert (waits["status"], waits["next"]) == ("awaiting_approval", "desktop_click")
+        assert "bascule approvals" in waits["hint"]
+        again = told(client.call("desktop_click", **click))
+        assert again["approvalId"] == waits["approvalId"]
+        assert app.state.get("pressed", 0) == 0
+        person.call("approvals.decide", {"approvalId": waits["approvalId"], "decision": "approved"})
+        assert told(client.call("desktop_click", **click))["status"] == "ok"
+        app.until(pressed=1)
+        assert told(client.call("desktop_click", **click))["status"] == "awaiting_approval", "a yes is for one click"
+        person.call("desktop.disable")
+
+
 # -- the command line --
 
 

@@ -268,7 +268,9 @@ def run_report(args: argparse.Namespace) -> int:
     except report.NoSuchExecution as error:
         say(f"bascule: {error}")
         if args.workspace is None:
-            say("  --workspace DIR names the directory that the agent worked in")
+            say(
+                "  observe, click and the others print it; --workspace DIR names the directory that the agent worked in"
+            )
         return NOT_FOUND
     if args.output == "-":
         show(text)
@@ -323,7 +325,8 @@ def _selector(args: argparse.Namespace, *, needed: bool = True) -> dict[str, Any
     names = {"byRole": args.role, "titleContains": args.title, "valueContains": args.value}
     selector: dict[str, Any] = {name: value for name, value in names.items() if value}
     if needed and not selector:
-        raise WrongUsage("say what you mean with --role, --title or --value")
+        hint = "or with --ref, as observe and find show it" if hasattr(args, "ref") else None
+        raise WrongUsage("say what you mean with --role, --title or --value", hint)
     return selector
 
 

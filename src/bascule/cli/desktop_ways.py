@@ -52,10 +52,15 @@ def _workspace(args: argparse.Namespace) -> str | None:
 
 def _refused_by_the_daemon(error: BasculeError) -> Exception:
     told = (error.details or {}).get("desktop")
-    code = told.get("code") if isinstance(told, dict) else None
-    if code is None or isinstance(error, ApprovalRequired):
+    if not isinstance(told, dict) or isinstance(error, ApprovalRequired):
         return error
-    failure = DoorError(visible(error.message), error.hint)
+    code = str(told.get("code"))
+    hint = error.hint
+    if code == "DESKTOP_ELEMENT_NOT_FOUND":
+        # The daemon speaks of methods; here there are commands.
+        missing = (told.get("details") or {}).get("reason") == "route"
+        hint = f"bascule desktop {'windows' if missing else 'observe'} shows what is there now"
+    failure = DoorError(visible(error.message), hint)
     failure.exit_code = _EXIT_CODES.get(code, REFUSED)
     return failure
 

@@ -119,7 +119,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool(
         "desktop_hotkey",
         "Press keys",
-        'Press keys together, in the front window or another: ["ctrl","s"], ["enter"], ["alt","f4"].',
+        'Press keys together, in the front window or another: ["ctrl","s"], ["enter"], ["shift","tab"].',
         ("hotkey",),
         ACTS,
         arguments={"keys": {"type": "array", "items": STRING}, **_ROUTE},

@@ -1,0 +1,172 @@
+"""What the words behind `bascule desktop` mean: each command line is a call that fits the daemon's row."""
+
+import io
+import json
+
+import pytest
+
+from bascule.cli import desktop, desktop_person, desktop_ways
+from bascule.cli.main import build_parser, main
+from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
+from bascule.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
+from bascule.protocols import desktop_agents
+from bascule.wire import codec
+
+ROWS = {row.name: row for row in desktop_agents.METHODS}
+ANSWER = {
+    "executionId": "x",
+    "effect": "unverified",
+    "evidence": {"dir": "/e/"},
+    "windows": [],
+    "elementRefs": [],
+    "matched": 1,
+    "elapsedMs": 1,
+}
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """`said("click --title OK")`: the method and params that the daemon would be asked."""
+    asked = []
+
+    def held(_args, method, params, *, wait):
+        codec.convert(params, ROWS[method].params)
+        asked.append((method, params, wait))
+        return ANSWER
+
+    monkeypatch.setattr(desktop_ways, "ask_held", held)
+    monkeypatch.setattr(desktop_ways.places, "home", lambda: "/nonexistent")
+
+    def said(words):
+        assert main(["desktop", *(words.split() if isinstance(words, str) else words)]) == 0
+        method, params, _ = asked[-1]
+        return method.removeprefix("desktop."), params
+
+    said.asked = asked
+    return said
+
+
+BUTTON = {"selector": {"byRole": "AXButton"}}
+
+
+@pytest.mark.parametrize(
+    ("words", "method", "params"),
+    [
+        ("windows", "windows", {}),
+        ("observe --app a.b", "observe", {"route": {"app": {"bundleId": "a.b"}}}),
+        ("observe --window ^t$", "observe", {"route": {"window": {"titlePattern": "^t$"}}}),
+        ("observe --window w:1f", "observe", {"route": {"window": {"windowId": "w:1f"}}}),
+        ("find --value x --limit 3", "find", {"selector": {"valueContains": "x", "limit": 3}}),
+        ("click --role AXButton", "click", {"target": BUTTON}),
+        ("click --double --role AXButton", "doubleClick", {"target": BUTTON}),
+        ("click --right --ref e:7", "rightClick", {"target": {"elementRef": {"elementId": "e:7"}}}),
+        ("click --title A --index 2", "click", {"target": {"selector": {"titleContains": "A", "index": 2}}}),
+        ("type hello", "typeText", {"text": "hello"}),
+        ("type hello --clear --ref e:1", "typeText", {"options": {"clearBefore": True}}),
+        ("hotkey ctrl s", "hotkey", {"keys": ["ctrl", "s"]}),
+        ("focus --app a.b", "focusWindow", {"route": {"app": {"bundleId": "a.b"}}}),
+        ("wait --role AXButton", "waitUntil", {"condition": {"selectorExists": BUTTON["selector"]}}),
+        ("wait --role AXButton --gone", "waitUntil", {"condition": {"selectorGone": BUTTON["selector"]}}),
+        ("wait --titled saved", "waitUntil", {"condition": {"titleMatches": "saved"}}),
+        ("wait --window-opens x", "waitUntil", {"condition": {"windowExists": {"titlePattern": "x"}}}),
+        ("wait --stable --timeout 2", "waitUntil", {"condition": {"stable": {}}, "timeoutMs": 2000}),
+        (
+            "wait --role AXButton --contains 42",
+            "waitUntil",
+            {"condition": {"valueContains": {**BUTTON, "text": "42"}}},
+        ),
+    ],
+)
+def test_each_command_is_one_call(said, words, method, params):
+    asked, what = said(words)
+    assert asked == method
+    assert {name: what[name] for name in params} == params
+    assert "workspacePath" not in what
+
+
+def test_a_secret_may_come_from_stdin_where_other_programs_cannot_see_it(said, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("päss\n"))
+    assert said("type -")[1]["text"] == "päss\n"
+
+
+def test_evidence_goes_where_one_says_or_into_this_directory_below_the_home(said, monkeypatch, tmp_path):
+    assert said(["observe", "--workspace", str(tmp_path)])[1]["workspacePath"] == str(tmp_path)
+    monkeypatch.setattr(desktop_ways.places, "home", lambda: str(tmp_path))
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    assert said("observe")[1]["workspacePath"] == str(tmp_path / "project")
+    monkeypatch.chdir(tmp_path)
+    assert "workspacePath" not in said("observe")[1]
+
+
+def test_not_waiting_is_passed_on(said):
+    said("click --ref e:1 --no-wait")
+    said("click --ref e:1")
+    assert [wait for _, _, wait in said.asked] == [False, True]
+
+
+@pytest.mark.parametrize("words", ["click", "find", "wait", "focus", "wait --title x --timeout 0"])
+def test_what_names_nothing_is_refused_before_anybody_is_asked(said, words, capsys):
+    assert main(["desktop", *words.split()]) == USAGE
+    assert said.asked == []
+    assert capsys.readouterr().err.startswith("bascule: ")
+
+
+NO_WINDOW = {"code": "DESKTOP_ELEMENT_NOT_FOUND", "details": {"reason": "route"}}
+
+
+@pytest.mark.parametrize(
+    ("error", "details", "told"),
+    [
+        (NotFound, {"code": "DESKTOP_ELEMENT_NOT_FOUND"}, (NOT_FOUND, "bascule desktop observe shows")),
+        (NotFound, NO_WINDOW, (NOT_FOUND, "bascule desktop windows shows")),
+        (PeerFailed, {"code": "DESKTOP_TIMEOUT"}, (NOTHING_CAME, "the daemon's own")),
+        (Conflict, {"code": "DESKTOP_HOST_STOPPED"}, (REFUSED, "the daemon's own")),
+    ],
+)
+def test_the_contracts_codes_are_exit_codes_and_hints_name_commands(monkeypatch, capsys, error, details, told):
+    def refused(*_, **__):
+        raise error("no", hint="the daemon's own", details={"desktop": details})
+
+    monkeypatch.setattr(desktop_ways, "ask_held", refused)
+    code, hint = told
+    assert main(["desktop", "click", "--ref", "e:1"]) == code
+    assert hint in capsys.readouterr().err
+
+
+def test_a_question_stays_a_question(monkeypatch):
+    def waits(*_, **__):
+        raise ApprovalRequired("why", details={"desktop": {"code": "DESKTOP_CONFIRM_REQUIRED"}, "approvalId": "apr_1"})
+
+    monkeypatch.setattr(desktop_ways, "ask_held", waits)
+    args = build_parser("desktop").parse_args(["desktop", "click", "--ref", "e:1"])
+    with pytest.raises(ApprovalRequired):
+        desktop.run_click(args)
+
+
+def test_titles_that_are_not_shown_are_said_to_be_so(monkeypatch, capsys):
+    window = {"windowId": "w:1", "bundleId": "a.b", "title": "", "active": True, "forbidden": False}
+    monkeypatch.setattr(desktop_ways, "ask_held", lambda *_, **__: {"windows": [window]})
+    assert main(["desktop", "windows"]) == 0
+    said = capsys.readouterr()
+    assert said.out.split() == ["*", "w:1", "a.b", "-"]
+    assert "apps that you may look at" in said.err
+    assert main(["desktop", "windows", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["windows"] == [window]
+
+
+def test_enabling_says_what_it_means_under_this_policy():
+    standard = desktop_person._meaning(":1", "standard", "Ctrl+X")
+    for words in ("on display :1", "once for each app", "10 minutes", "password managers", "press Ctrl+X"):
+        assert words in standard
+    other = desktop_person._meaning(None, "mine", "Ctrl+X")
+    assert "bascule policy show" in other
+    assert "10 minutes" not in other
+    assert "of the daemon's session" in other
+
+
+def test_without_a_display_enabling_is_refused_before_the_passphrase(monkeypatch):
+    monkeypatch.delenv("DISPLAY", raising=False)
+    args = build_parser("desktop").parse_args(["desktop", "enable"])
+    with pytest.raises(WrongUsage, match="DISPLAY is not set"):
+        desktop_person.run_enable(args)
