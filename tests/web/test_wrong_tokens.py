@@ -19,8 +19,6 @@ from bascule.wire.content_length import frame
 LONG = os.environ.get("BASCULE_LONG") == "1"
 GUESSES = 1_000_000 if LONG else 10_000
 BATCH = 250
-# A million take a minute and a half on a machine of their own.
-pytestmark = pytest.mark.timeout(1_800 if LONG else 120)
 # What the allocator may keep of a moment's work; ten thousand guesses remembered would be more.
 MAX_GROWTH_BYTES = 8 * 1024 * 1024
 
