@@ -328,3 +328,19 @@ assert space.is_now() == two, space.is_now()
         )
     finally:
         shutil.rmtree(place)
+
+
+def test_a_directory_that_is_swapped_at_the_last_moment_stops_an_undo_with_a_reason(space, monkeypatch):
+    before = space.be({b"x": file(b"one")})
+    after = space.be({b"x": ("dir", 0o755), b"x/y": file(b"two")})
+    check = Restore.check_leftovers
+
+    def swapped(restore, now):
+        shutil.rmtree(space.inside / "x")
+        (space.inside / "x").symlink_to("elsewhere")
+        check(restore, now)
+
+    monkeypatch.setattr(Restore, "check_leftovers", swapped)
+    with pytest.raises(CheckpointFault, match="nothing was changed: `x`: "):
+        space.checkpoints.undo(before, after, dry_run=False)
+    assert os.readlink(space.inside / "x") == "elsewhere"

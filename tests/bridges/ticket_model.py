@@ -271,9 +271,13 @@ class Broker:
                 ticket.due = None
             else:
                 self.drop(ticket)
-        for over in sorted(each for each in self.hand_overs if each[0] <= now):
-            self.hand_overs.remove(over)
-            self.end_leases(over[2], [each for each in over[3] if self.leases.get(each, now + 1) <= now])
+        # What was handed over at one moment, in several answers, is free again at one moment: whoever gets the first of
+        # it hears how much else there is.
+        over = sorted(each for each in self.hand_overs if each[0] <= now)
+        for agent in dict.fromkeys(each[2] for each in over):
+            ended = [ticket for each in over if each[2] == agent for ticket in each[3]]
+            self.end_leases(agent, [each for each in ended if self.leases.get(each, now + 1) <= now])
+        self.hand_overs = [each for each in self.hand_overs if each not in over]
         for among in (self.polls, self.waits):
             for held in [each for each in among if each.until is not None and each.until <= now]:
                 self.end(among, held, None)

@@ -9,10 +9,10 @@ import time
 from itertools import count
 from typing import Any, TypeVar
 
-from bascule.client.answers import decoder_of, read_note, read_result
+from bascule.client.answers import decoder_of, read_result
 from bascule.client.door import check_peer, unreachable
 from bascule.client.faults import BadAnswer, ConnectionLost
-from bascule.client.feeds import Opened
+from bascule.client.feeds import Opened, pass_note
 from bascule.client.steps import FirstOf, Params, Program, Request
 from bascule.errors import BasculeError
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
@@ -155,12 +155,7 @@ class BlockingConnection:
                 except BasculeError as error:
                     self._answers[message.id] = error
         elif isinstance(message, jsonrpc.Notification):
-            note = read_note(message)
-            stream = self._streams.get(note.stream) if note is not None else None
-            if stream is not None and note is not None:
-                stream.note(note)
-                if stream.over:
-                    del self._streams[note.stream]
+            pass_note(message, self._streams)
 
     def _lost(self, why: str) -> ConnectionLost:
         self.close()

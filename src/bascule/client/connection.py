@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any, Self, TypeVar
 
-from bascule.client.answers import decoder_of, read_note, read_result
+from bascule.client.answers import decoder_of, read_result
 from bascule.client.door import check_peer, unreachable
 from bascule.client.faults import BadAnswer, ConnectionLost
-from bascule.client.feeds import Opened
+from bascule.client.feeds import Opened, pass_note
 from bascule.client.steps import FirstOf, Params, Program, Request
 from bascule.errors import BasculeError, Overloaded
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
@@ -217,12 +217,7 @@ class Connection(FramedConnection):
             pending.future.set_exception(error)
 
     def _note(self, message: jsonrpc.Notification) -> None:
-        note = read_note(message)
-        stream = self._streams.get(note.stream) if note is not None else None
-        if stream is not None and note is not None:
-            stream.note(note)
-            if stream.over:
-                del self._streams[note.stream]
+        pass_note(message, self._streams)
 
     def on_bad_frame(self, error: FrameError) -> None:
         self._why = f"the daemon broke the framing: {error}"

@@ -2,14 +2,15 @@
 
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from bascule.client.answers import Note
+from bascule.client.answers import Note, read_note
 from bascule.clock import Clock, rfc3339
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
 from bascule.protocols.link import CREDIT_WINDOW
 from bascule.protocols.workspace import StreamedOutput
+from bascule.wire import jsonrpc
 
 # About a second of a busy daemon's events. A reader further behind is told how many it missed.
 MAX_EVENTS = 1_024
@@ -247,3 +248,13 @@ class RunFeed:
             text = f"[{missed} pieces of output were left out because they were not read fast enough]"
             return StreamedOutput(seq=self.last, kind=OVERFLOW_EVENT, text=text)
         return self._items.popleft() if self._items else None
+
+
+def pass_note(message: jsonrpc.Notification, streams: dict[int, Opened[Any]]) -> None:
+    """To the stream it is for, which is forgotten with its last note; what is for none is for one we have left."""
+    note = read_note(message)
+    stream = streams.get(note.stream) if note is not None else None
+    if stream is not None and note is not None:
+        stream.note(note)
+        if stream.over:
+            del streams[note.stream]

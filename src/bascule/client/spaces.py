@@ -48,7 +48,17 @@ def _creation(path: str, content: str | bytes, *, overwrite: bool) -> dict[str, 
     return {**operation, "content": content}
 
 
-class Space:
+class _View:
+    """What both kinds of space are about."""
+
+    def __init__(self, view: SpaceView, work: Work) -> None:
+        self.space_id = view.space_id
+        self.name = view.name
+        self.path = view.path
+        self._work = work
+
+
+class Space(_View):
     """One space, for asyncio. Made by `Client.space`."""
 
     def __init__(
@@ -58,10 +68,7 @@ class Space:
         do: Callable[[Program[Any]], Coroutine[Any, Any, Any]],
         stream: Callable[[Callable[[], Request], Feed[Any]], Reader[Any]],
     ) -> None:
-        self.space_id = view.space_id
-        self.name = view.name
-        self.path = view.path
-        self._work = work
+        super().__init__(view, work)
         self._do = do
         self._stream = stream
 
@@ -155,7 +162,7 @@ class Space:
         return process
 
 
-class SyncSpace:
+class SyncSpace(_View):
     """One space, blocking. Made by `SyncClient.space`."""
 
     def __init__(
@@ -165,10 +172,7 @@ class SyncSpace:
         do: Callable[[Program[Any]], Any],
         stream: Callable[[Callable[[], Request], Feed[Any]], Iterator[Any]],
     ) -> None:
-        self.space_id = view.space_id
-        self.name = view.name
-        self.path = view.path
-        self._work = work
+        super().__init__(view, work)
         self._do = do
         self._stream = stream
 

@@ -16,7 +16,7 @@ _CUT = re.compile(rb"\x1b(\[(\?[0-9;]{0,64})?|\][02]?(;[^\x07\x1b]{0,512}\x1b?)?
 CURSOR = 25
 # `ESC c` resets the terminal, modes and all.
 _RESET = b"\x1bc"
-_SEQUENCE = re.compile(
+SEQUENCE = re.compile(
     rb"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI
     rb"|\x1b\][^\x07\x1b]*(\x07|\x1b\\)"  # OSC: titles
     rb"|\x1b[PX^_][^\x1b]*\x1b\\"  # strings
@@ -76,7 +76,7 @@ class Output:
 
     def last_line(self) -> str:
         """The line the cursor is in, roughly: what was written since the last line break, colours removed."""
-        text = _SEQUENCE.sub(b"", (self._tail + self._last)[-TAIL_BYTES:])
+        text = SEQUENCE.sub(b"", (self._tail + self._last)[-TAIL_BYTES:])
         line = text[text.rfind(b"\n") + 1 :]
         # A carriage return goes back to the beginning and writes over it.
         line = line.rstrip(b"\r").rpartition(b"\r")[2]

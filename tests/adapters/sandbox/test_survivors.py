@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandbox.cells import BOUND, a_space
+from adapters.sandbox.cells import BOUND, a_space, some_sandboxes
 from adapters.sandbox.survivors import children_of, with_word
+from bascule.adapters.sandbox.groups import Groups
+from faults.lacking import missing_here
 
 RUNS = 2_000 if os.environ.get("BASCULE_LONG") else 200
 AT_ONCE = 6
@@ -148,6 +150,32 @@ def test_a_cell_that_is_killed_takes_its_command_with_it(tmp_path: Path):
             assert (outcome.exit_code, outcome.ended_by) == (255, "lost")
             assert with_word(word) == []
             assert await space.said("echo again") == "again\n"
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("grouped", [True, False])
+def test_without_a_sandbox_a_command_that_kills_its_keeper_leaves_nothing_where_there_are_groups(
+    tmp_path: Path, grouped: bool
+):
+    word = f"BSC_MARK={os.urandom(8).hex()}"
+    name, value = word.split("=")
+    made = some_sandboxes(tmp_path)
+    if not grouped:
+        # The control, and what the documentation says of machines without them.
+        made._machine = made._found()._replace(groups=Groups({}, 0))
+    elif not made._found().groups.kept:
+        missing_here("no control groups for us here")
+
+    async def story():
+        async with a_space(tmp_path, sandboxes=made, kind="none") as space:
+            running = await space.start("setsid sleep 300 & sleep 0.01; kill -9 $PPID; sleep 300", env={name: value})
+            outcome = await running.wait()
+            assert (outcome.exit_code, outcome.ended_by) == (255, "lost")
+            left = with_word(word)
+            assert bool(left) is not grouped
+            for pid in left:
+                os.kill(pid, signal.SIGKILL)
 
     asyncio.run(story())
 

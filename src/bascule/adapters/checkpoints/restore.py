@@ -53,7 +53,12 @@ class Restore:
     def check_leftovers(self, now: TreeView) -> None:
         """A directory that has to become a file may hold what no checkpoint sees (`.git`, a pipe)."""
         for path in self._plan.must_go:
-            for stranger in self._unseen(path, now):
+            try:
+                stranger = next(self._unseen(path, now), None)
+            except OSError as error:
+                # It was a directory a moment ago: somebody changes the workspace under our eyes.
+                raise CheckpointFault(f"nothing was changed: `{shown_path(path)}`: {_why(error)}") from error
+            if stranger is not None:
                 raise CheckpointFault(
                     f"`{shown_path(stranger)}` is in the way, and no checkpoint has it; nothing was changed. "
                     "Move it somewhere else first"

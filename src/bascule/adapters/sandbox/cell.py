@@ -215,6 +215,7 @@ class Cell:
             self._inner = None
         counts = self._group.counts() if self._group is not None else Counts()
         if self._group is not None:
+            self._group.end()
             self._group.remove()
         if not self._ready.done():
             self._ready.set_exception(EOFError("it ended"))

@@ -6,6 +6,8 @@ What cannot be had is left to resource limits and the spawner's watch; `Groups.k
 import contextlib
 import os
 import re
+import select
+import signal
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
@@ -18,6 +20,9 @@ CPU_WEIGHT_V2 = 100
 CPU_SHARES_V1 = 1024
 # How far up from our own group a place is looked for: a session's scope, its slice, the user's manager.
 MOST_LEVELS = 4
+# Looks at a group whose processes are killed one by one; what forks faster than that is held by its limit of processes.
+MOST_ROUNDS = 50
+_GONE_SECONDS = 0.1
 _MADE = re.compile(r"bascule-(?P<pid>\d+)-\d+")
 
 
@@ -48,6 +53,17 @@ class Group:
         )
         before, self._before = self._before, now
         return Counts(now.memory - before.memory, now.processes - before.processes)
+
+    def end(self) -> None:
+        """End whatever is left in it: a command without a namespace may kill the spawner that would have done it."""
+        for folder in dict.fromkeys(self._folders.values()):
+            if self._version == 2:
+                with contextlib.suppress(OSError):
+                    # Since Linux 5.14, and no fork is quicker.
+                    write(os.path.join(folder, "cgroup.kill"), "1")
+            for _ in range(MOST_ROUNDS):
+                if not _kill(os.path.join(folder, "cgroup.procs")):
+                    break
 
     def remove(self) -> None:
         for folder in dict.fromkeys(self._folders.values()):
@@ -128,6 +144,23 @@ def find_groups(limits: Limits) -> Groups:
         if usable:
             return Groups(usable, version)
     return Groups({}, 0)
+
+
+def _kill(path: str) -> bool:
+    """Whether there was somebody to kill. By descriptor, looked up again: a number may be somebody else's by now."""
+    held = []
+    for pid in _words(path):
+        with contextlib.suppress(OSError):
+            held.append((pid, os.pidfd_open(int(pid))))
+    still = _words(path)
+    for pid, descriptor in held:
+        if pid in still:
+            with contextlib.suppress(OSError):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                # Until it is gone, a moment at the most: it is counted in the group until then.
+                select.select([descriptor], [], [], _GONE_SECONDS)
+        os.close(descriptor)
+    return bool(still)
 
 
 def _tidy(parent: str) -> None:

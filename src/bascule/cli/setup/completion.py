@@ -64,10 +64,8 @@ def _value(action: argparse.Action) -> str | None:
     return _KINDS.get(str(action.metavar), _FREE)
 
 
-def bash(known: list[Command]) -> str:
-    words = {command.path: "\n".join([*(word for word, _ in command.words), *_names(command)]) for command in known}
-    programs = " ".join([*_programs(known), *ALIASES])
-    meant = "".join(f"    {alias}) at={program} ;;\n" for alias, program in ALIASES.items())
+def _lookups(words: dict[str, str], known: list[Command]) -> str:
+    """What may follow a command, and what an option takes: the same functions to both shells."""
     return f"""\
 _bascule_words() {{
     case $1 in
@@ -80,7 +78,15 @@ _bascule_value() {{
 {_cases(_values(known))}    *) return 1 ;;
     esac
 }}
+"""
 
+
+def bash(known: list[Command]) -> str:
+    words = {command.path: "\n".join([*(word for word, _ in command.words), *_names(command)]) for command in known}
+    programs = " ".join([*_programs(known), *ALIASES])
+    meant = "".join(f"    {alias}) at={program} ;;\n" for alias, program in ALIASES.items())
+    return f"""\
+{_lookups(words, known)}
 _bascule() {{
     local current=${{COMP_WORDS[COMP_CWORD]}} at=${{COMP_WORDS[0]##*/}} index word value IFS=$'\\n'
     COMPREPLY=()
@@ -121,18 +127,7 @@ def zsh(known: list[Command]) -> str:
         for command in known
     }
     return f"""\
-_bascule_words() {{
-    case $1 in
-{_cases(described)}    *) return 1 ;;
-    esac
-}}
-
-_bascule_value() {{
-    case $1 in
-{_cases(_values(known))}    *) return 1 ;;
-    esac
-}}
-
+{_lookups(described, known)}
 _bascule() {{
     local at=${{words[1]:t}} index word value
     local -a found
