@@ -37,7 +37,7 @@ class Call:
 
     __slots__ = (
         *("ahead", "as_owner", "asking", "bound", "connection"),
-        *("door", "method", "params", "principal", "tied"),
+        *("door", "method", "params", "principal", "subject", "tied"),
     )
 
     def __init__(
@@ -64,5 +64,7 @@ class Call:
         self.bound: Mapping[str, Any] = _NOTHING
         # The same call said so that it can only mean what was judged; only its bridge knows what that looks like.
         self.tied: Any = None
+        # What it is about, for the ledger, where its params do not say: its bridge found out.
+        self.subject: str | None = None
         # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
         self.connection = connection

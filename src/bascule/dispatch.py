@@ -243,7 +243,7 @@ class Dispatch:
             begun = self._effects.begin(
                 call.principal,
                 mounted.name,
-                subject=_subject(params),
+                subject=_subject(params) or call.subject,
                 rule=rule,
                 approval_id=approval_id,
                 run_id=getattr(params, "run_id", None),
@@ -305,7 +305,7 @@ class Dispatch:
         if row.record is Record.NONE:
             return
         tx = Transaction()
-        tx.subject = (failed.subject if failed else None) or _subject(call.params)
+        tx.subject = (failed.subject if failed else None) or _subject(call.params) or call.subject
         tx.details = {"reason": error.message}
         rule = error.details.get("rule") if error.details else None
         self._journal.commit(tx, call.principal, row.name, error.code, rule)

@@ -54,6 +54,8 @@ class Drawn(msgspec.Struct, frozen=True, kw_only=True):
     facts: Mapping[str, Any] | None = None
     # For the handler of this very call (`Call.tied`).
     tied: Any = None
+    # What the ledger says that it is about, where the params do not name it.
+    subject: str | None = None
     # A PNG for the person, kept as a file for as long as the question is open.
     picture: bytes | None = None
     # Puts a refusal, or the answer that a person must be asked, into the form of the bridge.
@@ -125,6 +127,7 @@ class HeldCall:
         self._call.bound = drawn.bound
         self._call.ahead = drawn.ahead
         self._call.tied = drawn.tied
+        self._call.subject = drawn.subject
         self._form = drawn.form
         if drawn.verdict is not None and drawn.verdict.decision >= verdict.decision:
             # Of equally strict ones the bridge's: it knows what the call is about, and so which rule to name.

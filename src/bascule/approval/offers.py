@@ -42,11 +42,11 @@ def may_repeat(bound: Mapping[str, Any] | None) -> bool:
 def offers_for(principal: str, method: str, params: Any) -> tuple[Rule, ...]:
     if method in COMMAND_METHODS:
         prefixes = _prefixes(facts_of(method, params))
-        return (_rule(principal, method, commands=prefixes),) if prefixes else ()
+        return (_rule(principal, method, "such commands", commands=prefixes),) if prefixes else ()
     path = getattr(params, "path", None)
     if method in PATH_METHODS and isinstance(path, str) and path:
         # As a param: a rule's `paths` match at any depth, and this is about one file.
-        return (_rule(principal, method, params={"path": glob.escape(path)}),)
+        return (_rule(principal, method, "the same with this file", params={"path": glob.escape(path)}),)
     return ()
 
 
@@ -57,15 +57,16 @@ def all_offers(
     if not may_repeat(bound):
         return None, more
     same = exact(params)
-    first = (_rule(principal, method),) if same is not None else ()
+    first = (_rule(principal, method, "exactly this again"),) if same is not None else ()
     return same, (*first, *offers_for(principal, method, params), *more)
 
 
-def _rule(principal: str, method: str, **conditions: Any) -> Rule:
+def _rule(principal: str, method: str, title: str, **conditions: Any) -> Rule:
     return Rule(
         name=f"timed.{method}"[:MAX_RULE_NAME_CHARS],
         decision=Decision.ALLOW,
-        reason="a person allowed it for a while",
+        # Shown before the rule itself, which is printed with all its conditions.
+        reason=title,
         principals=(glob.escape(principal),),
         methods=(glob.escape(method),),
         **conditions,

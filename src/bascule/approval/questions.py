@@ -100,13 +100,13 @@ def required(approval: Approval, *, has_person: bool) -> ApprovalRequired:
     id_ = approval.approval_id
     if has_person:
         hint = (
-            f"a person answers with `bascule approvals show {id_}` in a terminal; "
+            f"a person answers with `bascule approvals approve {id_}` in a terminal; "
             "then call again with the same arguments"
         )
     else:
         hint = (
             "no person is set on this machine, so nobody can approve: run `bascule person set` in a terminal, then "
-            f"`bascule approvals show {id_}`, then call again with the same arguments"
+            f"`bascule approvals approve {id_}`, then call again with the same arguments"
         )
     return ApprovalRequired(
         asked.reason,

@@ -158,7 +158,8 @@ def drawn(view: dict[str, Any]) -> str:
     if view.get("preview"):
         lines += [_RULE, *(f"│ {line}" for line in visible(view["preview"]).split("\n")), _RULE]
     for offer in view.get("offers", ()):
-        lines.append(f"  rule {offer['number']}: {one_line(offer['text'])}")
+        lines.append(f"  rule {offer['number']}: {one_line(offer['title'])}, for a while")
+        lines.append(f"          {one_line(offer['text'])}")
     return "\n".join(lines)
 
 
@@ -231,7 +232,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     words = ["y = once"]
     if view.get("runId"):
         words.append("r = all that this run asks")
-    words += [f"{number} = rule {number} for a while" for number in offers]
+    words += [f"{number} = {one_line(offer['title'])}, for a while" for number, offer in offers.items()]
     words += ["n = no", "Enter = not now"]
     answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
     if answer in ("y", "yes"):

@@ -69,6 +69,8 @@ class RuleOffer(Result, frozen=True, kw_only=True):
     """What "and for the next minutes too" would mean, exactly."""
 
     number: int
+    # A few words; `text` leaves no condition out.
+    title: str
     text: str
     # The rule as it would stand: principal, method, and command prefix, app or tool.
     rule: dict[str, Any]

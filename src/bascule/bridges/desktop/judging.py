@@ -30,6 +30,8 @@ from bascule.protocols.methods import Effect, Row
 
 # In place of an app: what looks at the windows of all of them.
 EVERY_APP: Final = "*"
+# An app names itself: what a ledger record says of it.
+MAX_APP_CHARS: Final = 128
 _ROWS: Final[Mapping[str, Row]] = {row.name: row for row in METHODS}
 _TERMINAL_NOTE: Final = (
     "This is a terminal: what is typed here runs as you, outside of the sandbox, and no rule on commands sees it.",
@@ -183,6 +185,7 @@ class Judging:
             verdict=verdict,
             facts=facts,
             tied=tied,
+            subject=about.app[:MAX_APP_CHARS],
             picture=picture,
             form=put_into_form,
         )
@@ -229,7 +232,7 @@ def _offers(principal: Principal, row: Row, about: About) -> tuple[Rule, ...]:
         Rule(
             name="timed.desktop.app",
             decision=Decision.ALLOW,
-            reason="a person allowed it in this app for a while",
+            reason="acting in this app" if row.effect is Effect.UI_CONTROL else "looking at this app",
             principals=(glob.escape(principal),),
             methods=("desktop.*",),
             effects=(row.effect,),

@@ -37,8 +37,6 @@ from bascule.protocols.methods import Effect, Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
-# What a ledger record says of an app.
-MAX_APP_CHARS: Final = 128
 # Finding out what a call means is not what its own time is for.
 RESOLVE_MS: Final = 15_000
 # Of a call, and not of what it does.
@@ -340,7 +338,6 @@ class DesktopBridge:
     def _note(self, call: Call, tied: Tied, doing: Doing) -> None:
         """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for."""
         about = tied.about
-        doing.details |= {"app": about.app[:MAX_APP_CHARS]}
         if about.pid is not None:
             doing.details["pid"] = about.pid
         approval_id = doing.approval_id

@@ -139,7 +139,7 @@ def _offer(call: Call, game_id: str, tool: str) -> Rule:
     return Rule(
         name="timed.games.call",
         decision=Decision.ALLOW,
-        reason="a person allowed it for a while",
+        reason="this tool with any arguments",
         principals=(glob.escape(call.principal),),
         methods=(call.method,),
         params={"gameId": glob.escape(game_id), "tool": glob.escape(tool)},

@@ -99,6 +99,7 @@ class Consent:
         offers = [
             RuleOffer(
                 number=number,
+                title=rule.reason,
                 text=rule_text(rule, exact=asked.exact if number == 1 else None),
                 rule=_conditions(rule),
             )
