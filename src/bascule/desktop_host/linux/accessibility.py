@@ -112,6 +112,9 @@ class Accessibility:
         self.bus = bus
         self._programs: dict[str, Program] = {}
         self._listeners: set[Listener] = set()
+        # The bus counts: a rule that is added twice and removed once stays, and every event of every program with it.
+        self._matching = asyncio.Lock()
+        self._matched = False
         bus.listen(self._on_message)
 
     @classmethod
@@ -293,18 +296,24 @@ class Accessibility:
     @contextlib.asynccontextmanager
     async def listening(self, listener: Listener) -> AsyncIterator[None]:
         """Hear of every change in every program while inside."""
-        if not self._listeners:
-            for kind in ("Object", "Window"):
-                await self.bus.match(_SIGNALS.format(kind), on=True)
         self._listeners.add(listener)
         try:
+            await self._match()
             yield
         finally:
             self._listeners.discard(listener)
-            if not self._listeners and self.bus.connected:
-                with contextlib.suppress(BusError):
-                    for kind in ("Object", "Window"):
-                        await self.bus.match(_SIGNALS.format(kind), on=False)
+            with contextlib.suppress(BusError):
+                await asyncio.shield(self._match())
+
+    async def _match(self) -> None:
+        """Hear of changes while somebody listens, and not otherwise."""
+        async with self._matching:
+            wanted = bool(self._listeners)
+            if wanted == self._matched or not self.bus.connected:
+                return
+            for kind in ("Object", "Window"):
+                await self.bus.match(_SIGNALS.format(kind), on=wanted)
+            self._matched = wanted
 
     def _on_message(self, message: Message) -> None:
         if message.message_type is not MessageType.SIGNAL or not self._listeners:

@@ -62,6 +62,8 @@ class ClipboardThread:
         self._window: Any = root.create_window(0, 0, 1, 1, 0, X.CopyFromParent, event_mask=X.PropertyChangeMask)
         self._clipboard = self._atom("CLIPBOARD")
         self._offer: dict[int, tuple[int, bytes]] = {}
+        # What we put there last.
+        self._offered = b""
         self._owned_at = X.CurrentTime
         self._taken = threading.Event()
         self._text_atoms = {self._atom(each) for each in _TEXT_TARGETS}
@@ -79,6 +81,7 @@ class ClipboardThread:
     def offer(self, text: str) -> None:
         """From now on a paste gives this text."""
         self._taken.clear()
+        self._offered = text.encode()
         self._ask(lambda: self._own(self._text_offer(text)))
 
     def wait_taken(self, halt: Halt) -> bool:
@@ -212,6 +215,9 @@ class ClipboardThread:
             raise NotReachable("the clipboard could not be taken: another program holds on to it")
 
     def _restore(self, saved: Saved) -> None:
+        if self._has_newer():
+            self._offer = {}
+            return
         if saved.contents:
             self._own({self._atom(name): content for name, content in saved.contents.items()})
             return
@@ -220,6 +226,17 @@ class ClipboardThread:
             xrequest.SetSelectionOwner(
                 display=self._display.display, window=X.NONE, selection=self._clipboard, time=self._now()
             )
+
+    def _has_newer(self) -> bool:
+        """Whether somebody copied something while we had it: that is the person's now, and the old is not wanted back.
+
+        A clipboard manager that took our own text is not somebody: the text must not stay there.
+        """
+        owner = self._display.get_selection_owner(self._clipboard)
+        if owner in (X.NONE, self._window):
+            return False
+        found = self._fetch("UTF8_STRING", time.monotonic() + SAVE_SECONDS)
+        return found is None or _bytes(found[1]) != self._offered
 
     def _save(self) -> Saved:
         owner = self._display.get_selection_owner(self._clipboard)
@@ -242,10 +259,8 @@ class ClipboardThread:
                 # Some targets are promises nobody can keep; the text is what people miss.
                 saved.lost = saved.lost or name in _TEXT_TARGETS
                 continue
-            data = found[1]
-            if isinstance(data, str):
-                data = data.encode()
-            if not isinstance(data, bytes):
+            data = _bytes(found[1])
+            if data is None:
                 continue
             saved.contents[name] = (found[0], data)
             size += len(data)
@@ -282,6 +297,13 @@ class ClipboardThread:
             return str(self._display.get_atom_name(atom))
         except Xlib.error.XError:
             return ""
+
+
+def _bytes(value: Any) -> bytes | None:
+    """What python-xlib makes of a property of eight bits; None of any other."""
+    if isinstance(value, str):
+        return value.encode()
+    return value if isinstance(value, bytes) else None
 
 
 def pieces(text: str, max_bytes: int = MAX_PIECE_BYTES) -> list[str]:
