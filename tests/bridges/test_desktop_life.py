@@ -307,6 +307,26 @@ def test_a_client_that_leaves_its_wait_ends_it_at_the_host(free):
     assert [row["outcome"] for row in free.records("waitUntil")] == ["begun", "cancelled"]
 
 
+def test_a_yes_counts_while_the_wait_it_was_given_for_lasts(desktop):
+    desktop.decide(desktop.asks("waitUntil", **WAIT))
+    held = waiting(desktop)
+    desktop.call("observe", route=EDITOR)
+    # The controls: another agent asks, and an act does.
+    desktop.asks("observe", SPOCK, route=EDITOR)
+    desktop.asks("click", **CLICK)
+    held.leave()
+    desktop.until(lambda: not desktop.host.under_way, "the end of the wait")
+    desktop.call("observe", route=EDITOR)
+
+
+def test_which_programs_cannot_be_read_is_not_told_to_agents(desktop):
+    with pytest.raises(Forbidden, match="told to the user"):
+        desktop.call("doctor", programs=True)
+    desktop.call("doctor")
+    desktop.call("doctor", "local", programs=True)
+    assert [params for _, params in desktop.asked("desktop.doctor")] == [{"programs": False}, {"programs": True}]
+
+
 def test_one_aborts_ones_own_calls_and_nobody_elses(free):
     held = waiting(free, requestId="mine")
     with pytest.raises(InvalidRequest):

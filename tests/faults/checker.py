@@ -245,6 +245,7 @@ class Checker:
             "digest.key",
             "local.token",
             "log",
+            "pictures",
             "tokens",
             "workspace",
         }

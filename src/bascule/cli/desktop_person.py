@@ -107,10 +107,10 @@ def run_status(args: argparse.Namespace) -> int:
 def run_doctor(args: argparse.Namespace) -> int:
     """What the host finds; where there is none yet, what it would find in this terminal's session."""
     if args.socket is not None:
-        return _diagnosis(args, ask(args, "desktop.doctor", {}))
+        return _diagnosis(args, ask(args, "desktop.doctor", {"programs": True}))
     with connect(args) as client:
         if client.call("desktop.status", {})["enabled"]:
-            return _diagnosis(args, client.call("desktop.doctor", {}))
+            return _diagnosis(args, client.call("desktop.doctor", {"programs": True}))
     say("the desktop is not enabled (bascule desktop enable); in this terminal's session the host would find:")
     patient = Patient(state=state_of(args), environment=os.environ)
     verdicts = [check(patient) for check in (checks.check_packages, checks.check_screen, checks.check_accessibility)]
@@ -129,6 +129,8 @@ def _diagnosis(args: argparse.Namespace, result: dict[str, Any]) -> int:
 def _findings(result: dict[str, Any]) -> int:
     for issue, remedy in zip(result["issues"], result["remedies"], strict=True):
         show(f"{visible(issue)}\n  {visible(remedy)}")
+    for note in result.get("notes", ()):
+        show(f"note: {visible(note)}")
     if result["healthy"]:
         show("the desktop can be seen and used")
     return 0 if result["healthy"] else UNEXPECTED

@@ -105,6 +105,11 @@ class DismissModalCall(Routed, frozen=True, kw_only=True):
     button: m.ButtonTitle | None = None
 
 
+class DoctorCall(Params, frozen=True, kw_only=True):
+    # Also which open programs cannot be read, and why; not for agents.
+    programs: bool = False
+
+
 class AbortCall(Params, frozen=True, kw_only=True):
     # The executionId, or the requestId that was sent along.
     execution_id: Annotated[str, msgspec.Meta(pattern=d.REQUEST_ID)]
@@ -205,7 +210,7 @@ METHODS: tuple[Row, ...] = (
         record=Record.JOINED,
     ),
     _row("health", "Show the desktop host's version and permissions.", Nothing, d.HealthResult, Effect.READ),
-    _row("doctor", "Say what the desktop host is missing, and what to do.", Nothing, d.DoctorResult, Effect.READ),
+    _row("doctor", "Say what the desktop host is missing, and what to do.", DoctorCall, d.DoctorResult, Effect.READ),
     _look("windows", "List the windows; titles only of apps that may be looked at.", DesktopCall, m.WindowsResult),
     _look("observe", "See a window: its elements, and its picture on disk.", ObserveCall, d.ObserveResult),
     _look("find", "Find elements of a window.", FindCall, d.FindResult),

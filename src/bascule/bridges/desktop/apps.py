@@ -4,6 +4,9 @@ Only a person's own yes is kept. What a policy allows needs no memory, and what 
 not become a permission for ever because it was used.
 """
 
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -44,9 +47,24 @@ class Apps:
         self._max = max_per_principal
         self.table: Table[AllowedApp] = Table("desktop_apps", AllowedApp)
         self.table.rows.update(store.load("desktop_apps", AllowedApp))
+        # A yes that is being spent: it is kept when its call ends, and a wait may take a minute.
+        self._meanwhile: Counter[str] = Counter()
 
     def compare(self, principal: Principal, doing: Doing, app: App) -> Seen:
-        return "same" if _key(principal, doing, app) in self.table.rows else "new"
+        key = _key(principal, doing, app)
+        return "same" if key in self.table.rows or key in self._meanwhile else "new"
+
+    @contextlib.contextmanager
+    def spending(self, principal: Principal, doing: Doing, app: App) -> Iterator[None]:
+        """A person's yes counts from now on, not only once the call it was given for has ended."""
+        key = _key(principal, doing, app)
+        self._meanwhile[key] += 1
+        try:
+            yield
+        finally:
+            self._meanwhile[key] -= 1
+            if not self._meanwhile[key]:
+                del self._meanwhile[key]
 
     def of(self, principal: Principal) -> list[str]:
         mine = (each for each in self.table.rows.values() if each.principal == principal and each.doing == "look")

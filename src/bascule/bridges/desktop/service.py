@@ -5,9 +5,9 @@ is asked; then exactly that is done, or nothing.
 """
 
 import asyncio
-import contextlib
 import uuid
 from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import msgspec
@@ -24,9 +24,9 @@ from bascule.bridges.desktop.judging import Judging, Tied, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
-from bascule.call import DAEMON, PERSON, Call, Principal, agent_principal
+from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.clock import Clock
-from bascule.errors import InvalidRequest
+from bascule.errors import Forbidden, InvalidRequest
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
@@ -85,8 +85,8 @@ class DesktopBridge:
             "desktop.disable": self.disable,
             "desktop.stop": self.stop,
             "desktop.resume": self.resume,
-            "desktop.health": self.ask_host,
-            "desktop.doctor": self.ask_host,
+            "desktop.health": self.health,
+            "desktop.doctor": self.doctor,
             "desktop.windows": self.windows,
             "desktop.abort": self.abort,
             **dict.fromkeys(_LOOKS, self.look),
@@ -266,7 +266,7 @@ class DesktopBridge:
 
     async def _looking(self, call: Call, params: Any, doing: Doing) -> Any:
         tied: Tied = call.tied
-        self._note(call, tied, doing)
+        yes = self._note(call, tied, doing)
         ask = tied.params
         limit = params.timeout_ms
         if isinstance(params, a.WaitUntilCall):
@@ -275,7 +275,7 @@ class DesktopBridge:
             limit += WAIT_GRACE_MS
         request_id = params.request_id or str(uuid.uuid4())
         waits = isinstance(params, a.WaitUntilCall)
-        with self.traffic.under_way(call.principal, request_id, waits=waits):
+        with yes, self.traffic.under_way(call.principal, request_id, waits=waits):
             try:
                 result = await self._looked(
                     call,
@@ -305,49 +305,49 @@ class DesktopBridge:
 
     async def _acting(self, call: Call, params: Any, doing: Doing) -> Any:
         tied: Tied = call.tied
-        self._note(call, tied, doing)
+        yes = self._note(call, tied, doing)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
         # Between the judging and this lie the record on disk and perhaps the start of a host.
         self._check(call)
-        async with self.traffic.acting(call.principal, request_id):
-            try:
-                result = await host.confirmed(
-                    call.method,
-                    tied.params,
-                    client=call.principal,
-                    request_id=request_id,
-                    timeout_ms=params.timeout_ms,
-                    workspace=self._workspaces.place(params.workspace_path),
-                )
-            except DesktopError as error:
-                _failed(doing, error)
-                raise refusals.refusal(error) from None
-            except asyncio.CancelledError:
-                # The house closes, and the host with it.
-                doing.unknown = True
-                raise
-            except HostGone as error:
-                self.hosting.lost(host, str(error))
-                doing.unknown = True
-                doing.details |= {"executed": "unknown", "reason": str(error)}
-                raise refusals.lost_while_acting(error) from None
+        with yes:
+            async with self.traffic.acting(call.principal, request_id):
+                try:
+                    result = await host.confirmed(
+                        call.method,
+                        tied.params,
+                        client=call.principal,
+                        request_id=request_id,
+                        timeout_ms=params.timeout_ms,
+                        workspace=self._workspaces.place(params.workspace_path),
+                    )
+                except DesktopError as error:
+                    _failed(doing, error)
+                    raise refusals.refusal(error) from None
+                except asyncio.CancelledError:
+                    # The house closes, and the host with it.
+                    doing.unknown = True
+                    raise
+                except HostGone as error:
+                    self.hosting.lost(host, str(error))
+                    doing.unknown = True
+                    doing.details |= {"executed": "unknown", "reason": str(error)}
+                    raise refusals.lost_while_acting(error) from None
         doing.details |= {"executionId": result.execution_id, "effect": result.effect}
         return result
 
-    def _note(self, call: Call, tied: Tied, doing: Doing) -> None:
-        """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for."""
+    def _note(self, call: Call, tied: Tied, doing: Doing) -> AbstractContextManager[None]:
+        """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for, and
+        counts already while that lasts."""
         about = tied.about
         if about.pid is not None:
             doing.details["pid"] = about.pid
         approval_id = doing.approval_id
-        if approval_id is not None:
-            kind = doing_of(call.method)
-            doing.changes.append(
-                lambda tx: self.apps.add(
-                    tx, call.principal, kind, App(about.app, about.program), approval_id=approval_id
-                )
-            )
+        if approval_id is None:
+            return nullcontext()
+        kind, app = doing_of(call.method), App(about.app, about.program)
+        doing.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
+        return self.apps.spending(call.principal, kind, app)
 
     def windows(self, call: Call, params: a.DesktopCall, doing: Doing) -> Later[m.WindowsResult]:
         self.switch.must_be_enabled()
@@ -372,10 +372,21 @@ class DesktopBridge:
 
     # -- the rest --
 
-    def ask_host(self, call: Call, params: Nothing) -> Later[Any]:
-        """Health and doctor: of the host itself, not of any window."""
+    def health(self, call: Call, params: Nothing) -> Later[d.HealthResult]:
+        return self._ask_host(call, {})
+
+    def doctor(self, call: Call, params: a.DoctorCall) -> Later[d.DoctorResult]:
+        if params.programs and agent_of(call.principal) is not None:
+            raise Forbidden(
+                "which programs cannot be read is told to the user of this machine",
+                hint="leave programs out; the user runs `bascule desktop doctor`",
+            )
+        return self._ask_host(call, {"programs": params.programs})
+
+    def _ask_host(self, call: Call, asked: dict[str, Any]) -> Later[Any]:
+        """Of the host itself, not of any window."""
         self.switch.must_be_enabled()
-        asking = self._refusing(call, lambda host: host.call(call.method, client=call.principal))
+        asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
         return self._carrier.carry(asking, call.method)
 
     def abort(self, call: Call, params: a.AbortCall, doing: Doing) -> Later[d.AbortResult]:
@@ -424,7 +435,7 @@ class DesktopBridge:
     async def _looked(self, call: Call, ask: Ask, *, waits: bool = False) -> Any:
         """What changes nothing: when the host goes meanwhile, trying again is all there is to say."""
         host = await self.hosting.host(self.switch.environment)
-        async with contextlib.nullcontext() if waits else self.traffic.room(call.principal):
+        async with nullcontext() if waits else self.traffic.room(call.principal):
             try:
                 return await ask(host)
             except HostGone as error:
