@@ -452,7 +452,7 @@ def test_what_a_caller_hears_says_who_can_answer_and_how(forest):
     approval = forest.ask()
     said = required(approval, has_person=True)
     assert (said.status, said.code, said.message) == (202, "approval_required", "cutting is forever")
-    assert f"bascule approvals show {approval.approval_id}" in said.hint
+    assert f"bascule approvals approve {approval.approval_id}" in said.hint
     assert said.details["approvalId"] == approval.approval_id
     assert "bascule person set" in required(approval, has_person=False).hint
 

@@ -82,7 +82,8 @@ def test_show_draws_everything_and_nothing_in_it_acts_on_the_terminal(forest, as
     view = json.loads(run(forest, "approvals", "show", approval_id, "--json").stdout)
     assert f"digest    {view['digest'][:4]} {view['digest'][4:8]}" in done.stdout
     assert "a tree is felled once (rule trees-ask)" in done.stdout
-    assert "rule 1: allow agent:Jerry to call tree.cut" in done.stdout
+    assert "rule 1: exactly this again, for a while" in done.stdout
+    assert "allow agent:Jerry to call tree.cut, with exactly these params" in done.stdout
 
 
 def test_an_id_may_be_cut_short_and_an_unknown_one_is_said(forest, ask):

@@ -359,7 +359,7 @@ async def test_a_result_too_large_to_keep_is_told_and_not_waited_for(tmp_path):
         attached(ground, mod.port)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        arena._kept = Kept("gabp://bridge/arena/results/", max_bytes=100)
+        arena.large._ours = Kept("gabp://bridge/arena/results/", max_bytes=100)
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(GameError, match="it is not kept") as caught:
                 await arena.call_tool("me", "a/b", {}, inline_bytes=10)
