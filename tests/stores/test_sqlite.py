@@ -9,7 +9,9 @@ import stat
 import subprocess
 import sys
 import textwrap
+import time
 import zlib
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -125,6 +127,30 @@ def test_a_payload_that_was_deleted_is_not_left_in_the_file(path, open_store):
     store.close()
     with open(path, "rb") as file:
         assert b"a very secret sentence" not in file.read()
+
+
+def test_what_was_deleted_is_in_no_file_once_the_store_has_rested(path, open_store):
+    secret = "correct-horse-battery"
+    store = open_store(fold_after=0.05)
+    write(store, some(secret), Batch([("tickets", "k", None)], []))
+
+    def left():
+        return [name for name in (path, f"{path}-wal") if secret.encode() in Path(name).read_bytes()]
+
+    deadline = time.monotonic() + PATIENCE
+    while left():
+        assert time.monotonic() < deadline, f"still in {left()}"
+        time.sleep(0.01)
+    # And what stays is still there.
+    store.close()
+    assert open_store().ledger_head().seq == 1
+
+
+def test_until_it_rests_the_log_still_has_what_was_deleted(path, open_store):
+    """The control: without the fold the text stays, and the test above would see it."""
+    store = open_store(fold_after=3_600)
+    write(store, some("correct-horse-battery"), Batch([("tickets", "k", None)], []))
+    assert b"correct-horse-battery" in Path(f"{path}-wal").read_bytes()
 
 
 def test_closing_folds_the_wal_back(path, open_store):

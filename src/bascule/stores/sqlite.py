@@ -7,13 +7,14 @@ there too. Structs are encoded on that thread, off the event loop.
 """
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import threading
 import zlib
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from bascule.audit.ports import Batch, LedgerReader, LedgerRow
@@ -27,16 +28,24 @@ T = TypeVar("T")
 _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
 WAL_CHECKPOINT_PAGES = 4_000
+# Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages. After
+# so long without a write the log is folded back and cut to nothing; under load it overwrites itself.
+FOLD_AFTER_SECONDS = 5.0
 # A flipped bit in the file's structure can hide rows that are whole in themselves, so the file is walked at every
 # start; larger ones, at more than a second, only after an unclean stop.
 CHECK_ALWAYS_BYTES = 256 * 1024 * 1024
 
 
 class SqliteStore:
-    def __init__(self, path: str, *, durability: str = "fsync", check: bool = False) -> None:
+    def __init__(
+        self, path: str, *, durability: str = "fsync", check: bool = False, fold_after: float = FOLD_AFTER_SECONDS
+    ) -> None:
         """`check` walks the whole file first, however large: after an unclean stop."""
         self.durability = durability
         self._path = path
+        self._fold_after = fold_after
+        # Something was written since the log was last folded.
+        self._unfolded = False
         self._prepare_file()
         # Before SQLite sees it: closing the database would delete a log that it could not read to the end.
         self.broken_end = self._look_at_wal()
@@ -183,8 +192,21 @@ class SqliteStore:
     # -- on the writer thread --
 
     def _work(self) -> None:
-        while (job := self._jobs.get()) is not None:
+        while True:
+            try:
+                job = self._jobs.get(timeout=self._fold_after if self._unfolded else None)
+            except Empty:
+                self._fold()
+                continue
+            if job is None:
+                return
             job()
+
+    def _fold(self) -> None:
+        self._unfolded = False
+        # A disk without room, or one that fails: the log stays as it is, and the next write tells of it.
+        with contextlib.suppress(sqlite3.DatabaseError):
+            self._connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     def _write(self, batch: Batch) -> None:
         error: BaseException | None = None
@@ -242,6 +264,7 @@ class SqliteStore:
     def _commit(self) -> None:
         """The fsync is in here; now and then the WAL is folded back, too."""
         self._connection.execute("COMMIT")
+        self._unfolded = True
 
 
 class _SqliteLedger:
