@@ -28,8 +28,8 @@ T = TypeVar("T")
 _SYNCHRONOUS = {"fsync": "FULL", "relaxed": "NORMAL"}
 # 4 KiB pages; a WAL of about 16 MB before it is folded back keeps both reads and restarts quick.
 WAL_CHECKPOINT_PAGES = 4_000
-# Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages. After
-# so long without a write the log is folded back and cut to nothing; under load it overwrites itself.
+# Overwritten rows are gone from the file, and still in the log that overwrote them: typed texts, expired messages.
+# After so long without a write the log is folded back and cut to nothing; under load it overwrites itself.
 FOLD_AFTER_SECONDS = 5.0
 # A flipped bit in the file's structure can hide rows that are whole in themselves, so the file is walked at every
 # start; larger ones, at more than a second, only after an unclean stop.
