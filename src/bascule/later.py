@@ -169,6 +169,21 @@ def from_future(future: "asyncio.Future[T]") -> "Later[T]":
     return later
 
 
+async def settle(told: "Later[T]", work: Coroutine[Any, Any, T]) -> None:
+    """For a task of a group, which would end with its first failure: what fails here is one caller's answer."""
+    try:
+        answer = await work
+    except asyncio.CancelledError:
+        told.cancel()
+        raise
+    except Exception as error:  # noqa: BLE001 - whoever waits hears of it, see above
+        if not told.done():
+            told.set_exception(error)
+        return
+    if not told.done():
+        told.set_result(answer)
+
+
 class Carrier:
     """Work in tasks that end with it, each answered with a `Later`. Entered once, like the task group it has."""
 
@@ -188,22 +203,7 @@ class Carrier:
     def carry(self, work: Coroutine[Any, Any, T], name: str, *, withdrawn: bool = True) -> Later[T]:
         """`withdrawn`: when nobody wants its answer any more, it is cancelled. Else it goes on to its end."""
         told: Later[T] = Later()
-
-        async def carried() -> None:
-            # A group ends with its first failure: what fails here is one caller's answer.
-            try:
-                answer = await work
-            except asyncio.CancelledError:
-                told.cancel()
-                raise
-            except Exception as error:  # noqa: BLE001 - see above
-                if not told.done():
-                    told.set_exception(error)
-                return
-            if not told.done():
-                told.set_result(answer)
-
-        task = self._group.create_task(carried(), name=name)
+        task = self._group.create_task(settle(told, work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if withdrawn:

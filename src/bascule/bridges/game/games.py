@@ -11,7 +11,7 @@ from bascule.bridges.game.game import Game
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.settings import GameSettings, LiveSettings
 from bascule.errors import Conflict, NotFound
-from bascule.later import Later
+from bascule.later import Later, settle
 from bascule.protocols.game_session import SessionLimits
 from bascule.protocols.games import GameState, GameStatus
 
@@ -65,22 +65,7 @@ class Games(AbstractAsyncContextManager["Games"]):
     def carry(self, work: Coroutine[Any, Any, T], name: str) -> Later[T]:
         """Work that ends with the games. Withdrawing what it is to answer cancels it."""
         told: Later[T] = Later()
-
-        async def carried() -> None:
-            # A group ends with its first failure: what fails here is one caller's answer.
-            try:
-                answer = await work
-            except asyncio.CancelledError:
-                told.cancel()
-                raise
-            except Exception as error:  # noqa: BLE001 - see above
-                if not told.done():
-                    told.set_exception(error)
-                return
-            if not told.done():
-                told.set_result(answer)
-
-        task = self._group.create_task(carried(), name=name)
+        task = self._group.create_task(settle(told, work), name=name)
         told.add_done_callback(lambda _: task.cancel() if told.cancelled() else None)
         return told
 
