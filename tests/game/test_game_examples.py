@@ -3,8 +3,8 @@
 import asyncio
 import base64
 import importlib
-import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +30,12 @@ def burrow(monkeypatch):
 
 
 def settings(**more: str) -> str:
-    text = (EXAMPLES / "games.toml").read_text()
-    for key, value in {'"python3"': json.dumps(sys.executable), "examples/": f"{EXAMPLES}/", **more}.items():
+    """As the documented command makes it: in a checkout whose Python has bascule."""
+    (documented,) = re.findall(r"^\$ (sed .*) > ", (EXAMPLES.parent / "docs" / "games.md").read_text(), re.MULTILINE)
+    command = documented.replace("$PWD/.venv/bin/python", sys.executable)
+    made = subprocess.run(["sh", "-c", command], cwd=EXAMPLES.parent, capture_output=True, text=True, check=True)
+    text = made.stdout
+    for key, value in more.items():
         assert key in text
         text = text.replace(key, value)
     return text
