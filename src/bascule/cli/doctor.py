@@ -47,7 +47,7 @@ PROGRAMS = (
     ("claude", "Claude Code, an agent that talks to Bascule through `bascule mcp`"),
     ("codex", "Codex, an agent that talks to Bascule through `bascule mcp`"),
     ("gemini", "Gemini CLI, an agent that talks to Bascule through `bascule mcp`"),
-    ("tmux", "used later to ring for an agent in its pane"),
+    ("tmux", "rings for an agent in its pane: bascule tmux"),
 )
 
 

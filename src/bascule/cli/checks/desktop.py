@@ -32,7 +32,10 @@ def check_screen(patient: Patient) -> Verdict:
         return warn("Wayland without Xwayland: nothing can be seen", "log in to an Xorg session, or enable Xwayland")
     if display:
         return ok(f"X11 at {display}")
-    return info("no screen here (DISPLAY is not set)", "start the desktop host inside a desktop session")
+    return info(
+        "no screen here (DISPLAY is not set)",
+        "for agents on the desktop: run `bascule desktop enable` in a terminal of that desktop",
+    )
 
 
 def check_accessibility(patient: Patient) -> Verdict:
@@ -46,7 +49,10 @@ def check_accessibility(patient: Patient) -> Verdict:
     if not any(map(os.path.exists, LAUNCHERS)):
         return info("AT-SPI is not installed", "for the desktop host: apt-get install at-spi2-core")
     if session is None:
-        return info("no session bus here", "start the desktop host inside a desktop session")
+        return info(
+            "no session bus here",
+            "for agents on the desktop: run `bascule desktop enable` in a terminal of that desktop",
+        )
     return ok(
         "AT-SPI, started on demand. Chromium and Electron programs need --force-renderer-accessibility; "
         "Qt 6 and Firefox are to be started after the host"
