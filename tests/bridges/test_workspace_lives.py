@@ -7,7 +7,7 @@ from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say,
 
 from bascule.bridges.workspace import runner
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import Forbidden, Overloaded
+from bascule.errors import Forbidden, NotFound, Overloaded
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
@@ -25,6 +25,13 @@ def scene():
 
 def messages(run):
     return [event.get("message") for event in run["events"]]
+
+
+@pytest.mark.parametrize("method", ["runs.list", "processes.list"])
+def test_a_space_that_is_not_there_has_no_empty_list(scene, method):
+    with pytest.raises(NotFound, match="unknown space spc_nowhere"):
+        scene.house.call(JERRY, method, {"spaceId": "spc_nowhere"})
+    assert scene.house.call(JERRY, method, {"spaceId": scene.space}) == []
 
 
 # -- who waits ------------------------------------------------------------------------------------------

@@ -212,7 +212,9 @@ class Runs:
     # -- looking --
 
     def list_runs(self, call: Call, params: RunsListParams) -> list[RunView]:
-        records = self.book.of_space(params.space_id) if params.space_id else self.book.all()
+        if params.space_id is not None:
+            self._spaces.record(params.space_id)
+        records = self.book.all() if params.space_id is None else self.book.of_space(params.space_id)
         newest = sorted(records, key=lambda record: -record.number)[: params.limit]
         return [self._view(record) for record in newest]
 

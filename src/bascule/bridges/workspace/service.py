@@ -357,6 +357,8 @@ class Workspace:
         return await self.threads.do(previews.look, operation, cwd, root, verdict, limits=self.limits)
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
+        if params.space_id is not None:
+            self.spaces.record(params.space_id)
         return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]
 
     def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
