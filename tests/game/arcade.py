@@ -1,6 +1,5 @@
 """A real daemon with games: in its own process, with its own `games.toml`, and agents over `bascule mcp`."""
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -49,7 +48,7 @@ class Arcade:
 
     def list_examples(self) -> None:
         text = (EXAMPLES / "games.toml").read_text()
-        self.toml.write_text(text.replace('"python3"', json.dumps(sys.executable)).replace("examples/", f"{EXAMPLES}/"))
+        self.toml.write_text(text.replace("PYTHON", sys.executable).replace("EXAMPLES", str(EXAMPLES)))
 
     def list_mod(self, source: str, *names: str, **more: Any) -> None:
         """Games that all run this source."""
