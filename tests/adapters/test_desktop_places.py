@@ -11,7 +11,7 @@ from bascule.errors import Forbidden
 
 @pytest.fixture
 def made(tmp_path):
-    for name in ("root/state/desktop", "root/work", "root/config", "root-evil", "elsewhere"):
+    for name in ("root/state/desktop", "root/space", "root/config", "root-evil", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
     os.symlink(tmp_path / "elsewhere", tmp_path / "root" / "link")
     return EvidencePlaces(
@@ -23,12 +23,12 @@ def made(tmp_path):
 
 def test_evidence_lies_beneath_the_root_or_in_our_own_directory(made, tmp_path):
     assert made.place(None) == str(tmp_path / "root/state/desktop")
-    assert made.place(str(tmp_path / "root/work")) == str(tmp_path / "root/work")
+    assert made.place(str(tmp_path / "root/space")) == str(tmp_path / "root/space")
 
 
 @pytest.mark.parametrize(
     "name",
-    ["root-evil", "elsewhere", "root/link", "root/work/../../elsewhere", "root/state", "root/state/x", "root/config"],
+    ["root-evil", "elsewhere", "root/link", "root/space/../../elsewhere", "root/state", "root/state/x", "root/config"],
 )
 def test_nowhere_else_and_never_among_our_own_things(made, tmp_path, name):
     with pytest.raises(Forbidden) as refused:
