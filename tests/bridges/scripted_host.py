@@ -99,6 +99,7 @@ class FakeHost:
         self.on_lost = on_lost
         self.asked = []
         self.stopped = False
+        self.stop_keys = "Ctrl+Alt+Shift+F12"
         self.closed = False
         # By client and request id.
         self.under_way = {}

@@ -9,7 +9,6 @@ from scripted_host import EDITOR, PICTURE, FakeWindow
 
 from bascule.adapters.picture_files import PictureFiles
 from bascule.bridges.desktop.refusals import refusal
-from bascule.desktop_host.linux.stop_keys import CHORD
 from bascule.errors import (
     ApprovalRequired,
     BasculeError,
@@ -23,7 +22,7 @@ from bascule.errors import (
     Unavailable,
 )
 from bascule.policy.engine import preset
-from bascule.protocols.desktop_agents import METHODS, STOP_KEYS
+from bascule.protocols.desktop_agents import METHODS
 from bascule.protocols.desktop_errors import Code, DesktopError
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.stores import HeldStore
@@ -171,10 +170,17 @@ def test_the_keys_stop_the_daemon_too_and_the_ledger_says_so(free):
     with pytest.raises(Conflict, match="input was stopped"):
         free.call("click", "person", **CLICK)
     (record,) = free.records("stop")
-    assert (record["principal"], record["details"]) == ("daemon", {"by": STOP_KEYS})
-    assert STOP_KEYS == CHORD == free.call("status")["stopKeys"]
+    assert (record["principal"], record["details"]) == ("daemon", {"by": "Ctrl+Alt+Shift+F12"})
     free.house.restart()
     assert free.call("status")["stopped"]
+
+
+def test_the_status_names_the_keys_that_the_host_has(free):
+    assert free.call("status")["stopKeys"] == "Ctrl+Alt+Shift+Escape", "what a host tries first"
+    free.call("observe", route=EDITOR)
+    assert free.call("status")["stopKeys"] == "Ctrl+Alt+Shift+F12"
+    free.host.stop_keys = None
+    assert free.call("status")["stopKeys"] is None
 
 
 def test_a_stop_that_the_disk_does_not_take_still_stops(make_desktop):

@@ -14,7 +14,7 @@ def patient(tmp_path, **environment):
     ("environment", "mark", "said"),
     [
         ({"DISPLAY": ":1"}, Mark.OK, "X11 at :1"),
-        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "X11 programs only"),
+        ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures"),
         ({"WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "nothing can be seen"),
         ({}, Mark.INFO, "DISPLAY is not set"),
     ],

@@ -138,6 +138,8 @@ DSK-5.6-5 must done
     typeText without a confirm is DESKTOP_CONFIRM_REQUIRED, with an unknown target DESKTOP_ELEMENT_NOT_FOUND.
 DSK-5.6-6 may done
     What is in the field may be cleared first.
+DSK-5.6-7 may done
+    A target may have an elementRef and a selector: the ref is tried first.
 DSK-5.7-1 must done
     hotkey presses the keys of a list together.
 DSK-5.7-2 must done

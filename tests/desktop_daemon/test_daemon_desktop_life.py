@@ -10,7 +10,7 @@ from desktop_rig import PATIENCE, until
 from wires import Wire, request
 from x_recorder import Recorder
 
-from bascule.protocols.desktop_agents import STOP_KEYS
+from bascule.protocols.desktop import STOP_CHORDS
 
 # Four keys, a second apart: long enough to come in between.
 SLOW_KEYS = {"keys": ["ctrl", "shift", "alt", "a"], "options": {"delayMs": 1_000}}
@@ -61,12 +61,12 @@ def test_a_stop_ends_what_goes_on_and_outlives_daemon_and_host(own_house, app, p
 
 def test_the_keys_stop_everything_and_the_daemon_knows(own_house, pressing):
     answer, _ = pressing
-    keys = STOP_KEYS.lower().replace("escape", "Escape")
+    keys = STOP_CHORDS[0].lower().replace("escape", "Escape")
     subprocess.run(["xdotool", "key", keys], env=own_house.desktop.environment, check=True)
     until(lambda: own_house.person.call("desktop.status")["stopped"], "the daemon hears of it")
     assert answer.result(PATIENCE).error["details"]["desktop"]["code"] == "DESKTOP_ABORTED"
     (record,) = own_house.person.call("ledger.show", {"what": "desktop.stop"})
-    assert (record["principal"], record["details"]) == ("daemon", {"by": STOP_KEYS})
+    assert (record["principal"], record["details"]) == ("daemon", {"by": STOP_CHORDS[0]})
 
 
 def test_a_host_that_is_killed_during_an_act_leaves_it_unknown_and_comes_back(own_house, pressing):

@@ -67,6 +67,8 @@ class Program:
 class Desktop:
     """One X server and one session bus. Everything on it ends with it."""
 
+    window_manager = ("openbox", "--sm-disable")
+
     def __init__(self, screen="1280x900x24"):
         for tool in NEEDED:
             if shutil.which(tool) is None:
@@ -100,7 +102,8 @@ class Desktop:
         self.display = self._start_x(screen)
         self.environment["DISPLAY"] = self.display
         self.environment["DBUS_SESSION_BUS_ADDRESS"] = self._start_bus()
-        self.spawn("openbox", "--sm-disable")
+        if self.window_manager is not None:
+            self.spawn(*self.window_manager)
         self.set_accessibility(on=True)
 
     def set_accessibility(self, *, on):
@@ -183,7 +186,7 @@ class Desktop:
         server.kill()
         server.wait()
         self._start_x(screen, self.display)
-        self.spawn("openbox", "--sm-disable")
+        self.spawn(*self.window_manager)
 
     def move(self, title, x, y):
         """Put a window somewhere; where openbox puts it depends on what else is open."""

@@ -55,6 +55,14 @@ def test_mousepad_takes_a_text_and_saves_it(host, desktop, tmp_path, kill):
     until(lambda: file.read_text("utf-8").rstrip("\n") == text, "the file holds the text")
 
 
+def test_the_pointer_reaches_mousepads_text_though_its_notebook_does_not_say_what_is_there(host, desktop, kill):
+    kill(open_program(desktop, host, "Mousepad", "mousepad", "--disable-server"))
+    window = {"window": {"titlePattern": "Mousepad"}}
+    text = {"byRole": "AXTextArea"}
+    host.call("desktop.waitUntil", route=window, condition={"selectorExists": text}, timeoutMs=30_000)
+    assert host.act("desktop.click", route=window, target={"selector": text})["method"] == "pointer"
+
+
 def test_gnome_calculator_computes_what_its_buttons_say(host, desktop, kill):
     kill(open_program(desktop, host, "Calculator", "gnome-calculator", "--mode=programming"))
     window = {"window": {"titlePattern": "Calculator"}}

@@ -67,6 +67,25 @@ def test_what_is_not_there_is_not_found(host, start):
         host.act("desktop.typeText", route=route(app), target={"selector": selector("No such")}, text="x")
 
 
+@pytest.mark.req("DSK-5.6-7")
+def test_a_text_whose_ref_is_gone_falls_back_to_its_selector(host, start):
+    app = start("gtk3")
+    field = ref(host, app, "Name", "AXTextField")
+    gone = {**field, "elementId": "e:999999", "fingerprint": "AXTextField|Gone|x=0,y=0,w=1,h=1"}
+    target = {"elementRef": gone, "selector": selector("Name", "AXTextField")}
+    params = {"route": route(app), "target": target, "text": "fallback"}
+    token = host.issue("desktop.typeText", params)["token"]
+    assert host.call("desktop.typeText", confirm={"token": token}, **params)["typed"] is True
+    app.until(name="fallback")
+    # The ref comes first where it is good, whatever the selector would find.
+    target = {"elementRef": field, "selector": selector("No such")}
+    host.act("desktop.typeText", route=route(app), target=target, text="ref", options={"clearBefore": True})
+    app.until(name="ref")
+    # A click has no such fallback: which of the two was meant is not guessed.
+    with pytest.raises(Refused, match="either elementRef or selector"):
+        host.act("desktop.click", route=route(app), target=target)
+
+
 @pytest.mark.parametrize(
     "target",
     [

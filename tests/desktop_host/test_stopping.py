@@ -61,7 +61,8 @@ def test_abort_ends_a_wait_at_once(host, app):
     with pytest.raises(Refused) as refused:
         waiting.result()
     assert refused.value.code == ABORTED
-    assert refused.value.details["executionId"] == aborted["executionId"]
+    # By the name it was given: the request's own id here, not the execution's.
+    assert aborted["executionId"] == waiting.request_id != refused.value.details["executionId"]
     assert time.monotonic() - began < 20
 
 
@@ -109,6 +110,7 @@ def test_after_its_time_is_over_no_event_of_a_request_reaches_the_screen(host, a
             options={"delayMs": 1_000},
         )
     assert refused.value.code == "DESKTOP_TIMEOUT"
+    assert refused.value.details["timeoutMs"] == 1_500
     at = time.monotonic()
     with pytest.raises(Refused, match="TIMEOUT"):
         host.call(
@@ -229,8 +231,22 @@ def test_the_chord_stops_everything_whatever_is_in_front(start_host, app, seen):
         pressing.result()
     assert host.call("desktop.health")["stopped"] is True
     until(lambda: seen.down() == set(), "all keys are up")
+
+
+def test_where_the_chord_is_taken_another_one_stops_everything(start_host, app, desktop):
+    first = start_host(stop_keys=True)
+    assert first.call("desktop.health")["stopKeys"] == "Ctrl+Alt+Shift+Escape"
     second = start_host(stop_keys=True)
-    assert "belong to another program" in second.call("desktop.doctor")["issues"][0]
+    assert second.call("desktop.health")["stopKeys"] == "Ctrl+Alt+Shift+F12"
+    assert second.call("desktop.doctor")["issues"] == []
+    wire = second.connect()
+    second.call("desktop.health", wire=wire)
+    subprocess.run(["xdotool", "key", "ctrl+alt+shift+F12"], env=desktop.environment, check=True, timeout=60)
+    assert (wire.heard or [wire.read_any()])[0]["method"] == "desktop.stopped"
+    wire.close()
+    third = start_host(stop_keys=True)
+    assert third.call("desktop.health")["stopKeys"] is None
+    assert "belong to another program" in third.call("desktop.doctor")["issues"][0]
 
 
 def test_the_chord_is_heard_while_a_menu_has_the_keyboard(start_host, app, desktop):

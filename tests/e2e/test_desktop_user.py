@@ -18,7 +18,8 @@ from terminal import on_a_terminal
 from wires import LinkWire
 
 from bascule.doors.exits import APPROVAL, NOT_FOUND, NOTHING_CAME, REFUSED, USAGE
-from bascule.protocols.desktop_agents import SESSION_VARIABLES, STOP_KEYS
+from bascule.protocols.desktop import STOP_CHORDS
+from bascule.protocols.desktop_agents import SESSION_VARIABLES
 
 PASSPHRASE = "correct horse battery staple"
 TYPED = [("Passphrase: ", PASSPHRASE)]
@@ -135,7 +136,7 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     assert "bascule desktop enable" in refused(agent.call("desktop_windows"))
     shown = on_tty(house, "desktop", "enable", typed=TYPED, monkeypatch=monkeypatch)
     assert shown.code == 0, shown
-    for words in ("asks you once for each app", STOP_KEYS, "the desktop can be seen and used", "--toolset"):
+    for words in ("asks you once for each app", STOP_CHORDS[0], "the desktop can be seen and used", "--toolset"):
         assert words in shown.shown
 
     # Looking asks once.

@@ -37,7 +37,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     host.add_argument(
         "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"
     )
-    host.add_argument("--no-stop-keys", action="store_true", help="leave Ctrl+Alt+Shift+Escape to other programs")
+    host.add_argument(
+        "--no-stop-keys", action="store_true", help="take no keys to stop everything: `bascule desktop stop` does"
+    )
     add_state_dir(host)
     host.set_defaults(run=run_host)
 

@@ -48,7 +48,7 @@ def run_enable(args: argparse.Namespace) -> int:
         return _findings(client.call("desktop.doctor", {}))
 
 
-def _meaning(display: str | None, policy: str | None, keys: str) -> str:
+def _meaning(display: str | None, policy: str | None, keys: str | None) -> str:
     where = f"on display {visible(display)}" if display else "of the daemon's session"
     rules = (
         _UNDER_STANDARD
@@ -57,7 +57,7 @@ def _meaning(display: str | None, policy: str | None, keys: str) -> str:
     )
     return (
         f"Agents will be able to see and use the windows {where}:\n{rules}"
-        f"  stop       press {visible(keys)}, or run: bascule desktop stop"
+        f"  stop       {f'press {visible(keys)}, or ' if keys else ''}run: bascule desktop stop"
     )
 
 
@@ -98,7 +98,7 @@ def run_status(args: argparse.Namespace) -> int:
     show(f"host       {visible(status['host'])}{pid}")
     if status.get("problem"):
         show(f"problem    {one_line(status['problem'])}")
-    show(f"stop keys  {visible(status['stopKeys'])}")
+    show(f"stop keys  {visible(status['stopKeys'] or 'none here; run: bascule desktop stop')}")
     for each in status.get("seen", []):
         show(f"seen       {one_line(each)}")
     return 0

@@ -47,20 +47,33 @@ class Acting:
 
     async def aim(self, execution: Execution, params: Any, target: d.Target | None = None) -> Aim:
         target = target or params.target
-        if (target.element_ref is None) == (target.selector is None):
+        ref, selector = target.element_ref, target.selector
+        if ref is None and selector is None:
+            raise invalid("target needs elementRef or selector")
+        if ref is not None and selector is not None and not isinstance(params, d.TypeTextParams):
             raise invalid("target needs either elementRef or selector")
-        if target.selector is not None:
-            check_selector(target.selector)
-            routed = await self._looking.route(execution, params.route)
-            tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
-            hits = matches(tree, target.selector)
-            execution.note("matched", count=len(hits))
-            chosen = first_visible(hits)
-            if chosen is None:
-                raise not_found("no element matches the selector", reason="selector", partial=list(tree.partial))
-            return Aim(routed, chosen, tree)
-        assert target.element_ref is not None
-        return await self._aim_at_ref(execution, params, target.element_ref, rematch=target.rematch)
+        if selector is not None:
+            check_selector(selector)
+        if ref is not None:
+            try:
+                return await self._aim_at_ref(execution, params, ref, rematch=target.rematch)
+            except DesktopError as error:
+                # Contract 5.6: typeText may bring a selector to fall back to.
+                if selector is None or error.code is not Code.ELEMENT_NOT_FOUND:
+                    raise
+                execution.note("fallback", reason=error.details.get("reason"))
+        assert selector is not None
+        return await self._aim_by_selector(execution, params, selector)
+
+    async def _aim_by_selector(self, execution: Execution, params: Any, selector: d.Selector) -> Aim:
+        routed = await self._looking.route(execution, params.route)
+        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        hits = matches(tree, selector)
+        execution.note("matched", count=len(hits))
+        chosen = first_visible(hits)
+        if chosen is None:
+            raise not_found("no element matches the selector", reason="selector", partial=list(tree.partial))
+        return Aim(routed, chosen, tree)
 
     async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef, *, rematch: bool) -> Aim:
         known = self._looking.refs.get(execution.client, ref.element_id)
@@ -174,7 +187,8 @@ class Acting:
                 raise not_found("another window covers the element", reason="covered")
         key = await self._desktop.element_at(routed.window, x, y)
         hit = tree.by_key(key) if key is not None else None
-        if hit is None:
+        if hit is None or (hit.key != element.key and tree.is_within(element, hit)):
+            # The program does not say, or only half of the way down: GTK 3 stops at a notebook that shows no tabs.
             hit = _smallest_at(tree, x, y)
         execution.note("hit", x=x, y=y, role=hit.role if hit is not None else None)
         if hit is None or not tree.is_within(hit, element):

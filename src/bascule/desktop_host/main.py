@@ -37,7 +37,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     phrase: bool = True
     allowed: tuple[str, ...] = ()
     keep_out: tuple[str, ...] = KEEP_OUT
-    # Ctrl+Alt+Shift+Escape stops everything.
+    # A chord of the keyboard stops everything.
     stop_keys: bool = True
 
 

@@ -78,6 +78,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...] = ()
     # Worth knowing, and nothing wrong.
     notes: tuple[str, ...] = ()
+    # What the person can press to stop everything, whatever window has the focus. None: nothing.
+    stop_keys: str | None = None
 
 
 class Shot(msgspec.Struct, frozen=True, kw_only=True):

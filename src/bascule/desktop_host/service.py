@@ -178,7 +178,7 @@ class Host:
         if row.confirmed:
             self._check_confirm(row, client, workspace, decoded, params)
         if row.at_once:
-            return await self._guarded(None, self._at_once[method](client, decoded, workspace))
+            return await self._guarded(None, decoded.meta.timeout_ms, self._at_once[method](client, decoded, workspace))
         if self._ready is None:
             raise DesktopError(Code.HOST_NOT_READY, "the host is still connecting to the desktop: try again")
         if self.stopped and (row.confirmed or _is_about_acting(decoded)):
@@ -244,7 +244,7 @@ class Host:
 
         outcome: dict[str, Any] = {}
         try:
-            result = await self._guarded(execution, run())
+            result = await self._guarded(execution, decoded.meta.timeout_ms, run())
             outcome = {"ok": True, "result": _without_values(result)}
             return result
         except DesktopError as error:
@@ -288,7 +288,7 @@ class Host:
                     await asyncio.shield(self._desktop.release_all())
             self._screen.release()
 
-    async def _guarded(self, execution: Execution | None, work: Awaitable[Any]) -> Any:
+    async def _guarded(self, execution: Execution | None, timeout_ms: int, work: Awaitable[Any]) -> Any:
         """Everything that can go wrong, as the contract says it."""
         try:
             return await work
@@ -299,7 +299,7 @@ class Host:
                 raise self._about(DesktopError(Code.ABORTED, "the execution was aborted"), execution) from None
             raise
         except _KNOWN as error:
-            failure = _said(error)
+            failure = _said(error, timeout_ms)
         except Exception as error:  # noqa: BLE001 - the boundary: an unknown fault says an id and nothing else
             fault = new_fault_id()
             self._log("fault", level="error", fault=fault, error=error)
@@ -346,13 +346,18 @@ class Host:
             peer=_peer_info(client.peer),
             extensions=EXTENSIONS,
             stopped=self.stopped,
+            stop_keys=status.stop_keys,
         )
 
     async def _doctor(self, client: Client, params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
         status = await self._status()
         issues, remedies, notes = list(status.issues), list(status.remedies), list(status.notes)
         if params.programs and status.accessibility == "granted":
-            notes += await self._desktop.unreadable()
+            try:
+                notes += await self._desktop.unreadable()
+            except ports.BackendError as error:
+                # The doctor answers on every machine: it is what one asks when nothing works.
+                notes.append(f"Which programs can be read is not known: {error}")
         if self.stopped:
             issues.append("Input was stopped")
             remedies.append("desktop.resume, or restart the host")
@@ -387,7 +392,8 @@ class Host:
         if execution is None:
             raise invalid("no such execution of this client is under way", executionId=params.execution_id)
         await self.executions.abort(execution)
-        return d.AbortResult(aborted=True, execution_id=execution.id)
+        # The id that was given, be it the executionId or the requestId: the caller knows it by that.
+        return d.AbortResult(aborted=True, execution_id=params.execution_id)
 
     async def _issue(self, client: Client, params: d.ConfirmIssueParams, workspace: str) -> d.ConfirmIssueResult:
         intent = params.intent
@@ -425,11 +431,11 @@ class Host:
 _KNOWN: Final = (TimeoutError, ports.BackendError, WorkspaceForbidden, OSError)
 
 
-def _said(error: Exception) -> DesktopError:
+def _said(error: Exception, timeout_ms: int) -> DesktopError:
     """What went wrong, in the contract's words."""
     match error:
         case TimeoutError():
-            return DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs")
+            return DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs", timeoutMs=timeout_ms)
         case ports.NotReachable():
             return DesktopError(Code.PERMISSION_MISSING, f"{error}: ask desktop.doctor")
         case ports.NoSuchKey():

@@ -183,6 +183,10 @@ class Permissions(Result, frozen=True, kw_only=True):
     screen_recording: Permission
 
 
+# The keys that stop everything: the first that no other program has taken. GNOME has taken the one with Escape.
+STOP_CHORDS = ("Ctrl+Alt+Shift+Escape", "Ctrl+Alt+Shift+F12")
+
+
 class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     host_version: str
     # null where this is no Mac; `platform` says what it is.
@@ -194,6 +198,8 @@ class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     # What there is beyond the contract: methods, selectors, conditions, options.
     extensions: dict[str, list[str]]
     stopped: bool = False
+    # Addition: what the person can press to stop everything, whatever window has the focus. None: nothing.
+    stop_keys: str | None = None
 
 
 class DoctorParams(Params, frozen=True, kw_only=True):

@@ -36,9 +36,6 @@ SESSION_VARIABLES = (
     "AT_SPI_BUS_ADDRESS",
 )
 
-# What a person presses to stop everything. Four keys that nobody presses by accident.
-STOP_KEYS = "Ctrl+Alt+Shift+Escape"
-
 # Shorter than a path may be: in a GET it must fit into the query.
 WorkspacePath = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
@@ -131,8 +128,9 @@ class DesktopStatus(Result, frozen=True, kw_only=True, omit_defaults=False):
     display: str | None = None
     # Why the host is not there, and what to do.
     problem: str | None = None
-    # The keys that stop everything.
-    stop_keys: str
+    # The keys that stop everything, whatever window has the focus; before a host runs, those it will try first. None:
+    # there are none in this session.
+    stop_keys: str | None
     # Apps that the caller may look at.
     seen: list[str] = []
 

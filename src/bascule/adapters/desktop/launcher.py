@@ -24,6 +24,7 @@ READY_POLL_SECONDS: Final = 0.02
 class ChildHost:
     def __init__(self, client: HostClient) -> None:
         self._client = client
+        self.stop_keys: str | None = None
 
     @property
     def pid(self) -> int | None:
@@ -111,8 +112,9 @@ async def _ready(host: ChildHost) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_SECONDS):
             while True:
-                found = (await host.call("desktop.health", client="daemon")).permissions
-                if "unknown" not in (found.accessibility, found.screen_recording):
+                health = await host.call("desktop.health", client="daemon")
+                host.stop_keys = health.stop_keys
+                if "unknown" not in (health.permissions.accessibility, health.permissions.screen_recording):
                     return
                 await asyncio.sleep(READY_POLL_SECONDS)
 

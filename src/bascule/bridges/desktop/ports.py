@@ -16,6 +16,9 @@ class Host(Protocol):
     @property
     def pid(self) -> int | None: ...
 
+    # What the person can press to stop everything, as the host found when it started.
+    stop_keys: str | None
+
     async def call(
         self,
         method: str,

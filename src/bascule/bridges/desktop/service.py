@@ -130,7 +130,7 @@ class DesktopBridge:
             pid=self.hosting.pid,
             display=environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"),
             problem=self.hosting.problem,
-            stop_keys=a.STOP_KEYS,
+            stop_keys=self._stop_keys(),
             seen=self.apps.of(call.principal),
         )
 
@@ -171,9 +171,13 @@ class DesktopBridge:
         tx = Transaction()
         self.switch.stop(tx, "keys")
         tx.subject = "desktop"
-        tx.details = {"by": a.STOP_KEYS}
+        tx.details = {"by": self._stop_keys()}
         self._journal.commit(tx, DAEMON, "desktop.stop")
-        self._log("desktop_stopped", level="warning", by=a.STOP_KEYS)
+        self._log("desktop_stopped", level="warning", by=self._stop_keys())
+
+    def _stop_keys(self) -> str | None:
+        host = self.hosting.live
+        return d.STOP_CHORDS[0] if host is None else host.stop_keys
 
     def resume(self, call: Call, params: Nothing, tx: Transaction) -> None:
         self.switch.resume(tx)

@@ -25,11 +25,11 @@ def check_screen(patient: Patient) -> Verdict:
     display, wayland = (patient.environment.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     if display and wayland:
         return warn(
-            f"Wayland with Xwayland at {display}: windows of X11 programs only",
-            "log in to an Xorg session to see and use all of them",
+            f"Wayland with Xwayland at {display}: X11 windows can be read; there are no pictures, so no acting either",
+            "log in to an Xorg session to see and use all windows",
         )
     if wayland:
-        return warn("Wayland without Xwayland: nothing can be seen", "log in to an Xorg session, or enable Xwayland")
+        return warn("Wayland without Xwayland: nothing can be seen", "log in to an Xorg session")
     if display:
         return ok(f"X11 at {display}")
     return info(
@@ -70,4 +70,5 @@ def check_switch(patient: Patient) -> Verdict:
         return warn("stopped: nothing reaches the screen", "to go on: `bascule desktop resume`")
     if problem := status.get("problem"):
         return warn(f"enabled, but its host is not there: {problem}", "`bascule desktop doctor` says what is missing")
-    return ok(f"enabled for {status.get('display') or 'the session of the daemon'}; {status.get('stopKeys')} stops it")
+    stop = status.get("stopKeys") or "`bascule desktop stop`"
+    return ok(f"enabled for {status.get('display') or 'the session of the daemon'}; {stop} stops it")

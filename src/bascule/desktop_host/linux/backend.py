@@ -29,7 +29,7 @@ from bascule.desktop_host.linux.bus import BusError, BusLost, Gone
 from bascule.desktop_host.linux.clipboard import ClipboardThread, pieces
 from bascule.desktop_host.linux.input import Input
 from bascule.desktop_host.linux.screen import Screen
-from bascule.desktop_host.linux.stop_keys import CHORD, StopKeys
+from bascule.desktop_host.linux.stop_keys import StopKeys
 from bascule.desktop_host.linux.toolkits import Quirks
 from bascule.desktop_host.linux.toplevels import assigned
 from bascule.desktop_host.linux.x11 import X11
@@ -47,6 +47,7 @@ from bascule.desktop_host.ports import (
     Status,
     Window,
 )
+from bascule.protocols.desktop import Permission
 
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0
@@ -74,6 +75,7 @@ class LinuxDesktop:
         self._environment = dict(os.environ) if environment is None else environment
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="bascule-x11")
         self._x11: X11 | None = None
+        self._xwayland = False
         self._input: Input | None = None
         self._shots: Screen | None = None
         self._clipboard: ClipboardThread | None = None
@@ -110,36 +112,42 @@ class LinuxDesktop:
         self._thread.shutdown()
 
     async def status(self) -> Status:
-        issues: list[str] = []
-        remedies: list[str] = []
-        notes: list[str] = []
-        granted = {"accessibility": True, "screen": True}
+        wayland = bool(self._environment.get("WAYLAND_DISPLAY"))
+        # What is wrong, and what to do about it.
+        found: list[tuple[str, str]] = []
+        accessibility: Permission = "granted"
+        screen: Permission = "granted"
         try:
             await self._accessibility()
         except BackendError as error:
-            granted["accessibility"] = False
-            issues.append(f"Accessibility permission denied: {error}")
-            remedies.append(programs.bus_remedy(self._session))
+            accessibility = "denied"
+            found.append((f"Accessibility permission denied: {error}", programs.bus_remedy(self._session)))
         try:
-            await self.grab(Rect(0, 0, 1, 1))
+            await self._open_x11()
+            # One pixel of Xwayland may be black by chance; the whole screen is not.
+            await self.grab(await self.screen() if self._xwayland else Rect(0, 0, 1, 1))
         except BackendError as error:
-            granted["screen"] = False
-            issues.append(f"Screen Recording permission denied: {error}")
-            if self._environment.get("WAYLAND_DISPLAY") and not self._environment.get("DISPLAY"):
-                remedies.append("this host captures X11 screens: log in to an Xorg session, or enable Xwayland")
-            else:
-                remedies.append("set DISPLAY (and XAUTHORITY) to the X server of the desktop")
-        if self._environment.get("WAYLAND_DISPLAY") and self._environment.get("DISPLAY"):
-            notes.append("a Wayland session: windows of Xwayland only; log in to an Xorg session for the rest")
-        if self._stop_keys is not None and not self._stop_keys.armed:
-            issues.append(f"The keys that stop everything ({CHORD}) belong to another program")
-            remedies.append("free them in the desktop's settings; `bascule desktop stop` works without them")
+            screen = "denied"
+            remedy = "set DISPLAY (and XAUTHORITY) to the X server of the desktop"
+            if wayland:
+                remedy = "this host captures X11 screens: log in to an Xorg session"
+            found.append((f"Screen Recording permission denied: {error}", remedy))
+        keys = self._stop_keys
+        if keys is not None and self._xwayland:
+            issue = f"The keys that stop everything ({keys.chord}) work only while an X11 window has the focus"
+            found.append((issue, "stop with `bascule desktop stop`; bind it to a key in the settings of the desktop"))
+        elif keys is not None and not keys.armed:
+            issue = f"The keys that stop everything ({keys.chord}) belong to another program"
+            remedy = "free them in the desktop's settings; `bascule desktop stop` works without them"
+            found.append((issue, remedy))
+        note = "a Wayland session: windows of Xwayland only; log in to an Xorg session for the rest"
         return Status(
-            accessibility="granted" if granted["accessibility"] else "denied",
-            screen_recording="granted" if granted["screen"] else "denied",
-            issues=tuple(issues),
-            remedies=tuple(remedies),
-            notes=tuple(notes),
+            accessibility=accessibility,
+            screen_recording=screen,
+            issues=tuple(issue for issue, _ in found),
+            remedies=tuple(remedy for _, remedy in found),
+            notes=(note,) if wayland and self._environment.get("DISPLAY") else (),
+            stop_keys=keys.chord if keys is not None and keys.armed and not self._xwayland else None,
         )
 
     async def unreadable(self) -> list[str]:
@@ -174,7 +182,8 @@ class LinuxDesktop:
 
         def start() -> X11:
             x11 = X11(name)
-            self._input, self._shots = Input(x11), Screen(name)
+            self._xwayland = x11.is_xwayland()
+            self._input, self._shots = Input(x11), Screen(name, xwayland=self._xwayland)
             return x11
 
         x11 = await self._in_thread(start)
@@ -226,11 +235,12 @@ class LinuxDesktop:
     async def windows(self) -> list[Window]:
         x11 = await self._open_x11()
         found = await self._in_thread(x11.windows)
-        if not any(each.active for each in found):
-            # Without a window manager nobody says which is in front: the topmost is the best guess.
-            tops = [each for each in found if not each.popup]
-            found = [msgspec.structs.replace(each, active=bool(tops) and each is tops[-1]) for each in found]
-        return found
+        if any(each.active for each in found) or await self._in_thread(x11.has_window_manager):
+            # A window manager that names none means it: the focus is nowhere, or in a Wayland window.
+            return found
+        # Without a window manager nobody says which is in front: the topmost is the best guess.
+        tops = [each for each in found if not each.popup]
+        return [msgspec.structs.replace(each, active=bool(tops) and each is tops[-1]) for each in found]
 
     async def screen(self) -> Rect:
         x11 = await self._open_x11()

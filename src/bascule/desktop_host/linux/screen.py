@@ -13,7 +13,8 @@ from bascule.desktop_host.ports import NotReachable, Shot
 class Screen:
     """Used by the X thread alone."""
 
-    def __init__(self, name: str | None) -> None:
+    def __init__(self, name: str | None, *, xwayland: bool = False) -> None:
+        self._xwayland = xwayland
         try:
             self._mss: Any = mss.MSS(display=name) if name else mss.MSS()
         except mss.exception.ScreenShotError as error:
@@ -29,4 +30,8 @@ class Screen:
             shot = self._mss.grab(area)
         except mss.exception.ScreenShotError as error:
             raise NotReachable(f"the screen cannot be captured: {error}") from error
-        return Shot(rect=rect, pixels=bytes(shot.bgra))
+        pixels = bytes(shot.bgra)
+        if self._xwayland and not pixels.strip(b"\0"):
+            # A compositor keeps its windows' pixels from Xwayland, and the server answers with black instead.
+            raise NotReachable("this X server is Xwayland, and the Wayland compositor shows it no pixels")
+        return Shot(rect=rect, pixels=pixels)

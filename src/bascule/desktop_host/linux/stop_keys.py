@@ -19,10 +19,10 @@ from Xlib.ext import xinput
 from Xlib.ext.ge import GenericEventCode
 
 from bascule.desktop_host.ports import NotReachable
+from bascule.protocols.desktop import STOP_CHORDS
 
-# Four keys that nobody presses by accident and no desktop we know has taken.
-CHORD: Final = "Ctrl+Alt+Shift+Escape"
-_KEYS: Final = (("Control_L", "Control_R"), ("Alt_L", "Alt_R"), ("Shift_L", "Shift_R"), ("Escape",))
+# Of every chord; its last key differs.
+_HELD: Final = (("Control_L", "Control_R"), ("Alt_L", "Alt_R"), ("Shift_L", "Shift_R"))
 _MODIFIERS: Final = X.ControlMask | X.Mod1Mask | X.ShiftMask
 # Caps Lock, Num Lock, Super and AltGr may be down as well, the last two because we hold them.
 _BESIDE: Final = (X.LockMask, X.Mod2Mask, X.Mod4Mask, X.Mod5Mask)
@@ -42,15 +42,11 @@ class StopKeys:
         self._pressed = pressed
         self._pressed_at = float("-inf")
         root = self._display.screen().root
-        code = self._display.keysym_to_keycode(XK.string_to_keysym("Escape"))
-        refused = Xlib.error.CatchError(Xlib.error.BadAccess)
-        for chosen in itertools.product((False, True), repeat=len(_BESIDE)):
-            beside = sum(mask for mask, on in zip(_BESIDE, chosen, strict=True) if on)
-            root.grab_key(code, _MODIFIERS | beside, False, X.GrabModeAsync, X.GrabModeAsync, onerror=refused)
-        self._display.sync()
+        free = next((chord for chord in STOP_CHORDS if self._grab(root, _last_key(chord))), None)
         self._listen(root)
-        # False: another program has the chord.
-        self.armed = refused.get_error() is None
+        # False: other programs have all of them. They are heard all the same, beside whatever those do with them.
+        self.armed = free is not None
+        self.chord = free or STOP_CHORDS[0]
         self._read, self._write = os.pipe2(os.O_CLOEXEC)
         self._thread = threading.Thread(target=self._run, name="bascule-stop-keys", daemon=True)
         self._thread.start()
@@ -62,6 +58,19 @@ class StopKeys:
         os.close(self._write)
         with contextlib.suppress(Xlib.error.ConnectionClosedError, OSError):
             self._display.close()
+
+    def _grab(self, root: Any, key: str) -> bool:
+        code = self._display.keysym_to_keycode(XK.string_to_keysym(key))
+        refused = Xlib.error.CatchError(Xlib.error.BadAccess)
+        for chosen in itertools.product((False, True), repeat=len(_BESIDE)):
+            beside = sum(mask for mask, on in zip(_BESIDE, chosen, strict=True) if on)
+            root.grab_key(code, _MODIFIERS | beside, False, X.GrabModeAsync, X.GrabModeAsync, onerror=refused)
+        self._display.sync()
+        if refused.get_error() is None:
+            return True
+        root.ungrab_key(code, X.AnyModifier)
+        self._display.sync()
+        return False
 
     def _listen(self, root: Any) -> None:
         """That a key went down, anywhere; which one is not read."""
@@ -102,4 +111,9 @@ class StopKeys:
             code = self._display.keysym_to_keycode(XK.string_to_keysym(name))
             return bool(code) and bool(held[code // 8] >> code % 8 & 1)
 
-        return all(any(map(down, names)) for names in _KEYS)
+        # All of them, also one that another program has: it may be a host of ours, and then both stop.
+        return any(down(_last_key(each)) for each in STOP_CHORDS) and all(any(map(down, names)) for names in _HELD)
+
+
+def _last_key(chord: str) -> str:
+    return chord.rpartition("+")[2]

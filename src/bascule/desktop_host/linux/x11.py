@@ -51,6 +51,21 @@ class X11:
         value = self._property(self.root, name)
         return bytes(value).decode("latin-1") if isinstance(value, bytes | bytearray) else None
 
+    def is_xwayland(self) -> bool:
+        if self.display.query_extension("XWAYLAND"):
+            return True
+        # Before Xwayland 23.1 there is no such extension; its outputs have always had this name.
+        with contextlib.suppress(Xlib.error.XError, AttributeError):
+            resources = self.root.xrandr_get_screen_resources()
+            for output in resources.outputs:
+                info = self.display.xrandr_get_output_info(output, resources.config_timestamp)
+                if info.name.startswith("XWAYLAND"):
+                    return True
+        return False
+
+    def has_window_manager(self) -> bool:
+        return bool(self._property(self.root, "_NET_SUPPORTING_WM_CHECK"))
+
     def active(self) -> int:
         found = self._property(self.root, "_NET_ACTIVE_WINDOW")
         return int(found[0]) if found else 0
@@ -155,7 +170,7 @@ class X11:
     def activate(self, handle: int) -> None:
         """Ask the window manager; without one, raise and focus by ourselves."""
         window = self.display.create_resource_object("window", handle)
-        if self._property(self.root, "_NET_SUPPORTING_WM_CHECK"):
+        if self.has_window_manager():
             # Source 2: we act for the person, as a pager does; a plain request would only blink.
             data = (32, [2, X.CurrentTime, 0, 0, 0])
             message = xevent.ClientMessage(window=window, client_type=self.atom("_NET_ACTIVE_WINDOW"), data=data)
