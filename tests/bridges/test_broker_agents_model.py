@@ -36,6 +36,8 @@ class Agent:
     stored: int
     connections: list[object] = field(default_factory=list)
     gone: bool = False
+    # Not seen since the last restart.
+    unsure: bool = False
 
 
 class Book:
@@ -56,9 +58,15 @@ class Book:
             return True
         return not agent.gone and agent.token is not None and self.now - agent.seen < SILENCE
 
+    def status(self, agent):
+        if not self.online(agent):
+            return "offline"
+        return "unknown" if agent.unsure else "online"
+
     def touch(self, handle):
         if handle in self.agents:
-            self.agents[handle].seen, self.agents[handle].gone = self.now, False
+            agent = self.agents[handle]
+            agent.seen, agent.gone, agent.unsure = self.now, False, False
 
     def claim(self, principal, handle, *, exclusive):
         """How the caller comes to the handle, or the code of the refusal."""
@@ -111,7 +119,7 @@ class Book:
         self.now += down
         self.sweep_at = self.now + SWEEP
         for agent in self.agents.values():
-            agent.seen, agent.gone = agent.stored, False
+            agent.seen, agent.gone, agent.unsure = agent.stored, False, True
             agent.connections.clear()
 
 
@@ -244,8 +252,7 @@ class Handles(RuleBasedStateMachine):
     @invariant()
     def the_list_shows_who_is_there(self):
         listed = {each["agentId"]: each["status"] for each in self.house.call("local", "agents.list")}
-        status = {name: "online" if self.book.online(each) else "offline" for name, each in self.book.agents.items()}
-        assert listed == status
+        assert listed == {name: self.book.status(each) for name, each in self.book.agents.items()}
 
     def teardown(self):
         try:

@@ -34,6 +34,10 @@ def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(ho
     assert status_of(house, SPACE) == "offline"
     house.call(INSIDE, "agents.heartbeat", {"agentId": SPACE})
     assert status_of(house, SPACE) == "online"
+    # Nobody is sent there by a hint: it answers no one.
+    with pytest.raises(NotFound) as refused:
+        send(house, to="Nobody")
+    assert "spc_" not in refused.value.hint
     house.run(lambda: house.broker.residents.is_out(SPACE))
     assert status_of(house, SPACE) == "offline"
 

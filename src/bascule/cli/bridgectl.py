@@ -182,7 +182,7 @@ def _parser() -> argparse.ArgumentParser:
     listing = commands.add_parser("list", help="list agents or tickets").add_subparsers(metavar="WHAT", required=True)
     agents = _command(listing, "agents", "who is registered", _list_agents)
     agents.add_argument("--type", help="only this kind")
-    agents.add_argument("--status", choices=("online", "offline"))
+    agents.add_argument("--status", choices=("online", "offline", "unknown"))
     agents.add_argument("--limit", metavar="N", type=_count, help="at most N")
     tickets = _command(listing, "tickets", "what was sent, newest first", _list_tickets)
     tickets.add_argument("--status", choices=("pending", "delivered", "responded", "timeout", "cancelled"))

@@ -79,6 +79,8 @@ class TicketEvent(StrEnum):
 class AgentStatus(StrEnum):
     ONLINE = "online"
     OFFLINE = "offline"
+    # Online when the daemon stopped, and not seen since: it may have ended meanwhile.
+    UNKNOWN = "unknown"
 
 
 # The whole life of a ticket. A missing cell is an event that changes nothing there: a late

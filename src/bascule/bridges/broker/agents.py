@@ -39,7 +39,7 @@ _NAMED_ONLINE = 10
 class Presence:
     """When an agent was last seen, in this life's clock."""
 
-    __slots__ = ("armed_at", "connections", "gone", "online", "seen", "seen_wall", "stored_wall")
+    __slots__ = ("armed_at", "connections", "gone", "online", "seen", "seen_in_this_life", "seen_wall", "stored_wall")
 
     def __init__(self, seen: float, seen_wall: int) -> None:
         self.seen = seen
@@ -50,6 +50,8 @@ class Presence:
         # Its last connection ended: the process is gone, whatever the clock says.
         self.gone = False
         self.online = False
+        # False after a restart, until it acts: whether its process still runs is not known.
+        self.seen_in_this_life = False
         # When the heap looks at it next.
         self.armed_at = float("inf")
 
@@ -250,7 +252,9 @@ class Agents:
     def find(self, agent_id: str) -> AgentRecord:
         record = self._state.agents.rows.get(agent_id)
         if record is None:
-            online = [name for name in self._state.agents.rows if self.status(name) is AgentStatus.ONLINE]
+            # Agents of spaces answer nobody: naming them would lead a sender to wait in vain.
+            names = (name for name in self._state.agents.rows if not is_house_handle(name))
+            online = [name for name in names if self.status(name) is AgentStatus.ONLINE]
             shown = ", ".join(sorted(online)[:_NAMED_ONLINE]) or "nobody"
             raise NotFound(
                 "agent not registered",
@@ -268,8 +272,8 @@ class Agents:
         presence = self._presence.get(agent_id)
         if presence is None:
             members = self._state.groups.get(agent_id, ())
-            online = any(self._presence[member].online for member in members)
-            return AgentStatus.ONLINE if online else AgentStatus.OFFLINE
+            found = {self.status(member) for member in members}
+            return next((each for each in (AgentStatus.ONLINE, AgentStatus.UNKNOWN) if each in found), AgentStatus.OFFLINE)
         record = self._state.agents.rows[agent_id]
         if presence.connections and not presence.gone:
             return AgentStatus.ONLINE
@@ -277,7 +281,9 @@ class Agents:
             return AgentStatus.OFFLINE
         # The very sum that `_watch` arms: another rounding would let a deadline come up a moment too early, in circles.
         over = presence.seen + self._lifetime_ms(record) / 1000
-        return AgentStatus.ONLINE if self._state.clock.monotonic() < over else AgentStatus.OFFLINE
+        if self._state.clock.monotonic() >= over:
+            return AgentStatus.OFFLINE
+        return AgentStatus.ONLINE if presence.seen_in_this_life else AgentStatus.UNKNOWN
 
     def unread(self, agent_id: str) -> int:
         inbox = self._state.inboxes.get(agent_id)
@@ -306,6 +312,7 @@ class Agents:
         presence.seen = clock.monotonic()
         presence.seen_wall = clock.wall_ms()
         presence.gone = False
+        presence.seen_in_this_life = True
         if not presence.online:
             self._set_online(agent_id, presence, online=True)
             self._events.emit("agent.online", agent_id=agent_id)

@@ -110,11 +110,12 @@ class Tickets:
                 return self._sent_result(known, status)
         else:
             ticket_id = new_ticket_id(state.clock.wall_ms())
-        if status is AgentStatus.OFFLINE and (params.require_online or limits.reject_offline):
+        if status is not AgentStatus.ONLINE and (params.require_online or limits.reject_offline):
+            how = "offline" if status is AgentStatus.OFFLINE else "has not been seen since the daemon started"
             raise NotFound(
                 "agent not registered",
-                hint=f"{target} is known but offline; send without requireOnline to queue the message",
-                details={"agentId": target, "agentStatus": "offline"},
+                hint=f"{target} is known but {how}; send without requireOnline to queue the message",
+                details={"agentId": target, "agentStatus": status.value},
             )
         check_room(state, self._agents, call, target, len(payload))
         if params.wait_ms:
@@ -396,7 +397,7 @@ class Tickets:
             for record in self._state.agents.rows.values()
             if record.agent_id != own
             and params.type in (None, record.type)
-            and self._agents.status(record.agent_id) is AgentStatus.ONLINE
+            and self._agents.status(record.agent_id) is not AgentStatus.OFFLINE
         ]
         if not targets:
             raise NotFound("nobody to send to", hint="no other agent is online; GET /agents lists them")
