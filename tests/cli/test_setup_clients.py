@@ -62,6 +62,26 @@ def test_codex_passes_our_variables_through(machine):
     ]
 
 
+def test_codex_is_spared_its_own_questions_only_when_asked_for(machine):
+    assert "--allow-tools" in machine.setup("codex", "--yes")
+    assert "default_tools_approval_mode" not in server(machine, "codex")
+    machine.setup("codex", "--yes", "--allow-tools")
+    assert server(machine, "codex")["default_tools_approval_mode"] == "approve"
+
+
+def test_claude_code_may_fetch_and_answer_unasked_only_when_asked_for(machine):
+    assert "--allow-tools" in machine.setup("claude", "--yes")
+    assert "permissions" not in json.loads(machine.read(HOOKS["claude"]))
+    machine.setup("claude", "--yes", "--allow-tools")
+    allowed = ["mcp__agent-bridge__wait_for_message", "mcp__agent-bridge__post_reply"]
+    assert json.loads(machine.read(HOOKS["claude"]))["permissions"]["allow"] == allowed
+    assert "nothing to change" in machine.setup("claude", "--yes", "--allow-tools")
+
+
+def test_gemini_folder_trust_is_named(machine):
+    assert "folderTrust" in machine.setup("gemini", "--yes")
+
+
 @pytest.mark.parametrize("client", clients.CLIENTS)
 def test_an_agent_is_told_how_to_answer_and_from_whom_messages_come(machine, client):
     machine.setup(client, "--yes")

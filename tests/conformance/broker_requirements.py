@@ -101,7 +101,7 @@ BRK-5.0-2 must done
     ~ And `agentToken` the first time, with which the agent proves itself from then on.
 BRK-5.0-3 must done
     expiresAt is the moment after which the agent, if silent, is taken for gone.
-BRK-5.0-4 must done
+BRK-5.0-4 must differs
     The same handle again is a reconnect that replaces the record.
     ~ With the handle's token. Without it, 409: anybody could take the name otherwise.
 BRK-5.1-1 must done
@@ -171,8 +171,9 @@ BRK-6.1-5 must done
     send_message makes up the ticket id itself.
 BRK-6.1-6 must done
     send_message posts to the broker.
-BRK-6.1-7 must done
+BRK-6.1-7 must differs
     With awaitResponse it waits at once and returns the first reply.
+    ~ For 45 s at most, because clients end longer calls: then `pending`, and `await_reply` goes on.
 BRK-6.1-8 must done
     Without awaitResponse it returns the ticket, for await_reply.
 BRK-6.1-9 must done
@@ -181,8 +182,9 @@ BRK-6.1-10 must done
     An answer not waited for is ticketId and status `pending`.
 BRK-6.2-1 must done
     await_reply takes ticketId and optional timeoutMs.
-BRK-6.2-2 must done
+BRK-6.2-2 must differs
     await_reply waits at the broker.
+    ~ Over our own socket, not by `GET /replies`, and for 45 s at most; then it says `pending` and is called again.
 BRK-6.2-3 must done
     await_reply answers in the form of send_message.
 BRK-6.2-4 must done
@@ -244,8 +246,9 @@ BRK-7.3-3 should done
 BRK-7.3-4 should later
     The helpers are put into every agent's PATH.
     ~ They are installed beside `bascule`; `bascule doctor` says whether PATH has them. The aliases work without.
-BRK-8-1 must done
+BRK-8-1 must differs
     Tickets expire after a time that can be set.
+    ~ It counts from settling, and what nobody has fetched is kept for 7 days.
 BRK-8-2 must done
     That time is 30 minutes unless set.
 BRK-8-3 should done
@@ -262,8 +265,9 @@ BRK-8-8 should done
     send_message says which of these it is, so that nobody waits for ever.
 BRK-9-1 should done
     A POST that fails for a passing reason is repeated, with growing pauses.
-BRK-9-2 must done
+BRK-9-2 must differs
     A message to an agent that is not registered gets 404 `agent not registered`.
+    ~ So it does; one that is registered and offline gets it queued, and the 404 only with requireOnline.
 BRK-9-3 must done
     The tool turns that into an error one can act on.
 BRK-9-4 must done
@@ -321,7 +325,7 @@ BRK-12-3 may done
     ~ Agents have tokens from the start; who may do what is in the method rows.
 BRK-12-4 must done
     Helpers check a ticket id's length and letters before they use it.
-BRK-12-5 should done
+BRK-12-5 should differs
     Payloads are not written to disk unless somebody wants logging.
     ~ Never to the log. To the private store until the ticket expires; not at all with `durability = "memory"`.
 BRK-15-1 must done

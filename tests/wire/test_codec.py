@@ -130,13 +130,15 @@ def test_a_nesting_beyond_every_recursion_limit_is_refused():
 def test_the_names_of_fields_are_told():
     assert refusal(b'{"agentId":1}', Person) == "`agentId`: expected `str`, got `int`"
     assert refusal(b"{}", Person) == "missing required field `agentId`"
-    assert refusal(b'{"agentId":"a","agentID":1}', Person) == "unknown field `agentID`"
+    assert refusal(b'{"agentId":"a","agentID":1}', Person).startswith("unknown field `agentID`; there are: agentId, ")
     assert refusal(b"[]", Person) == "expected `object`, got `array`"
     assert (
         refusal(b'{"agentId":"a","friends":[{"agentId":"b","age":1.5}]}', Person)
         == "`friends[0].age`: expected `int`, got `float`"
     )
-    assert refusal(b'{"agentId":"a","friends":[{"agentId":"b","x":1}]}', Person) == "`friends[0]`: unknown field `x`"
+    assert refusal(b'{"agentId":"a","friends":[{"agentId":"b","x":1}]}', Person).startswith(
+        "`friends[0]`: unknown field `x`; there are: agentId, "
+    )
     assert refusal(b'{"x":1}', dict[int, int]) == "a key: expected `int`, got `str`"
 
 
@@ -145,7 +147,7 @@ def test_a_refusal_is_short_and_printable_whatever_the_peer_named_its_field():
     odd = refusal(b'{"agentId":"a","\\u001b[31m\\u0000\\u009b\\n":1}', Person)
 
     assert len(long) < 400
-    assert odd == "unknown field `?[31m???`"
+    assert odd.startswith("unknown field `?[31m???`; ")
 
 
 def test_invalid_utf8_is_refused_also_where_the_value_is_skipped_or_kept_raw():

@@ -319,3 +319,34 @@ def test_wrong_usage_is_told_with_what_to_write(words, said):
     )
     assert done.returncode == 2
     assert said in done.stderr
+
+
+def test_a_program_that_is_treated_as_another_by_its_type_is_named_with_the_profile(wrap, agents):
+    person = wrap(agents[0], "id", options=("--type", "bash"))
+    person.sees("uid=")
+    said = " ".join(person.shown.decode().split())
+    assert "is treated as bash-5.2, by --type" in said
+
+
+def test_what_is_said_before_a_program_that_fills_the_screen_stays_until_a_key(wrap, agents, tmp_path):
+    """Without pyte no bell is typed for such a program; the warning would be hidden at once."""
+    hidden = tmp_path / "hidden"
+    (hidden / "pyte").mkdir(parents=True)
+    # A package that cannot be found: the finder of this directory says so before any other is asked.
+    (hidden / "sitecustomize.py").write_text(
+        "import importlib.util, sys\n"
+        "find = importlib.util.find_spec\n"
+        "importlib.util.find_spec = lambda name, *rest: None if name == 'pyte' else find(name, *rest)\n"
+    )
+    program = "import sys; sys.stdout.write('\\x1b[?1049h\\x1b[2J full'); sys.stdout.flush(); input()"
+    person = wrap(
+        agents[0],
+        sys.executable,
+        "-c",
+        program,
+        options=("--type", "codex"),
+        environment={"PYTHONPATH": str(hidden)},
+    )
+    person.sees("cannot be read without pyte")
+    person.type("x")
+    person.sees("full")

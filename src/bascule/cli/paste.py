@@ -6,6 +6,9 @@ import sys
 
 from bascule import places
 
+# Codex gives an MCP server a handful of variables; these must be named to get through.
+PASSED_VARIABLES = ["BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BASCULE_STATE_DIR"]
+
 
 def command() -> str:
     """The `bascule` of this installation, absolute: agents' clients have a PATH of their own."""
@@ -17,6 +20,7 @@ def lines(state: str) -> str:
     bascule = command()
     words = ["mcp"] if state == places.default_state_dir() else ["mcp", "--state-dir", state]
     arguments = ", ".join(f'"{word}"' for word in words)
+    passed = ", ".join(f'"{name}"' for name in PASSED_VARIABLES)
     return "\n".join(
         [
             "Claude Code:  run this once (or put the same into .mcp.json)",
@@ -25,6 +29,7 @@ def lines(state: str) -> str:
             "  [mcp_servers.agent-bridge]",
             f'  command = "{bascule}"',
             f"  args = [{arguments}]",
+            f"  env_vars = [{passed}]",
             "Gemini CLI:   ~/.gemini/settings.json",
             f'  {{"mcpServers": {{"agent-bridge": {{"command": "{bascule}", "args": [{arguments}]}}}}}}',
         ]

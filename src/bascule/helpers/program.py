@@ -37,7 +37,7 @@ def parser(name: str, description: str, examples: str) -> argparse.ArgumentParse
     out = argparse.ArgumentParser(
         prog=name,
         description=description,
-        epilog="examples:\n" + examples.replace("%", "%%"),
+        epilog="examples:\n" + examples,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         # Abbreviations would break scripts whenever an option is added.
         allow_abbrev=False,

@@ -84,7 +84,10 @@ TOOLS: tuple[Tool, ...] = (
         uses=("agents.list",),
         title="List agents",
         description="All agents with full metadata; co_workers is shorter.",
-        arguments={"type": said(STRING, "e.g. codex"), "status": {"type": "string", "enum": ["online", "offline", "unknown"]}},
+        arguments={
+            "type": said(STRING, "e.g. codex"),
+            "status": {"type": "string", "enum": ["online", "offline", "unknown"]},
+        },
         result={"agents": LIST, "you": STRING},
         always=("agents", "you"),
         hints=READS,

@@ -58,9 +58,10 @@ class BadJson(Exception):
 class Decoder(Generic[T]):
     """A reusable decoder of one type; making one costs far more than using it."""
 
-    __slots__ = ("_decode", "_max_depth")
+    __slots__ = ("_decode", "_max_depth", "_type")
 
     def __init__(self, type_: Any, *, max_depth: int = MAX_DEPTH) -> None:
+        self._type = type_
         self._decode = msgspec.json.Decoder(type_, strict=True).decode
         self._max_depth = max_depth
 
@@ -72,7 +73,7 @@ class Decoder(Generic[T]):
                 data.decode()
             result: T = self._decode(data)
         except _REFUSALS as error:
-            raise _bad_json(error, data) from None
+            raise _bad_json(error, data, self._type) from None
         # After the parser, which refuses a flood of quotes or brackets sooner than we could count it.
         if data.count(b"[") + data.count(b"{") > self._max_depth:
             _check_depth(data, self._max_depth)
@@ -126,7 +127,7 @@ def convert(obj: Any, type_: Any, *, lax: bool = False) -> Any:
     try:
         result = msgspec.convert(obj, type_, strict=not lax)
     except _REFUSALS as error:
-        raise _bad_json(error, b"") from None
+        raise _bad_json(error, b"", type_) from None
     if lax:
         _check_finite(result)
     return result
@@ -173,7 +174,7 @@ def _check_depth(data: bytes, limit: int) -> None:
         if not bare:
             return
     steps = memoryview(bare.translate(_TO_STEPS)).cast("b")
-    if rounds + max(itertools.accumulate(steps)) > limit:
+    if rounds + max(itertools.accumulate(steps), default=0) > limit:
         raise BadJson(f"JSON is nested deeper than {limit} levels: flatten it, or send it as text")
 
 
@@ -184,10 +185,10 @@ def _check_finite(result: object) -> None:
             raise BadJson("expected a finite number, got `nan` or an infinity")
 
 
-def _bad_json(error: Exception, data: bytes) -> BadJson:
+def _bad_json(error: Exception, data: bytes, type_: Any = Any) -> BadJson:
     match error:
         case msgspec.ValidationError():
-            return BadJson(_readable(_with_path_first(str(error))))
+            return BadJson(_readable(_with_path_first(str(error))) + _known_fields(error, type_))
         case UnicodeDecodeError():
             return BadJson(f"JSON is not valid UTF-8 (byte {error.start})", malformed=True)
         case RecursionError():
@@ -198,6 +199,19 @@ def _bad_json(error: Exception, data: bytes) -> BadJson:
             return BadJson(_why_truncated(data), malformed=True)
         case _:
             return BadJson(_readable(str(error)), malformed=True)
+
+
+def _known_fields(error: msgspec.ValidationError, type_: Any) -> str:
+    """Behind the name of a field that is not known: those that are."""
+    text = str(error)
+    if not text.startswith("Object contains unknown field"):
+        return ""
+    # Only here, where somebody mistyped: it costs ten times as much as decoding.
+    from bascule.wire.field_names import fields_at  # noqa: PLC0415 - see above
+
+    found = _PATH.search(text)
+    names = fields_at(type_, found["path"] if found else "")
+    return f"; there are: {', '.join(names)}" if names else ""
 
 
 def _why_truncated(data: bytes) -> str:

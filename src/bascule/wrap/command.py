@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import os
+import select
 import signal
 import sys
 from collections.abc import Sequence
@@ -22,6 +23,9 @@ from bascule.wrap.served import Served
 from bascule.wrap.session import Session
 from bascule.wrap.spool import Spool
 from bascule.wrap.turns import Turns
+
+# A program that fills the screen hides what was said before it; any key goes on at once.
+READING_SECONDS = 3.0
 
 EXAMPLES = """\
   bridge-wrap --agent Jerry --type codex -- codex
@@ -56,16 +60,26 @@ def main(arguments: Sequence[str]) -> int:
         return BY_STATUS.get(error.status, UNEXPECTED)
 
 
+def _let_read() -> None:
+    """The key itself stays for the program."""
+    if sys.stdin.isatty() and sys.stderr.isatty():
+        select.select([sys.stdin], [], [], READING_SECONDS)
+
+
 async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
     state = places.state_dir(options.state_dir)
     profile = profiles.choose(options.profile, command, options.type)
     outer = Outer()
+    called = os.path.basename(command[0])
+    if options.type and profile is not profiles.NOTHING_KNOWN and called not in profile.program:
+        terminal.say(f"bridge-wrap: {called} is treated as {profile.name}, by --type; --profile NAME chooses another")
     sees = options.auto_reply or (profile.row is not None and screen.is_there())
     transcript = screen.Transcript(*outer.size()) if sees else None
     if profile.row is not None and transcript is None:
         terminal.say(f"bridge-wrap: no bell is typed for {profile.name}: its screen cannot be read without pyte")
         terminal.say("  next: pip install 'bascule[wrap]'; until then its hooks and MCP tools tell it of messages")
-    type_ = options.type or profile.type or os.path.basename(command[0])
+        _let_read()
+    type_ = options.type or profile.type or called
     groups = [agent_id(each) for each in options.group] if options.group else None
     post = Post(state, handle, type_=type_, metadata=metadata_here(), groups=groups)
     joined = await _joined(post, start_daemon=not options.no_start)

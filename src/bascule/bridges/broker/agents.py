@@ -273,7 +273,9 @@ class Agents:
         if presence is None:
             members = self._state.groups.get(agent_id, ())
             found = {self.status(member) for member in members}
-            return next((each for each in (AgentStatus.ONLINE, AgentStatus.UNKNOWN) if each in found), AgentStatus.OFFLINE)
+            return next(
+                (each for each in (AgentStatus.ONLINE, AgentStatus.UNKNOWN) if each in found), AgentStatus.OFFLINE
+            )
         record = self._state.agents.rows[agent_id]
         if presence.connections and not presence.gone:
             return AgentStatus.ONLINE

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bascule.cli.paste import PASSED_VARIABLES
 from bascule.cli.setup import blocks, texts, toml_text
 from bascule.cli.setup.changes import CannotChange, Change, Edit
 from bascule.cli.setup.json_text import JsonText
@@ -23,13 +24,13 @@ from bascule.helpers.hook import BELL_TIMEOUT_SECONDS
 
 # The broker spec's name for the server (10).
 SERVER = "agent-bridge"
-# Codex gives an MCP server a handful of variables; these must be named to get through.
-PASSED_VARIABLES = ["BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BASCULE_STATE_DIR"]
 # A hook that answers at once takes 60 ms; a client that waits longer waits for a machine that is out of breath.
 NOTICE_TIMEOUT_SECONDS = 5
 # "Hooks can now run commands asynchronously": release 0.148.0. Older ones leave such a hook out and say so.
 CODEX_ASYNC = (0, 148, 0)
 PROBE_SECONDS = 20
+# What a bell asks a model to call.
+CLAUDE_ALLOWED = tuple(f"mcp__{SERVER}__{tool}" for tool in ("wait_for_message", "post_reply"))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +49,8 @@ class Wish:
     state_dir: str | None = None
     hooks: bool = True
     instructions: bool = True
+    # The client's own questions before it uses our tools: left out. Bascule's policy decides as before.
+    allow_tools: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -134,6 +137,7 @@ class Planner:
             "command": self.wish.bascule,
             "args": self.wish.server_arguments,
             "env_vars": PASSED_VARIABLES,
+            **({"default_tools_approval_mode": "approve"} if self.wish.allow_tools else {}),
         }
         where = ("mcp_servers", SERVER)
         self.plan.pieces.append((path, toml_text.set_table("", where, values)))
@@ -176,6 +180,25 @@ class Planner:
 
         self._json(path, apply)
 
+    def allow_in_json(self, path: str, rules: tuple[str, ...]) -> None:
+        """`{"permissions": {"allow": [RULE]}}`, as Claude Code has it."""
+        if not self.wish.allow_tools and not self._undo:
+            return
+        self._piece(path, {"permissions": {"allow": list(rules)}})
+
+        def apply(document: JsonText) -> None:
+            said = document.get("permissions", "allow")
+            known = said if isinstance(said, list) else []
+            if self._undo:
+                for place in reversed([at for at, each in enumerate(known) if each in rules]):
+                    document.remove("permissions", "allow", place)
+                return
+            for rule in rules:
+                if rule not in known:
+                    document.append(rule, "permissions", "allow")
+
+        self._json(path, apply)
+
     # -- inside --
 
     def _json(self, path: str, apply: Callable[[JsonText], None], *, mode: int = 0o644, comments: bool = False) -> None:
@@ -207,8 +230,10 @@ def claude(planner: Planner) -> Plan:
     planner.instructions(os.path.join(wish.project or folder, "CLAUDE.md"))
     bell = {"asyncRewake": True, "timeout": BELL_TIMEOUT_SECONDS}
     notice = {"timeout": NOTICE_TIMEOUT_SECONDS}
+    settings = os.path.join(folder, "settings.json")
+    planner.allow_in_json(settings, CLAUDE_ALLOWED)
     planner.hooks_in_json(
-        os.path.join(folder, "settings.json"),
+        settings,
         {
             event: [_handler(wish, "claude", event, **fields)]
             for event, fields in {
@@ -224,6 +249,11 @@ def claude(planner: Planner) -> Plan:
         if wish.project is not None
         else "Claude Code reads MCP servers when it starts: begin a new session."
     )
+    if wish.hooks and not wish.allow_tools:
+        planner.plan.notes.append(
+            "A woken Claude Code asks you before it fetches and answers a message, and the sender waits meanwhile: "
+            "`bascule setup claude --allow-tools` lets it use wait_for_message and post_reply without asking."
+        )
     return planner.plan
 
 
@@ -242,10 +272,18 @@ def codex(planner: Planner) -> Plan:
         hooks["Stop"].append(_handler(wish, "codex", "Stop", "--queue", **fields))
     planner.hooks_in_json(os.path.join(folder, "hooks.json"), hooks)
     notes = planner.plan.notes
+    if not wish.allow_tools:
+        notes.append(
+            "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, refuses "
+            'them: `bascule setup codex --allow-tools` sets default_tools_approval_mode = "approve". Bascule\'s own '
+            "policy and questions stay."
+        )
     if wish.hooks:
         notes.append("Codex runs a new hook only after you have looked at it: type /hooks in Codex and trust ours.")
         if queue is not None:
             notes.append(f"An idle Codex is not woken: {queue}. Messages are announced when a turn begins or ends.")
+        else:
+            notes.append("An idle Codex is woken from its first turn on; before that it has no session to wake.")
         if _has_toml_hooks(config):
             notes.append(f"{config} has [hooks] too; Codex runs both and warns that it would rather have one place.")
     if wish.project is not None:
@@ -258,6 +296,10 @@ def gemini(planner: Planner) -> Plan:
     folder = wish.folder(".gemini")
     planner.server_in_json(os.path.join(folder, "settings.json"), comments=True)
     planner.instructions(os.path.join(wish.project or folder, "GEMINI.md"))
+    planner.plan.notes.append(
+        "Where Gemini CLI's folder trust is on (security.folderTrust), it starts no MCP server in a folder that you "
+        "have not trusted: answer its question there, or type /permissions."
+    )
     if wish.hooks:
         planner.plan.notes.append(
             "No hooks for Gemini CLI: it has none that wakes an idle agent. "

@@ -22,6 +22,10 @@ _ABOUT = {
     "codex": "Codex: MCP server, instructions in AGENTS.md, hooks that announce messages",
     "gemini": "Gemini CLI: MCP server, instructions in GEMINI.md",
 }
+_ALLOWS = {
+    "claude": "let it fetch and answer messages without asking you (permissions.allow)",
+    "codex": "let it use our tools without asking you; Bascule's policy still decides (default_tools_approval_mode)",
+}
 _EPILOG = """\
 examples:
   bascule setup claude                   for you, in every project
@@ -58,6 +62,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             metavar="SETS",
             help=f"the tools it gets, of {','.join(TOOLSETS)} (default: {','.join(DEFAULT_TOOLSETS)})",
         )
+        if name in _ALLOWS:
+            client.add_argument("--allow-tools", action="store_true", help=_ALLOWS[name])
         client.add_argument("--no-hooks", action="store_true", help="leave the client's hooks alone")
         client.add_argument("--no-instructions", action="store_true", help="leave its instructions file alone")
         client.add_argument("--state-dir", metavar="DIR", help="where the daemon keeps its sockets, if not as usual")
@@ -97,6 +103,7 @@ def run_client(args: argparse.Namespace) -> int:
         state_dir=os.path.abspath(args.state_dir) if args.state_dir else None,
         hooks=not args.no_hooks,
         instructions=not args.no_instructions,
+        allow_tools=getattr(args, "allow_tools", False),
         environment=os.environ,
     )
     record = Record(places.state_dir(args.state_dir))
