@@ -274,8 +274,8 @@ def codex(planner: Planner) -> Plan:
     notes = planner.plan.notes
     if not wish.allow_tools:
         notes.append(
-            "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, refuses "
-            'them: `bascule setup codex --allow-tools` sets default_tools_approval_mode = "approve". Bascule\'s own '
+            "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, "
+            'refuses them: `bascule setup codex --allow-tools` sets default_tools_approval_mode = "approve". Bascule\'s own '
             "policy and questions stay."
         )
     if wish.hooks:
