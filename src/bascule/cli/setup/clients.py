@@ -275,8 +275,8 @@ def codex(planner: Planner) -> Plan:
     if not wish.allow_tools:
         notes.append(
             "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, "
-            'refuses them: `bascule setup codex --allow-tools` sets default_tools_approval_mode = "approve". Bascule\'s own '
-            "policy and questions stay."
+            "refuses them: `bascule setup codex --allow-tools` sets `default_tools_approval_mode`. Bascule's own policy "
+            "and questions stay."
         )
     if wish.hooks:
         notes.append("Codex runs a new hook only after you have looked at it: type /hooks in Codex and trust ours.")
