@@ -275,7 +275,7 @@ def codex(planner: Planner) -> Plan:
     if not wish.allow_tools:
         notes.append(
             "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, "
-            "refuses them: `bascule setup codex --allow-tools` sets `default_tools_approval_mode`. Bascule's own policy "
+            "refuses them: `bascule setup codex --allow-tools` sets `default_tools_approval_mode`. Bascule's policy "
             "and questions stay."
         )
     if wish.hooks:
