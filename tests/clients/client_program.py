@@ -1,0 +1,129 @@
+"""A real client from npm in a home of its own, with a scripted model behind it."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# Where `make test-clients` installed them.
+PROGRAMS = Path(os.environ.get("BASCULE_CLIENTS", "")) / "node_modules" / ".bin"
+BASCULE = str(Path(sys.executable).parent / "bascule")
+# A client starts within seconds; only a hang takes this long.
+PATIENCE = 90.0
+# What a script says when it is done.
+DONE = "all done"
+
+
+def until(condition, what, seconds=PATIENCE):
+    """Ask again and again for something that another program does in its own time."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if value := condition():
+            return value
+        time.sleep(0.05)
+    raise AssertionError(f"not within {seconds:.0f} s: {what}")
+
+
+class Client:
+    """One installed client in a home of its own, set up by `bascule setup` as a user would."""
+
+    def __init__(self, name, daemon, model):
+        self.name = name
+        self.daemon = daemon
+        self.model = model
+        self.root = Path(tempfile.mkdtemp(prefix="cli"))
+        self.home, self.project = self.root / "home", self.root / "project"
+        self.home.mkdir()
+        self.project.mkdir()
+        self.program = str(PROGRAMS / name)
+        self.environment = {
+            "HOME": str(self.home),
+            "PATH": f"{PROGRAMS}:{Path(sys.executable).parent}:/usr/local/bin:/usr/bin:/bin",
+            "LANG": "C.UTF-8",
+            "TERM": "xterm-256color",
+            "ANTHROPIC_BASE_URL": model.url,
+            "ANTHROPIC_API_KEY": "sk-ant-api03-scripted-model-scripted-model",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+            # Our tools are listed from the start, as with few servers.
+            "ENABLE_TOOL_SEARCH": "false",
+        }
+
+    def setup(self, *options):
+        command = [
+            BASCULE,
+            "setup",
+            self.name,
+            "--yes",
+            "--allow-tools",
+            "--state-dir",
+            self.daemon.state_dir,
+            *options,
+        ]
+        subprocess.run(
+            command, env=self.environment, cwd=self.project, check=True, capture_output=True, timeout=PATIENCE
+        )
+        if self.name == "codex":
+            config = self.home / ".codex" / "config.toml"
+            config.write_text(f"{_CODEX.format(url=self.model.url)}\n{config.read_text()}")
+        else:
+            # What a person has answered once: theme, this key, this directory.
+            file = self.home / ".claude.json"
+            told = json.loads(file.read_text())
+            told |= {"hasCompletedOnboarding": True, "theme": "dark"}
+            told["customApiKeyResponses"] = {"approved": [self.environment["ANTHROPIC_API_KEY"][-20:]], "rejected": []}
+            told["projects"] = {
+                str(self.project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
+            }
+            file.write_text(json.dumps(told))
+        return self
+
+    def words(self, prompt):
+        """One turn without a screen."""
+        if self.name == "codex":
+            return [self.program, "exec", "--skip-git-repo-check", prompt]
+        return [self.program, "-p", prompt, "--allowedTools", "mcp__agent-bridge"]
+
+    def run(self, prompt):
+        done = subprocess.run(
+            self.words(prompt),
+            env=self.environment,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        said = f"{done.stdout}\n{done.stderr}\nthe model heard: {self.model.heard}"
+        assert done.returncode == 0, said
+        assert DONE in done.stdout, said
+
+    def start(self, prompt):
+        """The same, beside the test; the caller waits for it."""
+        return subprocess.Popen(
+            self.words(prompt),
+            env=self.environment,
+            cwd=self.project,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def remove(self):
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+_CODEX = """\
+model = "scripted"
+model_provider = "scripted"
+check_for_update_on_startup = false
+
+[model_providers.scripted]
+name = "scripted"
+base_url = "{url}/v1"
+wire_api = "responses"
+"""

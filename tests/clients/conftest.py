@@ -1,0 +1,44 @@
+"""Real Claude Code and Codex from npm, with a scripted model. Only `make test-clients` runs these."""
+
+import pytest
+from client_program import DONE, PROGRAMS, Client
+from scripted_model import ScriptedModel
+
+from bascule.client import SyncClient
+
+
+@pytest.fixture
+def model():
+    made = ScriptedModel(lambda told: DONE)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def make_client(start_daemon, model):
+    if not PROGRAMS.is_dir():
+        pytest.fail("run these with `make test-clients`, which installs the clients")
+    made = []
+
+    def make(name, *options, daemon=None):
+        made.append(Client(name, daemon or start_daemon(None), model).setup(*options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.remove()
+
+
+@pytest.fixture
+def spock():
+    """Another agent, a program of ours: connects when it is first asked for."""
+    opened = []
+
+    def connect(daemon):
+        opened.append(SyncClient.connect(daemon.state_dir))
+        opened[-1].register("Spock")
+        return opened[-1]
+
+    yield connect
+    for each in opened:
+        each.close()

@@ -1,0 +1,128 @@
+"""Claude Code and Codex as users run them: they ask, they are asked, they are woken, they come back after a restart."""
+
+import re
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from client_program import DONE, until
+from scripted_model import call
+
+pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
+CLIENTS = ("claude", "codex")
+QUESTION = "What is the capital of France?"
+
+
+def answers(told):
+    """Fetch what waits, answer it, stop. Every word of it is read from what the tools say."""
+    ticket = re.search(r'"?ticketId"?\W+([0-9a-f-]{36})', told)
+    if QUESTION in told and ticket:
+        return call("post_reply", ticketId=ticket[1], payload="Paris")
+    if "[bascule]" in told or "wait for a message" in told:
+        return call("wait_for_message")
+    return DONE
+
+
+def statuses(client):
+    return {each.agent_id: each.status for each in client.agents()}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_asks_another_agent_and_has_the_answer(make_client, model, spock, name):
+    client = make_client(name, "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = lambda told: call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in told else DONE
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(client.run, "ask Spock what 2 + 2 is")
+        message = next(other.messages())
+        assert (str(message.from_).removeprefix("agent:"), message.payload) == ("Kirk", "2 + 2?")
+        message.reply("four, Captain")
+        running.result()
+    assert "four, Captain" in model.heard[-1]
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_is_asked_and_its_answer_arrives(make_client, model, spock, name):
+    client = make_client(name, "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = answers
+    with ThreadPoolExecutor(1) as beside:
+        running = beside.submit(client.run, "wait for a message and answer it")
+        until(lambda: running.done() or "Kirk" in statuses(other), "Kirk has registered")
+        reply = other.ask("Kirk", QUESTION, timeout=120)
+        assert reply.payload == "Paris", model.heard
+        running.result()
+
+
+class Terminal:
+    """A client in tmux, on a server of its own."""
+
+    def __init__(self, client, *command):
+        self._tmux = ["tmux", "-S", str(client.root / "tmux.sock")]
+        size = ["-x", "160", "-y", "50"]
+        words = [*self._tmux, "-f", "/dev/null", "new-session", "-d", *size, *command]
+        subprocess.run(words, env=client.environment, cwd=client.project, check=True, timeout=60)
+
+    def shown(self):
+        done = subprocess.run(
+            [*self._tmux, "capture-pane", "-p"], capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.stdout
+
+    def sees(self, words):
+        try:
+            until(lambda: re.search(words, self.shown()), words)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.shown()}") from None
+
+    def type(self, *keys):
+        subprocess.run([*self._tmux, "send-keys", *keys], check=True, timeout=60)
+
+    def end(self):
+        subprocess.run([*self._tmux, "kill-server"], check=False, timeout=60)
+
+
+@pytest.fixture
+def terminal():
+    opened = []
+
+    def start(client, *command):
+        opened.append(Terminal(client, *command))
+        return opened[-1]
+
+    yield start
+    for each in opened:
+        each.end()
+
+
+def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Kirk")
+    other = spock(client.daemon)
+    model.script = answers
+    screen = terminal(client, client.program)
+    screen.sees("❯|>")
+    until(lambda: "Kirk" in statuses(other), "Kirk has registered")
+    screen.type("say hello", "Enter")
+    screen.sees(DONE)
+    try:
+        reply = other.ask("Kirk", QUESTION, timeout=120)
+    except Exception as error:
+        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.heard}") from error
+    assert reply.payload == "Paris"
+    # Nobody typed: the bell did it.
+    assert [told for told in model.heard if "[bascule]" in told]
+
+
+def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not(make_client, model, spock, terminal):
+    client = make_client("claude", "--agent", "Ended")
+    other = spock(client.daemon)
+    client.run("say hello")
+    assert statuses(other)["Ended"] == "offline"
+    client.setup("--agent", "Living")
+    terminal(client, client.program)
+    until(lambda: statuses(other).get("Living") == "online", "the second session has registered")
+    client.daemon.kill()
+    client.daemon.start()
+    until(lambda: statuses(other)["Living"] == "online", "the living one is back")
+    # The daemon has seen it end, and forgot with the restart; what it does not know it does not say.
+    assert statuses(other)["Ended"] in ("unknown", "offline")
