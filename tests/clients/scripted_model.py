@@ -51,7 +51,8 @@ def _handler(model):
         def do_GET(self):
             self.send_error(404)
 
-        do_HEAD = do_GET
+        def do_HEAD(self):
+            self.send_error(404)
 
         def do_POST(self):
             body = json.loads(self.rfile.read(int(self.headers["content-length"])) or b"{}")

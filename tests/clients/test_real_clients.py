@@ -100,7 +100,6 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     other = spock(client.daemon)
     model.script = answers
     screen = terminal(client, client.program)
-    screen.sees("❯|>")
     until(lambda: "Kirk" in statuses(other), "Kirk has registered")
     screen.type("say hello", "Enter")
     screen.sees(DONE)
