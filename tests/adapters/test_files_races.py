@@ -163,7 +163,7 @@ def test_a_directory_swapped_with_a_link_leads_nothing_out(place):
     """And the control: what checks first and opens then does get out, in the same place under the same attack."""
     outside, scene = Outside(place.outside), Scene(place, directory=True)
     with swapping(*scene.names):
-        ours = attack(place.root, scene, outside, SECONDS)
+        ours = attack(place.files, scene, outside, SECONDS)
         outside.restore()
         # Until it has got out by reading and by writing.
         naive: dict[str, int] = {}
@@ -184,7 +184,7 @@ def test_a_directory_swapped_with_a_link_leads_nothing_out(place):
 def test_a_file_swapped_with_a_link_leads_nothing_out(place):
     outside, scene = Outside(place.outside), Scene(place, directory=False)
     with swapping(*scene.names):
-        ours = attack(place.root, scene, outside, SECONDS / 4)
+        ours = attack(place.files, scene, outside, SECONDS / 4)
     scene.close()
     assert {name: escapes for name, (_, _, escapes) in ours.items()} == dict.fromkeys(ours, 0)
     assert ours["read"][1], ours
