@@ -1,8 +1,12 @@
 """Where a path leads, and what the policy says about that.
 
 A path is judged twice: as it was written, and as it was resolved when a link on the way led elsewhere. The stricter
-verdict counts, and the `ResolvedPath` that was judged is the one that is shown and acted on.
+verdict counts, and the `ResolvedPath` that was judged is the one that is shown and acted on. What `runs.undo` and
+`runs.commit` change is judged by its path too; they follow no link at all.
 """
+
+import asyncio
+from collections.abc import Iterable
 
 import msgspec
 
@@ -10,9 +14,16 @@ from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
 from bascule.operations import Operations
-from bascule.policy.decision import Verdict
-from bascule.protocols.workspace import CreateFileOperation, DeleteFileOperation, Operation
+from bascule.policy.decision import Decision, Verdict
+from bascule.protocols.workspace import CreateFileOperation, DeleteFileOperation, FileChange, Operation
 from bascule.protocols.workspace_paths import WorkspacePath
+
+# Judging a path takes up to 0.1 ms: so many are judged before others have their turn on the event loop.
+PATHS_AT_ONCE = 20
+
+# As which operations a change is judged: each is a way to the same result.
+_WRITES = ("workspace.createFile", "workspace.editFile")
+_DELETES = ("workspace.deleteFile",)
 
 
 def follows(operation: Operation) -> bool:
@@ -57,3 +68,16 @@ def judge_resolved(
 
 def leads(place: ResolvedPath) -> str:
     return f"`{place.written}` leads to `{place.path}` through a link"
+
+
+async def judge_changes(operations: Operations, call: Call, changes: Iterable[FileChange]) -> Verdict | None:
+    """The strictest verdict on writing or deleting these files; None when all of it is allowed."""
+    strictest: Verdict | None = None
+    for number, change in enumerate(changes, 1):
+        for method in _DELETES if change.change == "deleted" else _WRITES:
+            verdict = operations.judge(call, method, {"path": change.path})
+            if verdict.decision > (strictest.decision if strictest is not None else Decision.ALLOW):
+                strictest = verdict
+        if number % PATHS_AT_ONCE == 0:
+            await asyncio.sleep(0)
+    return strictest

@@ -127,6 +127,7 @@ class Workspace:
         self.history = History(
             book=self.book,
             spaces=self.spaces,
+            operations=operations,
             limits=self.limits,
             threads=self.threads,
             files=files,
@@ -196,7 +197,11 @@ class Workspace:
 
     def draw(self) -> dict[str, Draw]:
         """How the person sees those of our calls that may ask."""
-        return {"runs.commit": self._draw_commit, "processes.start": self._draw_process}
+        return {
+            "runs.undo": self._draw_undo,
+            "runs.commit": self._draw_commit,
+            "processes.start": self._draw_process,
+        }
 
     def starters(self) -> dict[str, Callable[[str], Principal]]:
         return {
@@ -292,7 +297,10 @@ class Workspace:
         return self._do(self.history.commit(params, doing), "runs.commit")
 
     def _draw_commit(self, call: Call, params: RunIdParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_commit(params), "runs.commit")
+        return self._do(self.history.draw_commit(call, params), "runs.commit")
+
+    def _draw_undo(self, call: Call, params: UndoParams) -> "asyncio.Future[Drawn]":
+        return self._do(self.history.draw_undo(call, params), "runs.undo")
 
     # -- commands --
 
