@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from kept_outside import SECRET
 from naive import NaiveFiles
 
@@ -115,12 +116,12 @@ def attack(files, scene: "Scene", outside: Outside, seconds: float) -> dict[str,
 class Scene:
     """Two names in the workspace that are swapped: one is what it should be, the other a link that leads out."""
 
-    def __init__(self, place, *, directory: bool) -> None:
+    def __init__(self, place, *, directory: bool, target: Path | None = None) -> None:
         self.names = place.inside / "first", place.inside / "second"
         self.path = "first/secret" if directory else "first"
         self.new = "first/new" if directory else "new"
         self._spare = place.inside / "spare"
-        self._target = os.fspath(place.outside) if directory else "../outside/secret"
+        self._target = os.fspath(target or place.outside) if directory else "../outside/secret"
         self._directory = -1
         if directory:
             self.names[0].mkdir()
@@ -190,9 +191,13 @@ def test_a_file_swapped_with_a_link_leads_nothing_out(place):
     assert ours["read"][1], ours
 
 
-def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_outside(place, tmp_path):
-    """Objects are compared, because a restore could be right by luck."""
-    outside, scene = Outside(place.outside), Scene(place, directory=True)
+@pytest.mark.parametrize("target", ["outside", ".git"])
+def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_else(place, tmp_path, target):
+    """Objects are compared, because a restore could be right by luck. What no checkpoint has is not restored either."""
+    elsewhere = place.outside if target == "outside" else place.inside / target
+    elsewhere.mkdir(exist_ok=True)
+    leads = None if target == "outside" else Path(target)
+    outside, scene = Outside(elsewhere), Scene(place, directory=True, target=leads)
     checkpoints = GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", place.root)
     before = checkpoints.take()
     with swapping(*scene.names):
@@ -203,7 +208,7 @@ def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_outsid
             with contextlib.suppress(FileExistsError):
                 scene.names[0].mkdir()
             with contextlib.suppress(FileExistsError):
-                scene.names[1].symlink_to(place.outside)
+                scene.names[1].symlink_to(leads or place.outside)
             taken.add(checkpoints.take())
             with contextlib.suppress(CheckpointFault):
                 (tree,) = sorted(taken)[:1]
