@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kept_outside import SECRET
 from test_files_openers import lay_out, layouts
-from test_files_races import SECONDS, swapping
+from test_files_races import SECONDS
 
 from bascule.adapters.files.beneath import KernelOpener, WalkingOpener
 from bascule.adapters.files.roots import WorkspaceFiles
@@ -25,6 +25,7 @@ from bascule.policy.rules import Rule
 from bascule.protocols.methods import Effect
 from bascule.protocols.workspace_paths import parse_path
 from faults.lacking import missing_here
+from faults.swapping import swapping
 
 MAX = 1 << 20
 EXAMPLES = 5_000 if os.environ.get("BASCULE_LONG") else 200

@@ -3,14 +3,20 @@
 import os
 import shutil
 import subprocess
+import time
 
 import pytest
 
 from bascule.client import OperationFailed, SyncClient
-from bascule.protocols.workspace import ApprovalRequiredEvent
+from bascule.protocols.workspace import ApprovalRequiredEvent, CreateFileEvent
+from faults.swapping import swapping
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
+
+# Operations of one run against names that are swapped.
+MANY = 50
+ROUNDS = 20
 
 
 @pytest.fixture
@@ -68,6 +74,32 @@ def test_a_link_that_a_script_made_leads_no_operation_into_the_repository(space,
     assert (repository / ".git/config").read_text() == config
     git(repository, "status")
     assert not (repository / "mark").exists()
+
+
+def test_a_directory_swapped_with_a_link_leads_no_operation_past_the_question(space, repository):
+    """`mine` is a directory one moment and a link to `.git` the next; both answers must be seen, and no third."""
+    config = (repository / ".git/config").read_text()
+    (repository / "mine").mkdir()
+    (repository / "other").symlink_to(".git")
+    operations = [
+        {"type": "createFile", "path": "mine/config", "content": "evil", "overwrite": True} for _ in range(MANY)
+    ]
+    seen = {"allowed": 0, "asked": 0}
+    rounds = 0
+    with swapping(repository / "mine", repository / "other"):
+        deadline = time.monotonic() + 60
+        while rounds < ROUNDS or not all(seen.values()):
+            assert time.monotonic() < deadline, seen
+            rounds += 1
+            run = space.run(operations)
+            for event in run.events:
+                if isinstance(event, ApprovalRequiredEvent):
+                    seen["asked"] += 1
+                elif isinstance(event, CreateFileEvent) and event.success:
+                    seen["allowed"] += 1
+            if run.status == "awaiting_approval":
+                space.cancel(run.run_id)
+            assert (repository / ".git/config").read_text() == config
 
 
 def test_a_link_to_what_is_not_asked_about_is_followed(space, repository):
