@@ -54,6 +54,10 @@ class ResolvedPath:
             os.close(self.directory)
             self.directory = -1
 
+    def __del__(self) -> None:
+        # A caller that was cancelled while a thread resolved never gets to close it.
+        self.close()
+
     def __enter__(self) -> Self:
         return self
 
