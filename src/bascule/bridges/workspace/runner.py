@@ -230,6 +230,7 @@ class Runner:
 
     def _deny(self, run: Run, step: Step, operation: Operation, verdict: Verdict) -> bool:
         method = _method(operation)
+        run.answer = None
         self.settle(run)
         self._operations.refused(run.call(method, operation), method, subject=run.run_id, verdict=verdict)
         self._add(run, self._teller.denied(step, verdict.reason, verdict.suggestion))
