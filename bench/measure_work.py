@@ -97,9 +97,13 @@ def files(settings: Settings) -> Section:
                 file.write(data)
             os.rename(f"{name}.tmp", name)
 
+        def ours() -> None:
+            with root.resolve(parse_path(f"ours{next(numbers)}"), follow=False) as place:
+                root.create(place, data, overwrite=False)
+
         ways: dict[str, Callable[[], object]] = {
             RAW_FILE: raw,
-            OUR_FILE: lambda: root.create(parse_path(f"ours{next(numbers)}"), data, overwrite=False),
+            OUR_FILE: ours,
             WHOLE_FSYNC: lambda: space.create_file(f"whole{next(numbers)}", "x" * 4_096),
         }
         taken: dict[str, list[float]] = {}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from by_name import ByName
 from kept_outside import SECRET
 
 from bascule.adapters.files.beneath import KernelOpener, Opener, WalkingOpener
@@ -21,6 +22,8 @@ class Place:
     inside: Path
     outside: Path
     root: WorkspaceRoot
+    # The same, for tests that resolve a path and act on it in one go.
+    files: ByName
 
     def untouched(self) -> bool:
         names = sorted(path.name for path in self.outside.iterdir())
@@ -44,6 +47,6 @@ def place(tmp_path, opener):
     (outside / "secret").write_bytes(SECRET)
     root = WorkspaceFiles((), opener=opener).open_root(os.fspath(inside))
     before = len(os.listdir("/dev/fd"))
-    yield Place(inside, outside, root)
+    yield Place(inside, outside, root, ByName(root))
     assert len(os.listdir("/dev/fd")) == before, "a descriptor was left open"
     root.close()

@@ -22,8 +22,10 @@ path = parse_path("d/x")
 a, b = b"a" * 400_000, b"b" * 400_000
 print("started", flush=True)
 while True:
-    root.create(path, a, overwrite=True)
-    root.replace(path, b, expected=a)
+    with root.resolve(path, follow=True) as place:
+        root.create(place, a, overwrite=True)
+    with root.resolve(path, follow=True) as place:
+        root.replace(place, b, expected=a)
 """
 
 # The control: the same content, written in place.

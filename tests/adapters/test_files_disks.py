@@ -7,6 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from by_name import ByName
 
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
@@ -32,11 +33,11 @@ def disk(tmp_path):
 
 def test_a_full_disk_leaves_the_old_content_and_no_rubbish(disk):
     place, root = disk
-    root.create(parse_path("x"), b"old", overwrite=False)
+    ByName(root).create(parse_path("x"), b"old", overwrite=False)
     for act in (
-        lambda: root.create(parse_path("x"), bytes(2_000_000), overwrite=True),
-        lambda: root.replace(parse_path("x"), bytes(2_000_000), expected=b"old"),
-        lambda: root.create(parse_path("new/deep/y"), bytes(2_000_000), overwrite=False),
+        lambda: ByName(root).create(parse_path("x"), bytes(2_000_000), overwrite=True),
+        lambda: ByName(root).replace(parse_path("x"), bytes(2_000_000), expected=b"old"),
+        lambda: ByName(root).create(parse_path("new/deep/y"), bytes(2_000_000), overwrite=False),
     ):
         with pytest.raises(
             FileFault, match=r"^No space left on the disk: `.*` was not changed; delete something first$"
@@ -66,17 +67,17 @@ def test_an_undo_on_a_full_disk_changes_nothing(disk, tmp_path):
 
 def test_a_read_only_disk_says_so(disk):
     place, root = disk
-    root.create(parse_path("x"), b"old", overwrite=False)
+    ByName(root).create(parse_path("x"), b"old", overwrite=False)
     subprocess.run(["mount", "-o", "remount,ro", place], check=True)
     for act in (
-        lambda: root.create(parse_path("x"), b"new", overwrite=True),
-        lambda: root.create(parse_path("new/y"), b"new", overwrite=False),
-        lambda: root.replace(parse_path("x"), b"new", expected=b"old"),
-        lambda: root.delete(parse_path("x")),
+        lambda: ByName(root).create(parse_path("x"), b"new", overwrite=True),
+        lambda: ByName(root).create(parse_path("new/y"), b"new", overwrite=False),
+        lambda: ByName(root).replace(parse_path("x"), b"new", expected=b"old"),
+        lambda: ByName(root).delete(parse_path("x")),
     ):
         with pytest.raises(FileFault, match=r"^Read-only file system: `.*` cannot be changed$"):
             act()
-    assert root.read(parse_path("x"), 10) == b"old"
+    assert ByName(root).read(parse_path("x"), 10) == b"old"
 
 
 _AS_SOMEBODY = """
@@ -87,15 +88,16 @@ from bascule.bridges.workspace.ports import CheckpointFault, FileFault
 from bascule.protocols.workspace_paths import parse_path
 # Once before, for what is imported late: the interpreter may lie in a home directory.
 try:
-    WorkspaceFiles(()).open_root(sys.argv[1]).read(parse_path("nowhere"), 1)
+    root = WorkspaceFiles(()).open_root(sys.argv[1])
+    root.read(root.resolve(parse_path("nowhere"), follow=True), 1)
 except FileFault:
     pass
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
 root = WorkspaceFiles(()).open_root(sys.argv[1])
 for act in (
-    lambda: root.read(parse_path("hidden"), 10),
-    lambda: root.create(parse_path("closed/new"), b"x", overwrite=False),
-    lambda: root.delete(parse_path("closed/x")),
+    lambda: root.read(root.resolve(parse_path("hidden"), follow=True), 10),
+    lambda: root.create(root.resolve(parse_path("closed/new"), follow=False), b"x", overwrite=False),
+    lambda: root.delete(root.resolve(parse_path("closed/x"), follow=False)),
     lambda: GitCheckpoints(sys.argv[2]).open("spc_1", root).take(),
 ):
     try:

@@ -18,7 +18,7 @@ _steps = st.sampled_from(["a", "b", "c", "..", ".", ""])
 _paths = st.lists(_steps, min_size=1, max_size=5).map("/".join)
 _targets = st.one_of(_paths, _paths.map(lambda path: f"/{path}"), st.just("/etc/passwd")).filter(bool)
 _things = st.one_of(st.just("file"), st.just("dir"), _targets.map(lambda target: ("link", target)))
-_layouts = st.dictionaries(
+layouts = st.dictionaries(
     st.sampled_from(["a", "b", "c", "a/a", "a/b", "b/a", "b/c", "a/b/c", "c/a"]), _things, min_size=2
 )
 _flags = st.sampled_from(
@@ -61,7 +61,7 @@ def outcome(opener, root: int, path: str, flags: int, *, links: bool) -> tuple |
 
 @pytest.mark.timeout(1_200)
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(layout=_layouts, paths=st.lists(_paths.filter(bool), min_size=1, max_size=8), flags=_flags, links=st.booleans())
+@given(layout=layouts, paths=st.lists(_paths.filter(bool), min_size=1, max_size=8), flags=_flags, links=st.booleans())
 def test_both_ways_answer_alike(layout, paths, flags, links):
     if not has_openat2():
         missing_here("this kernel has no openat2")

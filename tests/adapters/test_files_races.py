@@ -2,12 +2,11 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from kept_outside import SECRET
 from naive import NaiveFiles
 
@@ -15,6 +14,7 @@ from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault, FileFault
 from bascule.protocols.workspace_paths import WorkspacePath, parse_path
+from faults.swapping import swapping
 
 # Divided among the operations of one test.
 SECONDS = 30.0 if os.environ.get("BASCULE_LONG") else 4.0
@@ -22,39 +22,6 @@ INSIDE, EDITED = b"inside", b"edited"
 # Between two looks at what is outside.
 ROUNDS = 10
 MAX = 1 << 20
-
-
-# renameat2(RENAME_EXCHANGE), as fast as it goes: at every moment each name is one of the two things. A name that an
-# operation has just removed comes back. The pauses are uneven: locks would bring both processes into step.
-SWAPPER = """
-import ctypes, errno, os, sys
-rename = ctypes.CDLL(None, use_errno=True).renameat2
-first, second = map(os.fsencode, sys.argv[1:])
-print("started", flush=True)
-pause = 1
-while True:
-    pause = pause * 1103515245 + 12345 & 0xFFFFFF
-    for _ in range(pause >> 16):
-        pass
-    if rename(-100, first, -100, second, 2) and ctypes.get_errno() != errno.ENOENT:
-        sys.exit(os.strerror(ctypes.get_errno()))
-"""
-
-
-@contextlib.contextmanager
-def swapping(first: Path, second: Path):
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", SWAPPER, first, second], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL
-    )
-    try:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"started\n"
-        yield
-        assert process.poll() is None, "the swapper died"
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
 
 
 class Outside:
@@ -115,12 +82,12 @@ def attack(files, scene: "Scene", outside: Outside, seconds: float) -> dict[str,
 class Scene:
     """Two names in the workspace that are swapped: one is what it should be, the other a link that leads out."""
 
-    def __init__(self, place, *, directory: bool) -> None:
+    def __init__(self, place, *, directory: bool, target: Path | None = None) -> None:
         self.names = place.inside / "first", place.inside / "second"
         self.path = "first/secret" if directory else "first"
         self.new = "first/new" if directory else "new"
         self._spare = place.inside / "spare"
-        self._target = os.fspath(place.outside) if directory else "../outside/secret"
+        self._target = os.fspath(target or place.outside) if directory else "../outside/secret"
         self._directory = -1
         if directory:
             self.names[0].mkdir()
@@ -163,7 +130,7 @@ def test_a_directory_swapped_with_a_link_leads_nothing_out(place):
     """And the control: what checks first and opens then does get out, in the same place under the same attack."""
     outside, scene = Outside(place.outside), Scene(place, directory=True)
     with swapping(*scene.names):
-        ours = attack(place.root, scene, outside, SECONDS)
+        ours = attack(place.files, scene, outside, SECONDS)
         outside.restore()
         # Until it has got out by reading and by writing.
         naive: dict[str, int] = {}
@@ -184,15 +151,19 @@ def test_a_directory_swapped_with_a_link_leads_nothing_out(place):
 def test_a_file_swapped_with_a_link_leads_nothing_out(place):
     outside, scene = Outside(place.outside), Scene(place, directory=False)
     with swapping(*scene.names):
-        ours = attack(place.root, scene, outside, SECONDS / 4)
+        ours = attack(place.files, scene, outside, SECONDS / 4)
     scene.close()
     assert {name: escapes for name, (_, _, escapes) in ours.items()} == dict.fromkeys(ours, 0)
     assert ours["read"][1], ours
 
 
-def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_outside(place, tmp_path):
-    """Objects are compared, because a restore could be right by luck."""
-    outside, scene = Outside(place.outside), Scene(place, directory=True)
+@pytest.mark.parametrize("target", ["outside", ".git"])
+def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_else(place, tmp_path, target):
+    """Objects are compared, because a restore could be right by luck. What no checkpoint has is not restored either."""
+    elsewhere = place.outside if target == "outside" else place.inside / target
+    elsewhere.mkdir(exist_ok=True)
+    leads = None if target == "outside" else Path(target)
+    outside, scene = Outside(elsewhere), Scene(place, directory=True, target=leads)
     checkpoints = GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", place.root)
     before = checkpoints.take()
     with swapping(*scene.names):
@@ -203,7 +174,7 @@ def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_outsid
             with contextlib.suppress(FileExistsError):
                 scene.names[0].mkdir()
             with contextlib.suppress(FileExistsError):
-                scene.names[1].symlink_to(place.outside)
+                scene.names[1].symlink_to(leads or place.outside)
             taken.add(checkpoints.take())
             with contextlib.suppress(CheckpointFault):
                 (tree,) = sorted(taken)[:1]

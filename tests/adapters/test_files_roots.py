@@ -5,6 +5,7 @@ import pwd
 import subprocess
 
 import pytest
+from by_name import ByName
 
 from bascule.adapters.files import roots
 from bascule.adapters.files.roots import WorkspaceFiles
@@ -79,7 +80,7 @@ def test_our_own_directories_are_refused_with_what_is_in_them_and_what_holds_the
 
 def test_a_copy_that_we_made_in_our_own_directory_is_opened(tmp_path, files):
     root = files.open_copy(os.fspath(tmp_path / "state/inner"))
-    root.create(parse_path("x"), b"x", overwrite=False)
+    ByName(root).create(parse_path("x"), b"x", overwrite=False)
     root.close()
 
 

@@ -185,12 +185,22 @@ def test_a_path_that_breaks_a_rule_is_a_validation_error_for_every_operation(spa
 
 @pytest.mark.req("ASP-path-2", "ASP-path-4")
 def test_a_path_that_only_looks_odd_is_taken(space):
-    odd = ["a..b", "...", "x" * 255, "sub/./file", " spaced name "]
+    odd = ["a..b", "...", "x" * 255, "sub/./file", " spaced name ", "/".join(["é" * 127, "ü" * 127])]
     run = space.run(
         *({"type": "createFile", "path": path, "content": "x"} for path in odd),
         *({"type": "readFile", "path": path} for path in odd),
     )
-    assert [event["success"] for event in run["events"]] == [True] * 10
+    assert [event["success"] for event in run["events"]] == [True] * 12
+
+
+@pytest.mark.req("ASP-path-4")
+def test_a_path_that_the_file_system_does_not_take_is_valid_and_fails_there(space):
+    """255 characters are a path; that this name has 510 bytes is what the file system has to say."""
+    for event in space.run(
+        {"type": "createFile", "path": "é" * 255, "content": "x"}, {"type": "readFile", "path": "é" * 255}
+    )["events"]:
+        assert (event["type"] in ("createFile", "readFile"), event["success"]) == (True, False)
+        assert "a name in it has 510 bytes, and this file system takes 255" in event["error"]
 
 
 @pytest.mark.req("DEC-ASP-21")

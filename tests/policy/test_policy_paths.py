@@ -44,6 +44,21 @@ def test_to_restrict_case_and_ignored_characters_do_not_count_and_to_allow_they_
 
 
 @pytest.mark.parametrize(
+    ("glob", "path"),
+    [
+        (".ssh/**", ".\N{LATIN SMALL LETTER SHARP S}h/id"),
+        (".gitconfig", ".gitcon\N{LATIN SMALL LIGATURE FI}g"),
+        (".husky/**", ".hu\N{LATIN SMALL LETTER LONG S}\N{KELVIN SIGN}y/pre-commit"),
+        ("caf\N{LATIN SMALL LETTER E WITH ACUTE}/**", "cafe\N{COMBINING ACUTE ACCENT}/x"),
+        (".env", ".\N{FULLWIDTH LATIN SMALL LETTER E}nv"),
+    ],
+)
+def test_to_restrict_all_that_a_file_system_may_take_for_the_same_name_counts(glob, path):
+    assert path_matches(glob, path, exact=False)
+    assert not path_matches(glob, path, exact=True)
+
+
+@pytest.mark.parametrize(
     ("path", "directory", "found"),
     [
         ("a/./b//c", "", "a/b/c"),

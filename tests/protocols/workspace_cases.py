@@ -43,6 +43,7 @@ GOOD: dict[str, dict[str, Any]] = {
     "shell-here": operation("shell", command="x", cwd="."),
     "shell-here-too": operation("shell", command="x", cwd="./"),
     "path-255": operation("readFile", path="x" * 255),
+    "path-255-of-two-bytes": operation("readFile", path="é" * 255),
     "path-dots": operation("readFile", path="a..b/...c/.d"),
     "path-dot-steps": operation("readFile", path="./a/./b"),
     "path-spaces": operation("readFile", path=" a / b "),

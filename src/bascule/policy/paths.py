@@ -5,6 +5,7 @@ with `/` is about an absolute path (`spaces.open`) and matches from its start on
 """
 
 import re
+import unicodedata
 from functools import lru_cache
 from posixpath import normpath
 
@@ -19,12 +20,20 @@ def normal(path: str, directory: str = "") -> str:
 
 
 def path_matches(glob: str, path: str, *, exact: bool) -> bool:
-    """`exact` is for rules that allow; one that restricts means names that differ in case alone as well."""
-    if exact:
-        return _compiled(glob, exact).fullmatch(path) is not None
-    if not path.isascii():
-        path = _IGNORED.sub("", path)
-    return _compiled(glob, exact).fullmatch(path) is not None
+    """`exact` is for rules that allow; one that restricts means what a file system may take for the same name as well.
+
+    Some compare names without case (`.GIT`), without ignorable characters, or in another normal form: there `.ßh` is
+    `.ssh`, and `.gitcon\N{LATIN SMALL LIGATURE FI}g` is `.gitconfig`.
+    """
+    if _compiled(glob, exact).fullmatch(path) is not None:
+        return True
+    if exact or path.isascii():
+        return False
+    return _compiled(_folded(glob), exact).fullmatch(_folded(path)) is not None
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", text)).casefold())
 
 
 @lru_cache(1_024)

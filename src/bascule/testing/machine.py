@@ -5,8 +5,8 @@
     machine.command("make test", stdout="12 passed")
     house = House(machine=machine)
 
-Paths were judged before they come here, and a dict has no links: what a file system adds to that (races, links,
-modes) is the adapters' business, and is tested with real ones.
+`machine.links` says where a path leads that goes through a link. What else a file system adds (races, modes) is the
+adapters' business, and is tested with real ones.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from bascule.bridges.workspace.ports import (
     LogPage,
     OnOutput,
     Outcome,
+    ResolvedPath,
     Root,
     SandboxFault,
     SandboxKind,
@@ -53,46 +54,59 @@ class MemoryRoot:
             raise FileFault(f"{self._directory} does not exist; make the directory first")
         return found
 
-    def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
-        data = self.files.get(path)
+    def resolve(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath:
+        links = self._machine.links
+        if follow and path in links:
+            return ResolvedPath(path, links[path])
+        head, slash, name = path.rpartition("/")
+        return ResolvedPath(path, f"{links.get(head, head)}{slash}{name}")
+
+    def resolve_cached(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath | None:
+        place = self.resolve(path, follow=follow)
+        return None if place.elsewhere else place
+
+    def read(self, place: ResolvedPath, max_bytes: int) -> bytes:
+        data = self.files.get(place.path)
         if data is None:
-            raise FileFault(f"No such file: `{path}`")
+            raise FileFault(f"No such file: `{place.written}`")
         if len(data) > max_bytes:
-            raise FileFault(f"`{path}` has {len(data)} bytes; at most {max_bytes} are allowed here")
+            raise FileFault(f"`{place.written}` has {len(data)} bytes; at most {max_bytes} are allowed here")
         return data
 
-    def create(self, path: WorkspacePath, data: bytes, *, overwrite: bool) -> None:
-        if path in self.files and not overwrite:
+    def create(self, place: ResolvedPath, data: bytes, *, overwrite: bool) -> None:
+        if place.path in self.files and not overwrite:
             raise FileFault("File already exists")
-        self._write(path, data)
+        self._write(place, data)
 
-    def replace(self, path: WorkspacePath, data: bytes, *, expected: bytes) -> None:
-        if self.files.get(path) != expected:
-            raise FileFault(f"`{path}` was changed by something else meanwhile; read it again and repeat the edit")
-        self._write(path, data)
+    def replace(self, place: ResolvedPath, data: bytes, *, expected: bytes) -> None:
+        if self.files.get(place.path) != expected:
+            raise FileFault(
+                f"`{place.written}` was changed by something else meanwhile; read it again and repeat the edit"
+            )
+        self._write(place, data)
 
-    def _write(self, path: str, data: bytes) -> None:
+    def _write(self, place: ResolvedPath, data: bytes) -> None:
         if self._machine.disk_full:
-            raise StorageFault(f"No space left on the disk: `{path}` was not changed; delete something first")
-        self.files[path] = data
+            raise StorageFault(f"No space left on the disk: `{place.written}` was not changed; delete something first")
+        self.files[place.path] = data
 
-    def delete(self, path: WorkspacePath) -> None:
-        if self.files.pop(path, None) is None:
-            raise FileFault(f"No such file: `{path}`")
+    def delete(self, place: ResolvedPath) -> None:
+        if self.files.pop(place.path, None) is None:
+            raise FileFault(f"No such file: `{place.written}`")
 
-    def entries(self, path: WorkspacePath | None, limit: int) -> tuple[list[FileEntry], bool]:
-        start = f"{path}/" if path else ""
+    def entries(self, place: ResolvedPath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        start = f"{place.path}/" if place else ""
         below = {name[len(start) :]: data for name, data in self.files.items() if name.startswith(start)}
-        if path and not below:
-            raise FileFault(f"No such file: `{path}`")
+        if place and not below:
+            raise FileFault(f"No such file: `{place.written}`")
         directories = {name.partition("/")[0] for name in below if "/" in name}
         found = [FileEntry(name=name, type="directory") for name in directories]
         found += [FileEntry(name=name, type="file", size=len(data)) for name, data in below.items() if "/" not in name]
         found.sort(key=lambda entry: entry.name)
         return found[:limit], len(found) > limit
 
-    def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
-        data = self.files.get(path)
+    def digest(self, place: ResolvedPath, max_bytes: int) -> str | None:
+        data = self.files.get(place.path)
         return hashlib.sha256(data).hexdigest() if data is not None and len(data) <= max_bytes else None
 
     def fileno(self) -> int:
@@ -258,6 +272,8 @@ class Machine:
 
     def __init__(self) -> None:
         self.directories: dict[str, Files] = {}
+        # Paths that lead elsewhere: of a link itself, or of a directory that is one.
+        self.links: dict[str, str] = {}
         self.commands: dict[str, Known] = {}
         # Commands that were started, and those that ended, in order.
         self.ran: list[FakeCommand] = []

@@ -1,4 +1,4 @@
-"""Opening a path beneath a directory's descriptor, whatever links are on the way and whoever changes them meanwhile.
+"""Finding a path beneath a directory's descriptor, whatever links are on the way and whoever changes them meanwhile.
 
 Checking `realpath` and then opening loses the race against a process that swaps names: one read in sixteen went
 outside when we measured it. So the kernel resolves and opens in one call, or we walk by hand and hold on to every
@@ -8,15 +8,18 @@ directory on the way. Both answer alike:
   magic links and another file system mounted inside (what a mount shows is not the workspace's content, and no
   checkpoint has it);
 - with `links=False` any link is ELOOP.
+
+`resolve` also says which path without links led there. A path without links is its own answer, which the kernel
+confirms in one call; one with links is always walked, so that the names are those that were really opened.
 """
 
 import errno
 import os
-import stat
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from bascule.adapters.files.syscalls import (
     RESOLVE_BENEATH,
+    RESOLVE_CACHED,
     RESOLVE_NO_MAGICLINKS,
     RESOLVE_NO_SYMLINKS,
     RESOLVE_NO_XDEV,
@@ -34,11 +37,31 @@ MAX_RACES = 1_000
 
 _INSIDE = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
 _INSIDE_WITHOUT_LINKS = _INSIDE | RESOLVE_NO_SYMLINKS
+_INSIDE_CACHED = _INSIDE_WITHOUT_LINKS | RESOLVE_CACHED
+_DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+class Found(NamedTuple):
+    """Where a path leads: a name in an open directory, which belongs to the caller now."""
+
+    directory: int
+    # Directories between the open one and the name that do not exist.
+    missing: tuple[str, ...]
+    # `.` when a link ended at the open directory itself.
+    name: str
+    # From the root to the name, without links.
+    path: str
 
 
 class Opener(Protocol):
     def open(self, root: int, path: str | bytes, flags: int, *, links: bool = True) -> int:
         """A descriptor of what exists at `path`; OSError as the module says. `path` may contain `..`."""
+
+    def resolve(self, root: int, path: str, *, follow: bool) -> Found:
+        """Links in directories are followed, one at the end only with `follow`; OSError as the module says."""
+
+    def resolve_cached(self, root: int, path: str, *, follow: bool) -> Found | None:
+        """Without waiting for a disk. None when that is not possible, or when there is more to it than a plain path."""
 
 
 class KernelOpener:
@@ -53,6 +76,43 @@ class KernelOpener:
                 continue
         raise OSError(errno.EAGAIN, "the path kept changing while it was opened")
 
+    def resolve(self, root: int, path: str, *, follow: bool) -> Found:
+        head, _, name = path.rpartition("/")
+        if not _is_plain(path, name):
+            return _walked(root, path, follow=follow)
+        try:
+            directory = openat2(root, head or ".", _DIRECTORY, _INSIDE_WITHOUT_LINKS)
+        except OSError as error:
+            if error.errno not in (errno.ELOOP, errno.ENOENT):
+                raise
+            return _walked(root, path, follow=follow)
+        try:
+            linked = follow and _link(directory, name) is not None
+        except BaseException:
+            os.close(directory)
+            raise
+        if linked:
+            os.close(directory)
+            return _walked(root, path, follow=follow)
+        return Found(directory, (), name, path)
+
+    def resolve_cached(self, root: int, path: str, *, follow: bool) -> Found | None:
+        head, _, name = path.rpartition("/")
+        if not _is_plain(path, name):
+            return None
+        try:
+            directory = openat2(root, head or ".", _DIRECTORY, _INSIDE_CACHED)
+        except OSError:
+            return None
+        if follow:
+            try:
+                # ELOOP for a link.
+                os.close(openat2(directory, name, O_PATH, _INSIDE_CACHED))
+            except OSError:
+                os.close(directory)
+                return None
+        return Found(directory, (), name, path)
+
 
 class WalkingOpener:
     """One name at a time, never following: links are read and their steps walked like any others.
@@ -62,11 +122,33 @@ class WalkingOpener:
     """
 
     def open(self, root: int, path: str | bytes, flags: int, *, links: bool = True) -> int:
-        walk = _Walk(root, links=links)
+        found = _walked(root, os.fsdecode(path), follow=not flags & os.O_NOFOLLOW, links=links)
         try:
-            return walk.open(os.fsdecode(path), flags | os.O_CLOEXEC)
+            if found.missing:
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+            descriptor = os.open(found.name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=found.directory)
+            try:
+                _stay(descriptor, _mount(root))
+            except BaseException:
+                os.close(descriptor)
+                raise
+            return descriptor
         finally:
-            walk.close()
+            os.close(found.directory)
+
+    def resolve(self, root: int, path: str, *, follow: bool) -> Found:
+        return _walked(root, path, follow=follow)
+
+    def resolve_cached(self, root: int, path: str, *, follow: bool) -> Found | None:  # noqa: ARG002 - the port's
+        return None
+
+
+def _walked(root: int, path: str, *, follow: bool, links: bool = True) -> Found:
+    walk = _Walk(root, links=links)
+    try:
+        return walk.resolve(path, follow=follow)
+    finally:
+        walk.close()
 
 
 class _Walk:
@@ -74,10 +156,12 @@ class _Walk:
         self._root = root
         self._mount = _mount(root)
         self._links_left = MAX_LINKS if links else 0
+        # The directories on the way, and the names they were opened by.
         self._opened: list[int] = []
+        self._names: list[str] = []
         self._steps: list[str] = []
 
-    def open(self, path: str, flags: int) -> int:
+    def resolve(self, path: str, *, follow: bool) -> Found:
         self._push(path)
         while self._steps:
             step = self._steps.pop()
@@ -87,14 +171,16 @@ class _Walk:
                 if not self._opened:
                     raise OSError(errno.EXDEV, "the path leads out of the root")
                 os.close(self._opened.pop())
+                self._names.pop()
             elif self._steps:
-                self._down(step)
+                if not self._down(step):
+                    return self._absent(step)
+            elif not follow or (target := _link(self._here, step)) is None:
+                return self._found((), step)
             else:
-                found = self._final(step, flags)
-                if found is not None:
-                    return found
+                self._follow(target)
         # A link to `.` or `..` ended the path at a directory we already hold.
-        return os.open(".", flags, dir_fd=self._here)
+        return self._found((), ".")
 
     def close(self) -> None:
         for descriptor in self._opened:
@@ -113,58 +199,66 @@ class _Walk:
             steps.append(".")
         self._steps.extend(reversed(steps))
 
-    def _down(self, step: str) -> None:
+    def _down(self, step: str) -> bool:
+        """Into a directory, or along a link; False when there is nothing of that name."""
         try:
-            descriptor = os.open(step, O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=self._here)
-        except OSError as error:
-            if not self._follow(step, error):
-                raise
-            return
-        self._opened.append(descriptor)
-        self._stay(descriptor)
-
-    def _final(self, step: str, flags: int) -> int | None:
-        try:
-            descriptor = os.open(step, flags | os.O_NOFOLLOW, dir_fd=self._here)
-        except OSError as error:
-            if not flags & os.O_NOFOLLOW and self._follow(step, error):
-                return None
-            raise
-        try:
-            self._stay(descriptor)
-            # O_PATH with O_NOFOLLOW opens the link itself.
-            if not flags & os.O_NOFOLLOW and stat.S_ISLNK(os.fstat(descriptor).st_mode):
-                self._follow(step, OSError(errno.ELOOP, os.strerror(errno.ELOOP)))
-                os.close(descriptor)
-                return None
-        except OSError:
-            os.close(descriptor)
-            raise
-        return descriptor
-
-    def _follow(self, step: str, refused: OSError) -> bool:
-        """Walk where the link points, if that is what the refusal was about."""
-        if refused.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
+            descriptor = os.open(step, _DIRECTORY | os.O_NOFOLLOW, dir_fd=self._here)
+        except FileNotFoundError:
             return False
-        try:
-            target = os.readlink(step, dir_fd=self._here)
         except OSError as error:
-            if error.errno == errno.EINVAL and refused.errno == errno.ENOTDIR:
-                # A file where a directory is needed.
-                return False
-            if error.errno != errno.EINVAL:
+            if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.EMLINK):
                 raise
-            # It was a link a moment ago.
-            target = step
+            target = _link(self._here, step)
+            if target is not None:
+                self._follow(target)
+            elif error.errno == errno.ENOTDIR:
+                # A file where a directory is needed.
+                raise
+            else:
+                # It was a link a moment ago.
+                self._follow(step)
+            return True
+        self._opened.append(descriptor)
+        self._names.append(step)
+        _stay(descriptor, self._mount)
+        return True
+
+    def _follow(self, target: str) -> None:
         if not self._links_left:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         self._links_left -= 1
         self._push(target)
-        return True
 
-    def _stay(self, descriptor: int) -> None:
-        if _mount(descriptor) != self._mount:
-            raise OSError(errno.EXDEV, "another file system is mounted there")
+    def _absent(self, step: str) -> Found:
+        rest = [step, *reversed(self._steps)]
+        if ".." in rest or "." in rest:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return self._found(tuple(rest[:-1]), rest[-1])
+
+    def _found(self, missing: tuple[str, ...], name: str) -> Found:
+        last = (name,) if name != "." else ()
+        path = "/".join((*self._names, *missing, *last)) or "."
+        return Found(self._opened.pop() if self._opened else os.dup(self._root), missing, name, path)
+
+
+def _is_plain(path: str, name: str) -> bool:
+    """The parser refuses the others; if one ever came here, it would be walked, and refused there."""
+    return name not in ("", ".", "..") and not path.startswith("/")
+
+
+def _link(directory: int, name: str) -> str | None:
+    """Where the name points, if it is a link."""
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _stay(descriptor: int, mount: bytes | int) -> None:
+    if _mount(descriptor) != mount:
+        raise OSError(errno.EXDEV, "another file system is mounted there")
 
 
 def _mount(descriptor: int) -> bytes | int:

@@ -1,4 +1,4 @@
-"""One open workspace directory. Every path is resolved beneath its descriptor; nothing is opened by its name again.
+"""One open workspace directory. A path is resolved beneath its descriptor once; nothing is opened by its name again.
 
 A root that is renamed stays the root: its descriptor is the directory, whatever it is called now, and commands see
 the same one. What is written becomes visible by a rename, so a reader sees the old content or the new, and so does
@@ -14,9 +14,9 @@ import stat
 from collections.abc import Iterator
 
 from bascule.adapters.files import sentences, temporary
-from bascule.adapters.files.beneath import MAX_LINKS, O_PATH, Opener
+from bascule.adapters.files.beneath import O_PATH, Found, Opener
 from bascule.adapters.files.syscalls import rename_new
-from bascule.bridges.workspace.ports import FileFault
+from bascule.bridges.workspace.ports import FileFault, ResolvedPath
 from bascule.protocols.workspace import MAX_CONTENT_BYTES, FileEntry
 from bascule.protocols.workspace_paths import WorkspacePath
 
@@ -29,33 +29,6 @@ _DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
 # Opening a FIFO must not wait for its writer, nor a terminal become ours.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _CHUNK = 1024 * 1024
-
-
-class _Place:
-    """A name in an open directory: what a write or delete acts on."""
-
-    def __init__(self, directory: int, name: str) -> None:
-        self.directory = directory
-        self.name = name
-        # Directories made for it, outermost first, each in its parent.
-        self.made: list[tuple[int, str]] = []
-
-    def found(self) -> os.stat_result | None:
-        try:
-            return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
-        except FileNotFoundError:
-            return None
-
-    def unmake(self) -> None:
-        for parent, name in reversed(self.made):
-            # Not empty: somebody else uses it by now.
-            with contextlib.suppress(OSError):
-                os.rmdir(name, dir_fd=parent)
-
-    def close(self) -> None:
-        os.close(self.directory)
-        for parent, _ in self.made:
-            os.close(parent)
 
 
 class WorkspaceRoot:
@@ -93,24 +66,33 @@ class WorkspaceRoot:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    # -- reading ----------------------------------------------------------------------------------
+    # -- resolving --------------------------------------------------------------------------------
 
-    def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
-        # The one operation that is as fast as the rest of the call, so without a context manager.
+    def resolve(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath:
         try:
-            descriptor, found = self._open_regular(path)
-            try:
-                if found.st_size > max_bytes:
-                    raise sentences.too_large(path, found.st_size, max_bytes)
-                return self._read_all(descriptor, path, max_bytes, found.st_size)
-            finally:
-                os.close(descriptor)
+            return _resolved(path, self.opener.resolve(self._descriptor, path, follow=follow))
         except OSError as error:
             raise self._fault(error, path) from error
 
-    def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
+    def resolve_cached(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath | None:
+        found = self.opener.resolve_cached(self._descriptor, path, follow=follow)
+        return None if found is None else _resolved(path, found)
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    def read(self, place: ResolvedPath, max_bytes: int) -> bytes:
+        with self._sentences(place):
+            descriptor, found = self._open_regular(place)
+            try:
+                if found.st_size > max_bytes:
+                    raise sentences.too_large(place.written, found.st_size, max_bytes)
+                return self._read_all(descriptor, place.written, max_bytes, found.st_size)
+            finally:
+                os.close(descriptor)
+
+    def digest(self, place: ResolvedPath, max_bytes: int) -> str | None:
         try:
-            descriptor, _ = self._open_regular(path)
+            descriptor, _ = self._open_regular(place)
         except (OSError, FileFault):
             return None
         try:
@@ -126,10 +108,9 @@ class WorkspaceRoot:
         finally:
             os.close(descriptor)
 
-    def entries(self, path: WorkspacePath | None, limit: int) -> tuple[list[FileEntry], bool]:
-        shown = path or "."
-        with self._sentences(shown):
-            descriptor = self.opener.open(self._descriptor, shown, os.O_RDONLY | os.O_DIRECTORY)
+    def entries(self, place: ResolvedPath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        with self._sentences(place):
+            descriptor = self._open(place, os.O_RDONLY | os.O_DIRECTORY)
             try:
                 names: list[str] = []
                 more = False
@@ -146,67 +127,48 @@ class WorkspaceRoot:
 
     # -- writing ----------------------------------------------------------------------------------
 
-    def create(self, path: WorkspacePath, data: bytes, *, overwrite: bool) -> None:
-        self._check_size(path, data)
-        with self._sentences(path):
-            place = self._locate(path, follow=overwrite, make=True)
+    def create(self, place: ResolvedPath, data: bytes, *, overwrite: bool) -> None:
+        self._check_write(place, data)
+        with self._sentences(place), self._directory(place) as directory:
+            before = _found(directory, place.name)
+            if before is not None:
+                if stat.S_ISDIR(before.st_mode):
+                    raise FileFault(f"`{place.written}` is a directory; choose another name for the file")
+                if not overwrite:
+                    raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+                _check_writable(place.written, before.st_mode)
+            name = self._write(directory, data, like=before)
             try:
-                try:
-                    self._create_at(place, path, data, overwrite=overwrite)
-                except BaseException:
-                    place.unmake()
-                    raise
-            finally:
-                place.close()
+                if overwrite:
+                    os.rename(name, place.name, src_dir_fd=directory, dst_dir_fd=directory)
+                else:
+                    rename_new(directory, name, place.name)
+            except BaseException:
+                _discard(directory, name)
+                raise
 
-    def replace(self, path: WorkspacePath, data: bytes, *, expected: bytes) -> None:
-        self._check_size(path, data)
-        with self._sentences(path):
-            place = self._locate(path, follow=True, make=False)
+    def replace(self, place: ResolvedPath, data: bytes, *, expected: bytes) -> None:
+        self._check_write(place, data)
+        with self._sentences(place):
+            before = self._check_content(place, expected)
+            name = self._write(place.directory, data, like=before)
             try:
-                before = self._check_content(place, path, expected)
-                name = self._write(place.directory, data, like=before)
-                try:
-                    _check_version(place, path, before)
-                    os.rename(name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
-                except BaseException:
-                    _discard(place.directory, name)
-                    raise
-            finally:
-                place.close()
-
-    def delete(self, path: WorkspacePath) -> None:
-        with self._sentences(path):
-            place = self._locate(path, follow=False, make=False)
-            try:
-                found = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
-                if stat.S_ISDIR(found.st_mode):
-                    raise FileFault(f"`{path}` is a directory; deleteFile deletes files only")
-                if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
-                    raise sentences.not_regular(path, found.st_mode)
-                os.unlink(place.name, dir_fd=place.directory)
-            finally:
-                place.close()
-
-    def _create_at(self, place: _Place, path: str, data: bytes, *, overwrite: bool) -> None:
-        before = place.found()
-        if before is not None:
-            if stat.S_ISDIR(before.st_mode):
-                raise FileFault(f"`{path}` is a directory; choose another name for the file")
-            if not overwrite:
-                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
-            _check_regular(path, before.st_mode)
-            if not before.st_mode & 0o222:
-                raise sentences.read_only(path, before.st_mode)
-        name = self._write(place.directory, data, like=before)
-        try:
-            if overwrite:
+                _check_version(place, before)
                 os.rename(name, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
-            else:
-                rename_new(place.directory, name, place.name)
-        except BaseException:
-            _discard(place.directory, name)
-            raise
+            except BaseException:
+                _discard(place.directory, name)
+                raise
+
+    def delete(self, place: ResolvedPath) -> None:
+        self._check_write(place)
+        with self._sentences(place):
+            _check_present(place)
+            found = os.stat(place.name, dir_fd=place.directory, follow_symlinks=False)
+            if stat.S_ISDIR(found.st_mode):
+                raise FileFault(f"`{place.written}` is a directory; deleteFile deletes files only")
+            if not stat.S_ISREG(found.st_mode) and not stat.S_ISLNK(found.st_mode):
+                raise sentences.not_regular(place.written, found.st_mode)
+            os.unlink(place.name, dir_fd=place.directory)
 
     def _write(self, directory: int, data: bytes, *, like: os.stat_result | None) -> str:
         """A finished file under a temporary name, with the mode and owner of the one it will replace."""
@@ -240,13 +202,20 @@ class WorkspaceRoot:
                 os.fchown(descriptor, *owner)
         os.fchmod(descriptor, mode)
 
-    # -- finding ----------------------------------------------------------------------------------
+    # -- opening ----------------------------------------------------------------------------------
 
-    def _open_regular(self, path: str) -> tuple[int, os.stat_result]:
-        descriptor = self.opener.open(self._descriptor, path, _READ)
+    def _open(self, place: ResolvedPath | None, flags: int) -> int:
+        """What is there, if it is not a link by now; None is the workspace itself."""
+        if place is None:
+            return self.opener.open(self._descriptor, ".", flags, links=False)
+        _check_present(place)
+        return self.opener.open(place.directory, place.name, flags, links=False)
+
+    def _open_regular(self, place: ResolvedPath) -> tuple[int, os.stat_result]:
+        descriptor = self._open(place, _READ)
         try:
             found = os.fstat(descriptor)
-            _check_regular(path, found.st_mode)
+            _check_regular(place.written, found.st_mode)
         except BaseException:
             os.close(descriptor)
             raise
@@ -266,92 +235,46 @@ class WorkspaceRoot:
             raise sentences.too_large(path, total, max_bytes)
         return b"".join(pieces)
 
-    def _check_content(self, place: _Place, path: str, expected: bytes) -> os.stat_result:
-        descriptor = os.open(place.name, _READ | os.O_NOFOLLOW, dir_fd=place.directory)
+    def _check_content(self, place: ResolvedPath, expected: bytes) -> os.stat_result:
+        descriptor, before = self._open_regular(place)
         try:
-            before = os.fstat(descriptor)
-            _check_regular(path, before.st_mode)
-            if not before.st_mode & 0o222:
-                raise sentences.read_only(path, before.st_mode)
+            _check_writable(place.written, before.st_mode)
             if before.st_size != len(expected):
-                raise _changed(path)
-            if self._read_all(descriptor, path, len(expected), len(expected)) != expected:
-                raise _changed(path)
+                raise _changed(place.written)
+            if self._read_all(descriptor, place.written, len(expected), len(expected)) != expected:
+                raise _changed(place.written)
         finally:
             os.close(descriptor)
         return before
 
-    def _locate(self, path: str, *, follow: bool, make: bool) -> _Place:
-        """Where a write goes: through links in the directories, and through one at the end when `follow`.
-
-        The last link is read by hand, because a rename replaces the name it is given and never what that points to.
-        """
-        text, linked = path, False
-        for _ in range(MAX_LINKS):
-            head, _, name = text.rpartition("/")
-            place, through = self._directory(head, name, make=make)
-            try:
-                target = _link(place) if follow else None
-                if target is None:
-                    self._keep_artifacts(place, path, text, linked=linked or through)
-                    return place
-            except BaseException:
-                place.unmake()
-                place.close()
-                raise
-            place.close()
-            text, linked = f"{head}/{target}" if head else target, True
-            if text.rpartition("/")[2] in ("", ".", ".."):
-                raise OSError(errno.EISDIR, os.strerror(errno.EISDIR))
-        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
-
-    def _directory(self, head: str, name: str, *, make: bool) -> tuple[_Place, bool]:
-        """The directory of a path, and whether a link was on the way."""
-        head = head or "."
+    @contextlib.contextmanager
+    def _directory(self, place: ResolvedPath) -> Iterator[int]:
+        """Of the name. Directories that are missing are made, and removed again when the write fails."""
+        held = [place.directory]
+        made: list[tuple[int, str]] = []
         try:
-            return _Place(self.opener.open(self._descriptor, head, _DIRECTORY, links=False), name), False
-        except FileNotFoundError:
-            if not make:
-                raise
-        except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-        try:
-            return _Place(self.opener.open(self._descriptor, head, _DIRECTORY), name), True
-        except FileNotFoundError:
-            if not make:
-                raise
-        return self._make_directories(head, name), True
-
-    def _make_directories(self, head: str, name: str) -> _Place:
-        place = _Place(os.dup(self._descriptor), name)
-        try:
-            done = ""
-            for step in head.split("/"):
-                done = f"{done}/{step}" if done else step
-                try:
-                    below = self.opener.open(self._descriptor, done, _DIRECTORY)
-                except FileNotFoundError:
-                    below = self._make_directory(place, step, done)
-                os.close(place.directory)
-                place.directory = below
+            for step in place.missing:
+                held.append(self._make_directory(held[-1], step, made))
+            yield held[-1]
         except BaseException:
-            place.unmake()
-            place.close()
+            for parent, step in reversed(made):
+                # Not empty: somebody else uses it by now.
+                with contextlib.suppress(OSError):
+                    os.rmdir(step, dir_fd=parent)
             raise
-        return place
+        finally:
+            for descriptor in held[1:]:
+                os.close(descriptor)
 
-    def _make_directory(self, place: _Place, step: str, path: str) -> int:
-        if path == ARTIFACTS:
-            raise sentences.in_artifacts(path)
+    def _make_directory(self, parent: int, step: str, made: list[tuple[int, str]]) -> int:
         try:
-            os.mkdir(step, 0o700, dir_fd=place.directory)
+            os.mkdir(step, 0o700, dir_fd=parent)
         except FileExistsError:
-            # A link that points nowhere, or another writer that was faster.
-            return self.opener.open(self._descriptor, path, _DIRECTORY)
-        place.made.append((os.dup(place.directory), step))
+            # Another writer was faster; a link that was put there is refused.
+            return self.opener.open(parent, step, _DIRECTORY, links=False)
+        made.append((parent, step))
         # Not chmod by name: that would follow a link put in its place.
-        below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=place.directory)
+        below = os.open(step, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
         try:
             self._dress(below, 0o777 & ~self._umask, None)
         except BaseException:
@@ -359,44 +282,32 @@ class WorkspaceRoot:
             raise
         return below
 
-    def _keep_artifacts(self, place: _Place, path: str, text: str, *, linked: bool) -> None:
-        first = text.partition("/")[0]
-        if first == ARTIFACTS or (linked and self._is_in_artifacts(place.directory)):
-            raise sentences.in_artifacts(path)
-        # `Artifacts` is another directory, unless the file system thinks otherwise.
-        if first.casefold() == ARTIFACTS and self._is_in_artifacts(place.directory):
-            raise sentences.in_artifacts(path)
+    # -- checking ---------------------------------------------------------------------------------
 
-    def _is_in_artifacts(self, directory: int) -> bool:
-        try:
-            artifacts = os.stat(ARTIFACTS, dir_fd=self._descriptor, follow_symlinks=False)
-        except FileNotFoundError:
-            return False
-        here = os.dup(directory)
-        try:
-            while (found := _identity(os.fstat(here))) != self.identity:
-                if found == _identity(artifacts):
-                    return True
-                above = os.open("..", _DIRECTORY, dir_fd=here)
-                os.close(here)
-                here = above
-                if _identity(os.fstat(here)) == found:
-                    # `/`: the directory has been moved out of the workspace meanwhile.
-                    raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-        finally:
-            os.close(here)
-        return False
-
-    def _check_size(self, path: str, data: bytes) -> None:
+    def _check_write(self, place: ResolvedPath, data: bytes = b"") -> None:
         if len(data) > self._max_content:
-            raise FileFault(f"`{path}` would have {len(data):,} bytes; a file operation writes {self._max_content:,}")
+            raise FileFault(
+                f"`{place.written}` would have {len(data):,} bytes; a file operation writes {self._max_content:,}"
+            )
+        first = place.path.partition("/")[0]
+        if first == ARTIFACTS or (first.casefold() == ARTIFACTS and self._is_artifacts(first)):
+            raise sentences.in_artifacts(place.written)
+
+    def _is_artifacts(self, name: str) -> bool:
+        """`Artifacts` is another directory, unless the file system thinks otherwise."""
+        both = [_found(self._descriptor, each) for each in (name, ARTIFACTS)]
+        return None not in both and len({(found.st_dev, found.st_ino) for found in both if found}) == 1
 
     @contextlib.contextmanager
-    def _sentences(self, path: str) -> Iterator[None]:
+    def _sentences(self, place: ResolvedPath | None) -> Iterator[None]:
         try:
             yield
         except OSError as error:
-            raise self._fault(error, path) from error
+            written = place.written if place is not None else "."
+            if error.errno == errno.ELOOP:
+                # The name was no link when it was resolved, and is not followed.
+                raise FileFault(f"`{written}` was replaced by a link meanwhile; try again") from error
+            raise self._fault(error, written) from error
 
     def _fault(self, error: OSError, path: str) -> FileFault:
         if self._descriptor < 0:
@@ -404,25 +315,24 @@ class WorkspaceRoot:
         return sentences.fault_of(error, self._descriptor, path)
 
 
-def _link(place: _Place) -> str | None:
-    """Where the name points, if it is a link."""
+def _resolved(path: WorkspacePath, found: Found) -> ResolvedPath:
+    return ResolvedPath(path, found.path, directory=found.directory, missing=found.missing, name=found.name)
+
+
+def _found(directory: int, name: str) -> os.stat_result | None:
     try:
-        target = os.readlink(place.name, dir_fd=place.directory)
-    except OSError as error:
-        if error.errno in (errno.EINVAL, errno.ENOENT):
-            return None
-        raise
-    if target.startswith("/"):
-        raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-    return target
-
-
-def _identity(found: os.stat_result) -> tuple[int, int]:
-    return found.st_dev, found.st_ino
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
 
 
 def _version(found: os.stat_result) -> tuple[int, int, int, int]:
     return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+def _check_present(place: ResolvedPath) -> None:
+    if place.missing:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
 
 
 def _check_regular(path: str, mode: int) -> None:
@@ -430,11 +340,17 @@ def _check_regular(path: str, mode: int) -> None:
         raise sentences.not_regular(path, mode)
 
 
-def _check_version(place: _Place, path: str, before: os.stat_result) -> None:
+def _check_writable(path: str, mode: int) -> None:
+    _check_regular(path, mode)
+    if not mode & 0o222:
+        raise sentences.read_only(path, mode)
+
+
+def _check_version(place: ResolvedPath, before: os.stat_result) -> None:
     """Once more just before the rename; what is left of the window is microseconds."""
-    now = place.found()
+    now = _found(place.directory, place.name)
     if now is None or _version(now) != _version(before):
-        raise _changed(path)
+        raise _changed(place.written)
 
 
 def _changed(path: str) -> FileFault:

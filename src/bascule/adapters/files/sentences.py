@@ -18,7 +18,6 @@ _SENTENCES = {
     errno.ENOSPC: "No space left on the disk: `{path}` was not changed; delete something first",
     errno.EDQUOT: "The disk quota is used up: `{path}` was not changed; delete something first",
     errno.EROFS: "Read-only file system: `{path}` cannot be changed",
-    errno.ENAMETOOLONG: "`{path}`: a name in the path is longer than this file system takes",
     errno.EAGAIN: "`{path}` kept changing while it was opened; try again when nothing else changes it",
     errno.ENXIO: "`{path}` is a socket or a pipe; only regular files can be used",
     errno.EILSEQ: "`{path}`: this file system does not take such a name",
@@ -53,6 +52,8 @@ def fault_of(error: OSError, root: int, path: str) -> FileFault:
         return FileFault(_not_a_directory(root, path))
     if error.errno == errno.EXDEV:
         return FileFault(_leaves(root, path))
+    if error.errno == errno.ENAMETOOLONG:
+        return FileFault(_too_long(root, path))
     sentence = _SENTENCES.get(error.errno or 0)
     if sentence is None:
         sentence = f"`{{path}}`: {error.strerror or 'it cannot be used'}"
@@ -110,6 +111,18 @@ def _leaves(root: int, path: str) -> str:
     if found is not None and stat.S_ISLNK(found):
         return f"`{path}` leads out of the workspace through the link `{place}`; only what is inside can be used"
     return f"`{path}` is outside the workspace's file system (another one is mounted there); it cannot be used"
+
+
+def _too_long(root: int, path: str) -> str:
+    """The path has few enough characters; what one name may be is the file system's own rule, in bytes."""
+    longest = max(len(os.fsencode(step)) for step in path.split("/"))
+    try:
+        limit = os.fpathconf(root, "PC_NAME_MAX")
+    except (OSError, ValueError):
+        limit = 0
+    if 0 < limit < longest:
+        return f"`{path}`: a name in it has {longest} bytes, and this file system takes {limit}; use a shorter one"
+    return f"`{path}`: a link on the way leads to a name that is longer than this file system takes"
 
 
 def _first_bad_step(root: int, path: str) -> tuple[int | None, str, str]:

@@ -15,6 +15,8 @@ RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
+# Fail with EAGAIN rather than wait for a disk (Linux 5.12; EINVAL before).
+RESOLVE_CACHED = 0x20
 
 _RENAME_NOREPLACE = 1
 _HOW = struct.Struct("=QQQ")

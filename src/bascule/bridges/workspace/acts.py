@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from bascule.bridges.workspace.edits import EXACT, EditFault, edit_bytes
-from bascule.bridges.workspace.ports import FileFault, Root, StorageFault
+from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root, StorageFault
 from bascule.protocols.workspace import (
     CreateFileEvent,
     CreateFileOperation,
@@ -20,7 +20,6 @@ from bascule.protocols.workspace import (
     ReadFileEvent,
     ReadFileOperation,
 )
-from bascule.protocols.workspace_paths import WorkspacePath
 from bascule.protocols.workspace_validation import content_of
 
 FileOperation = CreateFileOperation | ReadFileOperation | EditFileOperation | DeleteFileOperation
@@ -45,17 +44,20 @@ class FileActs:
         self._now = now
         self._max_read_bytes = max_read_bytes
 
-    def carry_out(self, operation: FileOperation, path: WorkspacePath, operation_id: str) -> Acted:
+    def carry_out(self, operation: FileOperation, place: ResolvedPath | FileFault, operation_id: str) -> Acted:
+        """`place` may be why its path cannot be resolved: then that is what came of it."""
         try:
+            if isinstance(place, FileFault):
+                raise place
             match operation:
                 case CreateFileOperation():
-                    return self._create(operation, path, operation_id)
+                    return self._create(operation, place, operation_id)
                 case ReadFileOperation():
-                    return self._read(operation, path, operation_id)
+                    return self._read(operation, place, operation_id)
                 case EditFileOperation():
-                    return self._edit(operation, path, operation_id)
+                    return self._edit(operation, place, operation_id)
                 case DeleteFileOperation():
-                    return self._delete(operation, path, operation_id)
+                    return self._delete(operation, place, operation_id)
         except StorageFault as error:
             # Not this operation's fault, and the next one's either: the spec's category `system`.
             event = ErrorEvent(
@@ -66,15 +68,12 @@ class FileActs:
                 details={"operationType": operation.__struct_config__.tag, "path": operation.path},
             )
             return Acted(event, FAILED, {"error": str(error)})
+        except (FileFault, EditFault) as error:
+            return self._failed(operation, operation_id, error)
 
-    def _create(self, operation: CreateFileOperation, path: WorkspacePath, id_: str) -> Acted:
+    def _create(self, operation: CreateFileOperation, place: ResolvedPath, id_: str) -> Acted:
         data = content_of(operation)
-        try:
-            self._root.create(path, data, overwrite=operation.overwrite)
-        except StorageFault:
-            raise
-        except FileFault as error:
-            return _failed(CreateFileEvent, self._now(), id_, operation.path, error)
+        self._root.create(place, data, overwrite=operation.overwrite)
         return Acted(
             CreateFileEvent(
                 timestamp=self._now(), operation_id=id_, path=operation.path, success=True, bytes_written=len(data)
@@ -83,18 +82,14 @@ class FileActs:
             {"bytes": len(data)},
         )
 
-    def _read(self, operation: ReadFileOperation, path: WorkspacePath, id_: str) -> Acted:
-        try:
-            data = self._root.read(path, self._max_read_bytes)
-        except StorageFault:
-            raise
-        except FileFault as error:
-            return _failed(ReadFileEvent, self._now(), id_, operation.path, error)
+    def _read(self, operation: ReadFileOperation, place: ResolvedPath, id_: str) -> Acted:
+        data = self._root.read(place, self._max_read_bytes)
         try:
             content = data.decode() if operation.encoding == "utf-8" else base64.b64encode(data).decode()
         except UnicodeDecodeError as error:
-            said = FileFault(f'the file is not UTF-8 text (byte {error.start}); read it with encoding "base64"')
-            return _failed(ReadFileEvent, self._now(), id_, operation.path, said)
+            raise FileFault(
+                f'the file is not UTF-8 text (byte {error.start}); read it with encoding "base64"'
+            ) from None
         event = ReadFileEvent(
             timestamp=self._now(),
             operation_id=id_,
@@ -106,16 +101,11 @@ class FileActs:
         )
         return Acted(event, OK, {"bytes": len(data)})
 
-    def _edit(self, operation: EditFileOperation, path: WorkspacePath, id_: str) -> Acted:
-        try:
-            before = self._root.read(path, self._max_read_bytes)
-            after, rungs = edit_bytes(before, operation.edits)
-            if after != before:
-                self._root.replace(path, after, expected=before)
-        except StorageFault:
-            raise
-        except (FileFault, EditFault) as error:
-            return _failed(EditFileEvent, self._now(), id_, operation.path, error)
+    def _edit(self, operation: EditFileOperation, place: ResolvedPath, id_: str) -> Acted:
+        before = self._root.read(place, self._max_read_bytes)
+        after, rungs = edit_bytes(before, operation.edits)
+        if after != before:
+            self._root.replace(place, after, expected=before)
         event = EditFileEvent(
             timestamp=self._now(),
             operation_id=id_,
@@ -127,19 +117,22 @@ class FileActs:
         )
         return Acted(event, OK, {"edits": len(operation.edits), "bytes": len(after)})
 
-    def _delete(self, operation: DeleteFileOperation, path: WorkspacePath, id_: str) -> Acted:
-        try:
-            self._root.delete(path)
-        except StorageFault:
-            raise
-        except FileFault as error:
-            return _failed(DeleteFileEvent, self._now(), id_, operation.path, error)
+    def _delete(self, operation: DeleteFileOperation, place: ResolvedPath, id_: str) -> Acted:
+        self._root.delete(place)
         return Acted(
             DeleteFileEvent(timestamp=self._now(), operation_id=id_, path=operation.path, success=True), OK, None
         )
 
+    def _failed(self, operation: FileOperation, id_: str, error: Exception) -> Acted:
+        kind: Any = _EVENTS[type(operation)]
+        event = kind(timestamp=self._now(), operation_id=id_, path=operation.path, success=False, error=str(error))
+        # The reason may quote the file (an edit's closest lines): the ledger knows that it failed, not what was in it.
+        return Acted(event, FAILED)
 
-def _failed(kind: Any, now: str, operation_id: str, path: str, error: Exception) -> Acted:
-    event = kind(timestamp=now, operation_id=operation_id, path=path, success=False, error=str(error))
-    # The reason may quote the file (an edit's closest lines): the ledger knows that it failed, not what was in it.
-    return Acted(event, FAILED)
+
+_EVENTS = {
+    CreateFileOperation: CreateFileEvent,
+    ReadFileOperation: ReadFileEvent,
+    EditFileOperation: EditFileEvent,
+    DeleteFileOperation: DeleteFileEvent,
+}

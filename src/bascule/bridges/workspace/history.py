@@ -20,11 +20,14 @@ from bascule.bridges.workspace.ports import (
     Scratch,
 )
 from bascule.bridges.workspace.records import RunRecord, Segment
+from bascule.bridges.workspace.resolving import judge_changes
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.errors import Conflict, InvalidRequest
+from bascule.call import Call
+from bascule.errors import BasculeError, Conflict, InvalidRequest
 from bascule.later import within
+from bascule.operations import Operations
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import DiffResult, FileChange, RunIdParams, UndoParams, UndoResult
 
@@ -41,6 +44,7 @@ class History:
         *,
         book: RunBook,
         spaces: Spaces,
+        operations: Operations,
         limits: WorkspaceLimits,
         threads: Threads,
         files: Files,
@@ -49,6 +53,7 @@ class History:
     ) -> None:
         self._book = book
         self._spaces = spaces
+        self._operations = operations
         self._limits = limits
         self._threads = threads
         self._files = files
@@ -109,19 +114,29 @@ class History:
         doing.changes.append(lambda tx: self._note(tx, record.run_id, committed=True))
         return DiffResult(run_id=record.run_id, changes=drawn.changes, diff=drawn.diff, truncated=drawn.truncated)
 
-    async def draw_commit(self, params: RunIdParams) -> Drawn:
+    async def draw_commit(self, call: Call, params: RunIdParams) -> Drawn:
         """What the person sees before the result of a run on a copy becomes real."""
         record = self.committable(params)
         drawn = await self.drawn(record)
+        verdict = await judge_changes(self._operations, call, drawn.changes)
         asks = record.would_ask
-        return Drawn(
-            summary=f"take over {len(drawn.changes)} changed files of {record.run_id}",
-            preview=drawn.diff + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
-            bound={"trees": [[each.before, each.after] for each in record.segments]},
-            verdict=None
-            if asks is None
-            else Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}"),
-        )
+        if asks is not None and (verdict is None or verdict.decision is Decision.ASK):
+            verdict = Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}")
+        return _question(f"take over {len(drawn.changes)} changed files of {record.run_id}", record, drawn, verdict)
+
+    async def draw_undo(self, call: Call, params: UndoParams) -> Drawn:
+        """What the person sees before a run is undone that changed what they are asked about."""
+        nothing = Drawn(summary="", preview="")
+        try:
+            record = self._undoable(params)
+        except BasculeError:
+            # The undo itself refuses, and its refusal is recorded.
+            return nothing
+        if params.dry_run or not record.segments:
+            return nothing
+        drawn = await self.drawn(msgspec.structs.replace(record, segments=_backwards(record.segments)))
+        verdict = await judge_changes(self._operations, call, drawn.changes)
+        return _question(f"put back {len(drawn.changes)} changed files of {record.run_id}", record, drawn, verdict)
 
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
@@ -170,9 +185,7 @@ class History:
                     f"others worked here while it waited for the person, and it changed {both[0]} before and after that"
                 )
             touched |= paths
-        drawn = self._draw(
-            checkpoints, tuple(Segment(before=each.after, after=each.before) for each in reversed(segments))
-        )
+        drawn = self._draw(checkpoints, _backwards(segments))
         for segment in reversed(segments):
             checkpoints.undo(segment.before, segment.after, dry_run=True)
         if not dry_run:
@@ -252,3 +265,16 @@ class History:
     def _note(self, tx: Transaction, run_id: str, **what: bool) -> None:
         """In the transaction of the record that says so."""
         self._book.put(tx, msgspec.structs.replace(self._book.find(run_id), **what))
+
+
+def _backwards(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
+    return tuple(Segment(before=each.after, after=each.before) for each in reversed(segments))
+
+
+def _question(summary: str, record: RunRecord, drawn: _Drawn, verdict: Verdict | None) -> Drawn:
+    return Drawn(
+        summary=summary,
+        preview=drawn.diff + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
+        bound={"trees": [[each.before, each.after] for each in record.segments]},
+        verdict=verdict,
+    )

@@ -66,7 +66,7 @@ class Pausing:
                 ask.method,
                 ask.operation,
                 ask.verdict,
-                summary=summary(ask.operation),
+                summary=summary(ask.operation, ask.bound.get("resolved")),
                 preview=f"{ask.again}: it is asked anew\n\n{ask.preview}" if ask.again else ask.preview,
                 run_id=run.run_id,
                 operation_id=ask.step.id,
@@ -100,6 +100,8 @@ class Pausing:
             details["command"] = ask.operation.command
         elif not isinstance(ask.operation, MessageOperation):
             details["path"] = ask.operation.path
+            if "resolved" in ask.bound:
+                details["resolved"] = ask.bound["resolved"]
         details["policy"] = ask.verdict.policy or ask.verdict.rule
         details["approvalId"] = approval.approval_id
         details["expiresAt"] = rfc3339(approval.expires_at)

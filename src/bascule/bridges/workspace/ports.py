@@ -3,9 +3,11 @@
 All of it may be slow. `Files` and `Checkpoints` block and are called on threads; `Sandbox` is asyncio's.
 """
 
+import os
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Literal, Protocol
+from types import TracebackType
+from typing import Literal, Protocol, Self
 
 import msgspec
 
@@ -24,6 +26,47 @@ class StorageFault(FileFault):
     """The disk or file system takes no more (full, quota, read-only): nothing that the next operation could mend."""
 
 
+class ResolvedPath:
+    """Where a path leads: made once by `Root.resolve`, judged, shown and acted on.
+
+    It holds the directory open, and the name in it is never followed. Whatever links change meanwhile, what is acted
+    on is what was judged.
+    """
+
+    def __init__(
+        self, written: WorkspacePath, path: str, *, directory: int = -1, missing: tuple[str, ...] = (), name: str = ""
+    ) -> None:
+        self.written = written
+        # Beneath the root, without links; the same as `written` when there was none on the way.
+        self.path = path
+        self.directory = directory
+        # Directories between the open one and the name that do not exist: a write makes them.
+        self.missing = missing
+        self.name = name
+
+    @property
+    def elsewhere(self) -> bool:
+        """A link on the way led to another path than the one that was written."""
+        return self.path != self.written
+
+    def close(self) -> None:
+        if self.directory >= 0:
+            os.close(self.directory)
+            self.directory = -1
+
+    def __del__(self) -> None:
+        # A caller that was cancelled while a thread resolved never gets to close it.
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
 class Root(Protocol):
     """An open workspace directory: everything happens beneath its descriptor, links included."""
 
@@ -32,22 +75,31 @@ class Root(Protocol):
     # Device and inode: whether a directory opened again by the same path is the same one.
     identity: tuple[int, int]
 
-    def read(self, path: WorkspacePath, max_bytes: int) -> bytes:
+    def resolve(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath:
+        """Where the path leads, whether or not anything is there; `FileFault` when out of the workspace.
+
+        Links in directories are followed, one at the end only with `follow`. The caller closes it.
+        """
+
+    def resolve_cached(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath | None:
+        """The same on the event loop: None when it would have to wait for the disk, or to follow a link."""
+
+    def read(self, place: ResolvedPath, max_bytes: int) -> bytes:
         """A regular file's content, whole or not at all."""
 
-    def create(self, path: WorkspacePath, data: bytes, *, overwrite: bool) -> None:
+    def create(self, place: ResolvedPath, data: bytes, *, overwrite: bool) -> None:
         """Atomic. Makes parent directories. Without `overwrite` an existing name fails: `File already exists`."""
 
-    def replace(self, path: WorkspacePath, data: bytes, *, expected: bytes) -> None:
+    def replace(self, place: ResolvedPath, data: bytes, *, expected: bytes) -> None:
         """Atomic, mode kept; refused when the content is no longer `expected`."""
 
-    def delete(self, path: WorkspacePath) -> None:
+    def delete(self, place: ResolvedPath) -> None:
         """A file, or a link itself; never a directory."""
 
-    def entries(self, path: WorkspacePath | None, limit: int) -> tuple[list[FileEntry], bool]:
-        """A directory's entries, sorted, and whether there are more."""
+    def entries(self, place: ResolvedPath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        """A directory's entries, sorted, and whether there are more; None is the workspace itself."""
 
-    def digest(self, path: WorkspacePath, max_bytes: int) -> str | None:
+    def digest(self, place: ResolvedPath, max_bytes: int) -> str | None:
         """SHA-256 of a regular file; None when there is none or it is larger."""
 
     def fileno(self) -> int:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from bascule.bridges.workspace.edits import EditFault, edit_bytes
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.bridges.workspace.ports import FileFault, Root
+from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
 from bascule.policy.decision import Verdict
 from bascule.policy.shell.reading import Reading, read
 from bascule.protocols.workspace import (
@@ -37,14 +37,16 @@ class Pinned(NamedTuple):
     unpinned: tuple[str, ...] = ()
 
 
-def summary(operation: Operation) -> str:
+def summary(operation: Operation, resolved: str | None = None) -> str:
+    """`resolved` is where a link leads its path."""
     match operation:
         case ShellOperation():
             return operation.command
         case MessageOperation():
             return "message"
         case _:
-            return f"{operation.__struct_config__.tag} {operation.path}"
+            shown = f"{operation.__struct_config__.tag} {operation.path}"
+            return f"{shown} (leads to {resolved})" if resolved is not None else shown
 
 
 class Looked(NamedTuple):
@@ -53,25 +55,34 @@ class Looked(NamedTuple):
     preview: str
 
 
-def look(
-    operation: Operation, path: WorkspacePath | None, root: Root, verdict: Verdict, *, limits: WorkspaceLimits
+def look_at_command(
+    operation: ShellOperation, cwd: WorkspacePath | None, root: Root, verdict: Verdict, *, limits: WorkspaceLimits
+) -> Looked:
+    """Blocking. What the person sees and what the answer is bound to."""
+    pinned = _scripts(operation, cwd, root, limits)
+    return Looked(pinned, _command(operation, cwd, verdict, pinned))
+
+
+def look_at_file(
+    operation: Operation, place: ResolvedPath | FileFault, root: Root, verdict: Verdict, *, limits: WorkspaceLimits
 ) -> Looked:
     """Blocking. What the person sees and what the answer is bound to, from one and the same reading of a file."""
-    if isinstance(operation, ShellOperation):
-        pinned = _scripts(operation, path, root, limits)
-        return Looked(pinned, _command(operation, path, verdict, pinned))
-    assert path is not None
-    title = f"{operation.__struct_config__.tag} {path} in {root.path}\nrule: {verdict.rule}: {verdict.reason}\n\n"
+    assert not isinstance(operation, MessageOperation | ShellOperation)
+    resolved = place.path if isinstance(place, ResolvedPath) and place.elsewhere else None
+    title = f"{summary(operation, resolved)} in {root.path}\nrule: {verdict.rule}: {verdict.reason}\n\n"
+    if isinstance(place, FileFault):
+        return Looked(Pinned({operation.path: ABSENT}), f"{title}it would fail: {place}")
+    path = place.path
     try:
-        before = root.read(path, limits.max_read_bytes)
+        before = root.read(place, limits.max_read_bytes)
     except FileFault as error:
-        digest = root.digest(path, limits.max_pinned_bytes) or ABSENT
+        digest = root.digest(place, limits.max_pinned_bytes) or ABSENT
         if isinstance(operation, CreateFileOperation):
             return Looked(Pinned({path: digest}), title + _file(operation, path, None))
         return Looked(Pinned({path: digest}), f"{title}it would fail: {error}")
     # Whoever may read a file may read it as it is by then.
     reads = isinstance(operation, ReadFileOperation)
-    files = {} if reads else {str(path): hashlib.sha256(before).hexdigest()}
+    files = {} if reads else {path: hashlib.sha256(before).hexdigest()}
     return Looked(Pinned(files), title + _file(operation, path, before))
 
 
@@ -86,8 +97,16 @@ def _scripts(operation: ShellOperation, cwd: WorkspacePath | None, root: Root, l
         elif len(files) >= limits.max_pinned_files:
             unpinned.append(f"{script} (more than {limits.max_pinned_files} files)")
         else:
-            files[place] = root.digest(place, limits.max_pinned_bytes) or ABSENT
+            files[place] = _digest(root, place, limits) or ABSENT
     return Pinned(files, tuple(unpinned))
+
+
+def _digest(root: Root, path: WorkspacePath, limits: WorkspaceLimits) -> str | None:
+    try:
+        with root.resolve(path, follow=True) as place:
+            return root.digest(place, limits.max_pinned_bytes)
+    except FileFault:
+        return None
 
 
 def _inside(script: str, cwd: WorkspacePath | None) -> WorkspacePath | None:
@@ -122,7 +141,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"  {line}" for line in text.split("\n"))
 
 
-def _file(operation: Operation, path: WorkspacePath, before: bytes | None) -> str:
+def _file(operation: Operation, path: str, before: bytes | None) -> str:
     match operation:
         case CreateFileOperation():
             return diff(before, content_of(operation), path)
@@ -189,6 +208,8 @@ def what_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     """Why an approval no longer holds, in one sentence for the person who gave it."""
     if old.get("policy") != new.get("policy"):
         return "the policy changed since it was approved"
+    if old.get("resolved") != new.get("resolved"):
+        return "its path leads elsewhere since it was approved"
     before, after = old.get("files") or {}, new.get("files") or {}
     changed = sorted(name for name in {*before, *after} if before.get(name) != after.get(name))
     if changed:

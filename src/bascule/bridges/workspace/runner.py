@@ -10,7 +10,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 from msgspec import UNSET
@@ -22,8 +22,9 @@ from bascule.bridges.workspace.commands import Commands
 from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop, Unfinished, now_running
-from bascule.bridges.workspace.ports import CheckpointFault, FileFault, Root
+from bascule.bridges.workspace.ports import CheckpointFault, FileFault, ResolvedPath, Root
 from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Segment, Step
+from bascule.bridges.workspace.resolving import follows, judge_resolved, resolve
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.errors import BasculeError, Conflict, StorageFull
@@ -48,6 +49,8 @@ MAX_UNSAVED_EVENTS = 64
 MAX_TURN_SECONDS = 0.002
 # Characters of a command's digest in the ledger: enough to tell two apart, and keyed.
 _DIGEST_CHARS = 16
+# What an answer is bound to when the path cannot be resolved.
+NOWHERE = "nowhere"
 
 
 class RunStore(Protocol):
@@ -74,6 +77,22 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
     preview: str
     # Why it is asked again.
     again: str | None = None
+
+
+class _Work(NamedTuple):
+    """One operation that is not denied as it was written."""
+
+    run: Run
+    space: Space
+    step: Step
+    operation: Operation
+    root: Root
+    # Where it leads, or why it leads nowhere; None for a command.
+    place: ResolvedPath | FileFault | None
+
+    @property
+    def method(self) -> str:
+        return _method(self.operation)
 
 
 class Runner:
@@ -183,31 +202,60 @@ class Runner:
         if isinstance(operation, MessageOperation):
             self._add(run, MessageEvent(timestamp=self._teller.now(), operation_id=step.id, success=True))
             return True
-        method = f"workspace.{type_of(operation)}"
-        call = run.call(method, operation)
-        verdict = self._operations.judge(call, method, operation, run_id=run.run_id)
+        method = _method(operation)
+        verdict = self._operations.judge(run.call(method, operation), method, operation, run_id=run.run_id)
         if verdict.decision is Decision.DENY:
-            self.settle(run)
-            self._operations.refused(call, method, subject=run.run_id, verdict=verdict)
-            self._add(run, self._teller.denied(step, verdict.reason, verdict.suggestion))
+            return self._deny(run, step, operation, verdict)
+        try:
+            root = await self._root(run, space)
+        except FileFault as error:
+            self._add(run, self._teller.error(step, "execution", str(error)))
             return True
+        place = await self._resolve(root, operation)
+        try:
+            return await self._decide(_Work(run, space, step, operation, root, place), verdict)
+        finally:
+            if isinstance(place, ResolvedPath):
+                place.close()
+
+    async def _resolve(self, root: Root, operation: Operation) -> ResolvedPath | FileFault | None:
+        """Where a file operation leads, or why nowhere; None for a command."""
+        path = None if isinstance(operation, ShellOperation) else path_of(operation)
+        if path is None:
+            return None
+        try:
+            return await resolve(self._threads, root, path, follow=follows(operation))
+        except FileFault as error:
+            return error
+
+    def _deny(self, run: Run, step: Step, operation: Operation, verdict: Verdict) -> bool:
+        method = _method(operation)
+        run.answer = None
+        self.settle(run)
+        self._operations.refused(run.call(method, operation), method, subject=run.run_id, verdict=verdict)
+        self._add(run, self._teller.denied(step, verdict.reason, verdict.suggestion))
+        return True
+
+    async def _decide(self, work: _Work, verdict: Verdict) -> bool:
+        """`verdict` is about the path as it was written."""
+        run, space, step, operation, _, place = work
+        call = run.call(work.method, operation)
+        verdict = judge_resolved(self._operations, call, operation, place, verdict, run_id=run.run_id)
+        if verdict.decision is Decision.DENY:
+            return self._deny(run, step, operation, verdict)
         grant = None
         if verdict.decision is Decision.ASK and run.record.on_copy:
             # Nothing lasts before `runs.commit`, and that asks.
             run.would_ask = Asks(verdict.rule, verdict.reason)
         elif verdict.decision is Decision.ASK or run.answer is not None:
             self.settle(run)
-            try:
-                bound, preview = await self._bind(run, space, step, operation, verdict)
-            except FileFault as error:
-                self._add(run, self._teller.error(step, "execution", str(error)))
-                return True
-            grant = self._operations.grant(call, method, self._operations.digest(operation, bound), run.run_id)
+            bound, preview = await self._bind(work, verdict)
+            grant = self._operations.grant(call, work.method, self._operations.digest(operation, bound), run.run_id)
             if grant is None and verdict.decision is Decision.ASK:
                 ask = Ask(
                     step=step,
                     operation=operation,
-                    method=method,
+                    method=work.method,
                     verdict=verdict,
                     bound=bound,
                     preview=preview,
@@ -219,7 +267,7 @@ class Runner:
                 return not await self._store.pause(run, ask)
         run.answer = None
         approval_id = grant.approval_id if grant is not None else None
-        await self._carry_out(run, space, step, operation, rule=verdict.rule, approval_id=approval_id)
+        await self._carry_out(work, rule=verdict.rule, approval_id=approval_id)
         return True
 
     def _go_on(self, run: Run) -> bool:
@@ -250,46 +298,51 @@ class Runner:
             return "it was approved, but the daemon restarted before it ran"
         return previews.what_changed(run.asked.bound, bound)
 
-    async def _bind(
-        self, run: Run, space: Space, step: Step, operation: Operation, verdict: Verdict
-    ) -> tuple[dict[str, Any], str]:
+    async def _bind(self, work: _Work, verdict: Verdict) -> tuple[dict[str, Any], str]:
         """What an answer is bound to besides the operation, and what the person sees."""
-        root = await self._root(run, space)
-        path = path_of(operation)
-        pinned, preview = await self._threads.do(previews.look, operation, path, root, verdict, limits=self._limits)
-        bound = {
+        _, space, step, operation, root, place = work
+        bound: dict[str, Any] = {
             "space": space.space_id,
             "path": space.record.path,
             "operationId": step.id,
             "policy": self._policy_digest(),
-            "files": pinned.files,
         }
+        if isinstance(operation, ShellOperation):
+            look, where = previews.look_at_command, path_of(operation)
+            pinned, preview = await self._threads.do(look, operation, where, root, verdict, limits=self._limits)
+        else:
+            assert place is not None
+            pinned, preview = await self._threads.do(
+                previews.look_at_file, operation, place, root, verdict, limits=self._limits
+            )
+            if isinstance(place, FileFault):
+                bound["resolved"] = NOWHERE
+            elif place.elsewhere:
+                bound["resolved"] = place.path
+        bound["files"] = pinned.files
         return bound, preview
 
-    async def _carry_out(
-        self, run: Run, space: Space, step: Step, operation: Operation, *, rule: str, approval_id: str | None
-    ) -> None:
+    async def _carry_out(self, work: _Work, *, rule: str, approval_id: str | None) -> None:
+        run, space, step, operation, _, place = work
+        if isinstance(operation, ReadFileOperation) and approval_id is None:
+            # Reads have no record.
+            acted = await self._act(work)
+            self._add(run, acted.event)
+            return
         try:
-            root = await self._root(run, space)
-            if isinstance(operation, ReadFileOperation) and approval_id is None:
-                # Reads have no record.
-                acted = await self._act(run, space, root, step, operation)
-                self._add(run, acted.event)
-                return
             await self._checkpoint(run, space)
         except FileFault as error:
             self._add(run, self._teller.error(step, "execution", str(error)))
             return
-        method = f"workspace.{type_of(operation)}"
-        details = {"operation": step.id, "space": space.space_id, **self._about(operation)}
+        details = {"operation": step.id, "space": space.space_id, **self._about(operation, place)}
         if run.record.on_copy:
             details["copy"] = True
         try:
             with self._journal.together():
                 self.settle(run)
                 begun = self._operations.begin(
-                    run.call(method, operation),
-                    method,
+                    run.call(work.method, operation),
+                    work.method,
                     subject=run.run_id,
                     rule=rule,
                     details=details,
@@ -310,21 +363,21 @@ class Runner:
             run.stop = Stop("system", error.message, ERROR)
             return
         try:
-            acted = await self._act(run, space, root, step, operation)
+            acted = await self._act(work)
         except Exception as error:  # noqa: BLE001 - what has begun gets its end in the ledger, whatever it was
             fault = self._internal(error)
             acted = Acted(self._teller.error(step, "system", fault.message), fault.code)
         run.unfinished = Unfinished(begun, acted.outcome, acted.details)
         self._add(run, acted.event)
 
-    async def _act(self, run: Run, space: Space, root: Root, step: Step, operation: Operation) -> Acted:
+    async def _act(self, work: _Work) -> Acted:
+        run, space, step, operation, root, place = work
         if isinstance(operation, ShellOperation):
             return await self._commands.carry_out(run, space, step, operation)
         assert not isinstance(operation, MessageOperation)
-        path = path_of(operation)
-        assert path is not None
+        assert place is not None
         acts = FileActs(root, self._teller.now, self._limits.max_read_bytes)
-        acted = await self._threads.do(acts.carry_out, operation, path, step.id)
+        acted = await self._threads.do(acts.carry_out, operation, place, step.id)
         if isinstance(operation, ReadFileOperation):
             return self._within_budget(run, acted)
         return acted
@@ -392,9 +445,16 @@ class Runner:
             self._store.save(run, tx)
             self._journal.commit_quietly(tx)
 
-    def _about(self, operation: Operation) -> dict[str, Any]:
+    def _about(self, operation: Operation, place: ResolvedPath | FileFault | None) -> dict[str, Any]:
         """What the ledger may know: a path, or a keyed digest of the command; never content."""
         if isinstance(operation, ShellOperation):
             text = codec.encode([operation.command, operation.cwd, operation.env])
             return {"command": hashlib.sha256(self._key + text).hexdigest()[:_DIGEST_CHARS]}
-        return {} if isinstance(operation, MessageOperation) else {"path": operation.path}
+        if isinstance(operation, MessageOperation):
+            return {}
+        resolved = {"resolved": place.path} if isinstance(place, ResolvedPath) and place.elsewhere else {}
+        return {"path": operation.path, **resolved}
+
+
+def _method(operation: Operation) -> str:
+    return f"workspace.{type_of(operation)}"

@@ -12,9 +12,9 @@ from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace import previews
-from bascule.bridges.workspace.acts import FileActs
 from bascule.bridges.workspace.commands import Commands
 from bascule.bridges.workspace.events import Teller
+from bascule.bridges.workspace.files import FileMethods
 from bascule.bridges.workspace.history import History
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -23,7 +23,6 @@ from bascule.bridges.workspace.ports import (
     FileFault,
     Files,
     Outcome,
-    Root,
     Sandboxes,
     SandboxFault,
     SandboxKind,
@@ -38,7 +37,7 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
-from bascule.errors import Conflict, Internal, InvalidRequest, NotFound, PolicyDenied, Unavailable
+from bascule.errors import Conflict, Internal, InvalidRequest, Unavailable
 from bascule.ids import new_fault_id
 from bascule.later import Later
 from bascule.operations import Operations
@@ -46,19 +45,12 @@ from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
-    FileParams,
-    FilePathParams,
-    FilesList,
-    FilesListParams,
-    FileWriteParams,
     ProcessesListParams,
     ProcessLogs,
     ProcessLogsParams,
     ProcessParams,
     ProcessStartParams,
     ProcessView,
-    ReadFileEvent,
-    ReadFileOperation,
     RunIdParams,
     ShellOperation,
     SpaceOpenParams,
@@ -66,8 +58,8 @@ from bascule.protocols.workspace import (
     SpaceView,
     UndoParams,
 )
-from bascule.protocols.workspace_paths import BadPath, WorkspacePath, parse_path
-from bascule.protocols.workspace_validation import BadOperation, check_command, parse_directory
+from bascule.protocols.workspace_paths import WorkspacePath
+from bascule.protocols.workspace_validation import BadOperation, check_command
 
 # Runs and sandboxes end at once when told to; what does not is left to the end of the process.
 CLOSE_SECONDS = 10.0
@@ -135,11 +127,21 @@ class Workspace:
         self.history = History(
             book=self.book,
             spaces=self.spaces,
+            operations=operations,
             limits=self.limits,
             threads=self.threads,
             files=files,
             store=checkpoints,
             scratch=scratch,
+        )
+        self.files = FileMethods(
+            spaces=self.spaces,
+            runs=self.runs,
+            operations=operations,
+            clock=clock,
+            limits=self.limits,
+            threads=self.threads,
+            keeper=self.keeper,
         )
         self.runs.make_copy = self.history.make_copy
         self.runs.drop_copy = self.history.drop_copy
@@ -187,15 +189,19 @@ class Workspace:
             "processes.list": self.list_processes,
             "processes.logs": self.read_logs,
             "processes.stop": self.stop_process,
-            "files.list": self.list_files,
-            "files.read": self.read_file,
-            "files.write": self.write_file,
-            "files.delete": self.delete_file,
+            "files.list": self.files.list,
+            "files.read": self.files.read,
+            "files.write": self.files.write,
+            "files.delete": self.files.delete,
         }
 
     def draw(self) -> dict[str, Draw]:
         """How the person sees those of our calls that may ask."""
-        return {"runs.commit": self._draw_commit, "processes.start": self._draw_process}
+        return {
+            "runs.undo": self._draw_undo,
+            "runs.commit": self._draw_commit,
+            "processes.start": self._draw_process,
+        }
 
     def starters(self) -> dict[str, Callable[[str], Principal]]:
         return {
@@ -291,7 +297,10 @@ class Workspace:
         return self._do(self.history.commit(params, doing), "runs.commit")
 
     def _draw_commit(self, call: Call, params: RunIdParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_commit(params), "runs.commit")
+        return self._do(self.history.draw_commit(call, params), "runs.commit")
+
+    def _draw_undo(self, call: Call, params: UndoParams) -> "asyncio.Future[Drawn]":
+        return self._do(self.history.draw_undo(call, params), "runs.undo")
 
     # -- commands --
 
@@ -354,7 +363,7 @@ class Workspace:
             root = await self.spaces.root_of(space)
         except FileFault as error:
             raise Conflict(str(error)) from None
-        return await self.threads.do(previews.look, operation, cwd, root, verdict, limits=self.limits)
+        return await self.threads.do(previews.look_at_command, operation, cwd, root, verdict, limits=self.limits)
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         if params.space_id is not None:
@@ -368,63 +377,6 @@ class Workspace:
         process = self.processes.find(params.process_id, params.space_id)
         doing.details["process"] = process.process_id
         return self.processes.stop(process).mapped(lambda _: process.view())
-
-    # -- files --
-
-    def list_files(self, call: Call, params: FilesListParams) -> "asyncio.Future[FilesList]":
-        space = self.spaces.find(params.space_id)
-        path = _directory(params.path)
-
-        async def listed() -> FilesList:
-            root = await self._open_root(space)
-            try:
-                entries, more = await self.threads.do(root.entries, path, params.limit)
-            except FileFault as error:
-                raise NotFound(str(error)) from None
-            return FilesList(path=path or "", entries=entries, more=more)
-
-        return self._do(listed(), "files.list")
-
-    def read_file(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent | FilesList]":
-        space = self.spaces.find(params.space_id)
-        operation = ReadFileOperation(path=params.path, encoding=params.encoding)
-        path = _path(params.path)
-        verdict = self._operations.judge(call, "workspace.readFile", operation)
-        if verdict.decision is not Decision.ALLOW:
-            hint = verdict.suggestion
-            if verdict.decision is Decision.ASK:
-                hint = "read it in a run (a readFile operation): a run can wait for the person"
-            raise PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": call.method})
-
-        async def read() -> ReadFileEvent:
-            root = await self._open_root(space)
-            acts = FileActs(root, lambda: rfc3339(self._clock.wall_ms()), self.limits.max_read_bytes)
-            acted = await self.threads.do(acts.carry_out, operation, path, "op-1")
-            if not isinstance(acted.event, ReadFileEvent):
-                raise Unavailable(acted.event.message if hasattr(acted.event, "message") else "the disk failed")
-            return acted.event
-
-        return self._do(read(), "files.read")
-
-    def write_file(self, call: Call, params: FileWriteParams, tx: Transaction) -> None:
-        operation = {
-            "type": "createFile",
-            "path": params.path,
-            "content": params.content,
-            "encoding": params.encoding,
-            "overwrite": params.overwrite,
-        }
-        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
-
-    def delete_file(self, call: Call, params: FilePathParams, tx: Transaction) -> None:
-        operation = {"type": "deleteFile", "path": params.path}
-        self.runs.begin(call, tx, self.spaces.find(params.space_id), [operation])
-
-    async def _open_root(self, space: Space) -> Root:
-        try:
-            return await self.spaces.root_of(space)
-        except FileFault as error:
-            raise NotFound(str(error), hint="open the space again: spaces.open") from None
 
     # -- lives --
 
@@ -480,18 +432,3 @@ def _checked(params: ProcessStartParams) -> WorkspacePath | None:
         return check_command(params.command, params.cwd, params.env)
     except BadOperation as error:
         raise InvalidRequest(str(error)) from None
-
-
-def _directory(text: str) -> WorkspacePath | None:
-    """None for the workspace itself."""
-    try:
-        return parse_directory(text) if text else None
-    except BadOperation as error:
-        raise InvalidRequest(f"path: {error.reason}") from None
-
-
-def _path(text: str) -> WorkspacePath:
-    try:
-        return parse_path(text)
-    except BadPath as error:
-        raise InvalidRequest(f"path: {error}") from None
