@@ -33,7 +33,7 @@ def test_colours_pass_and_everything_else_of_a_terminals_language_is_shown(capsy
     hostile = "\x1b]0;owned\x07\x1b[6n\x1b[2J\u202etxt\x9b31m"
     out = shown(capsys, hostile)
     assert not any(character in out for character in "\x1b\x07\u202e\x9b")
-    assert "\\x1b]0;owned\\x07" in out
+    assert "⟨ESC⟩]0;owned⟨U+0007⟩" in out
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
@@ -43,7 +43,7 @@ def test_a_colour_that_comes_in_two_pieces_is_one(capsys, cut):
 
 
 def test_a_sequence_that_never_ends_is_shown_at_the_end(capsys):
-    assert shown(capsys, "a\x1b[1") == "a\\x1b[1"
+    assert shown(capsys, "a\x1b[1") == "a⟨ESC⟩[1"
 
 
 def test_progress_bars_may_return_to_the_start_of_the_line(capsys):
@@ -88,7 +88,7 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
         ),
         (
             PolicyDeniedEvent(**AT, operation_type="shell", reason="no\x1b[2J", suggestion="Remove sudo"),
-            ["denied: no\\x1b[2J; Remove sudo"],
+            ["denied: no⟨ESC⟩[2J; Remove sudo"],
         ),
         (ErrorEvent(**AT, category="system", message="disk full", details={}), ["system error: disk full"]),
         (ShellEvent(**AT, command="x", success=False, timed_out=True, duration_ms=7), ["timed out after 7 ms"]),

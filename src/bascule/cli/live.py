@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from bascule.doors.exits import REFUSED, UNEXPECTED
-from bascule.helpers.terminal import one_line, say, visible
+from bascule.helpers.terminal import say
 from bascule.protocols.workspace import (
     ApprovalRequiredEvent,
     CreateFileEvent,
@@ -22,6 +22,7 @@ from bascule.protocols.workspace import (
     ShellEvent,
     StreamedOutput,
 )
+from bascule.text import one_line, visible
 
 # Longer silence makes people wonder.
 QUIET_SECONDS = 5.0

@@ -49,7 +49,7 @@ def summary(operation: Operation) -> str:
 
 class Looked(NamedTuple):
     pinned: Pinned
-    # Complete; `drawing` makes what is invisible in it visible.
+    # Complete; `bascule.text` makes what is invisible in it visible.
     preview: str
 
 
