@@ -79,6 +79,41 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
     assert "the command: quiet for" in said[0]
 
 
+def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
+    """Never that it is quiet, as if the command ran."""
+    import threading
+
+    waits, runs = threading.Event(), threading.Event()
+    said = []
+
+    def say(text):
+        said.append(text)
+        if "approvals show apr_1," in text:
+            waits.set()
+        if "quiet for" in text:
+            runs.set()
+
+    def items():
+        asked = ApprovalRequiredEvent(**AT, operation_type="shell", reason="why", details={"approvalId": "apr_1"})
+        yield StreamedOutput(seq=1, kind="event", event=asked)
+        yield StreamedOutput(seq=2, kind="status", status="awaiting_approval")
+        assert waits.wait(30), said
+        assert not runs.is_set()
+        yield StreamedOutput(seq=3, kind="status", status="running")
+        assert runs.wait(30), said
+        yield StreamedOutput(seq=4, kind="status", status="completed")
+
+    monkeypatch.setattr(live, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(live, "ASKED_SECONDS", 0.01)
+    monkeypatch.setattr(live, "say", say)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert follow(items(), Screen(raw=True), what="the command", verbose=False)[0] == "completed"
+    assert said[-1].startswith("[the command: quiet for")
+    waiting = [text for text in said if "has been waiting for your answer" in text]
+    assert waiting
+    assert not any("quiet" in text for text in waiting)
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [
