@@ -34,6 +34,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("commands", machine.check_helpers),
     ("person", daemon.check_person),
     ("policy", daemon.check_policy),
+    ("ledger", daemon.check_ledger),
     ("clock", machine.check_clock),
     ("sandbox", sandbox.check_sandbox),
     ("exec supervisor", sandbox.check_supervisor),
