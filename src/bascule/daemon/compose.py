@@ -17,6 +17,7 @@ from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
+from bascule.audit.refusals import Refusals
 from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
@@ -197,11 +198,13 @@ class Daemon:
             rulebook=rulebook,
         )
         self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False), self.workspace.sweep]
+        self.refusals = Refusals(self.journal, clock, self.broker.state.deadlines)
         self.dispatch = Dispatch(
             policy=rulebook.policy,
             desk=self.desk,
             effects=self.effects,
             journal=self.journal,
+            refusals=self.refusals,
             quota=CallQuota(
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
             ),
@@ -358,6 +361,7 @@ class Daemon:
         await self.workspace.close()
         self.space_doors.close()
         self.broker.store_presence()
+        self.refusals.flush()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
         seq = self.journal.commit(tx, DAEMON, "daemon.stop")
