@@ -12,9 +12,10 @@ import processes
 from bascule import places
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.clock import SystemClock
-from bascule.daemon.compose import Daemon, open_store
+from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
+from bascule.daemon.opening import open_store
 from bascule.later import Later
 from bascule.protocols.house import VerifyResult
 from bascule.wire import codec

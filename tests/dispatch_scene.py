@@ -11,6 +11,7 @@ from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
+from bascule.audit.refusals import Refusals
 from bascule.bridges.broker.state import Deadlines
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.dispatch import Dispatch
@@ -96,6 +97,7 @@ class Scene:
         self.dispatch = Dispatch(
             policy=policy or preset("standard"),
             journal=self.journal,
+            refusals=Refusals(self.journal, clock, timers),
             quota=self,
             desk=self.desk,
             effects=self.effects,

@@ -18,6 +18,7 @@ from bascule.approval.effects import Effects
 from bascule.approval.holding import Draw, HeldCall, Steps
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log, LogLine
+from bascule.audit.refusals import Refusals
 from bascule.audit.telling import Telling, from_elsewhere, refused_after
 from bascule.call import LOCAL, Call, Principal
 from bascule.errors import BasculeError, Forbidden, Internal, InvalidRequest, NotFound, PolicyDenied
@@ -103,6 +104,7 @@ class Dispatch:
         *,
         policy: Policy,
         journal: Journal,
+        refusals: Refusals,
         quota: Quota,
         parties: Parties,
         seen: Seen,
@@ -117,6 +119,7 @@ class Dispatch:
         # Methods that a caller without a token may use for any agent: only with `--auth off`, only on TCP.
         self._plain = plain
         self._journal = journal
+        self._refusals = refusals
         self._telling = Telling(journal)
         self._desk = desk
         self._effects = effects
@@ -304,11 +307,14 @@ class Dispatch:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
         if row.record is Record.NONE:
             return
-        tx = Transaction()
-        tx.subject = (failed.subject if failed else None) or _subject(call.params) or call.subject
-        tx.details = {"reason": error.message}
-        rule = error.details.get("rule") if error.details else None
-        self._journal.commit(tx, call.principal, row.name, error.code, rule)
+        self._refusals.record(
+            call.principal,
+            row.name,
+            error.code,
+            rule=error.details.get("rule") if error.details else None,
+            subject=(failed.subject if failed else None) or _subject(call.params) or call.subject,
+            reason=error.message,
+        )
 
     def refused(self, call: Call, error: BasculeError, agent: str | None, ticket: str | None) -> None:
         """An edge could not even make params of what came: counted and logged like every call.

@@ -17,7 +17,6 @@ from typing import Any
 
 from bascule.approval.asking import Asked, allowed_for_now, put_before_the_person
 from bascule.approval.desk import Desk
-from bascule.approval.drawing import one_line, visible
 from bascule.approval.effects import Begun, Changes, Effects, OnUnknown
 from bascule.approval.offers import all_offers
 from bascule.approval.questions import SUMMARY_CHARS, params_and_digest
@@ -31,6 +30,7 @@ from bascule.policy.engine import Policy
 from bascule.policy.programs import ProgramRules
 from bascule.policy.rules import Rule
 from bascule.protocols.methods import Row
+from bascule.text import one_line, visible
 
 
 class Operations:
@@ -100,7 +100,7 @@ class Operations:
             reason=verdict.reason,
             suggestion=verdict.suggestion,
             summary=one_line(summary, SUMMARY_CHARS),
-            preview=visible(preview),
+            preview=visible(preview, keep="\n"),
             run_id=run_id,
             operation_id=operation_id,
             offers=offers,

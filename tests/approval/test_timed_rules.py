@@ -3,10 +3,9 @@
 import pytest
 from desk_scene import JERRY, TOM, Cut, Deep, Forest
 
-from bascule.approval.drawing import digest_line
 from bascule.approval.limits import Limits
 from bascule.approval.offers import all_offers, exact
-from bascule.approval.questions import rule_text, timed_text
+from bascule.approval.questions import digest_line, rule_text, timed_text
 from bascule.errors import InvalidRequest, Overloaded
 from bascule.policy.decision import Decision
 from bascule.policy.engine import matches

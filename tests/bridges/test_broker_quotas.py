@@ -59,6 +59,55 @@ def test_an_inbox_is_also_bounded_by_bytes(make_house):
     send(house, "c", "x" * 48)
 
 
+def test_one_sender_fills_its_share_of_an_inbox_and_nobody_elses(make_house):
+    house = house_with(make_house, max_inbox_messages=10, max_inbox_messages_per_sender=3)
+    for name in ("a", "b", "c"):
+        send(house, name)
+    with pytest.raises(Overloaded, match=r"in the inbox of Jerry: one sender's share is 3 messages") as full:
+        send(house, "d")
+    assert "max_inbox_messages_per_sender" in full.value.hint
+    assert full.value.details == {"agentId": "Jerry", "agentStatus": "online"}
+    send(house, "e", by=SPOCK)
+    send(house, "f", to="Spock")
+    ack(house, "a")
+    send(house, "d")
+    house.restart()
+    with pytest.raises(Overloaded, match="local has 3 messages"):
+        send(house, "g")
+
+
+def test_a_senders_share_is_also_bounded_by_bytes(make_house):
+    house = house_with(make_house, max_inbox_bytes_per_sender=100)
+    send(house, "a", "x" * 48)
+    send(house, "b", "x" * 48)
+    with pytest.raises(Overloaded, match=r"local has 2 messages \(100 bytes\)"):
+        send(house, "c", "")
+    send(house, "c", "x" * 48, by=SPOCK)
+    cancel(house, "a")
+    send(house, "d", "x" * 48)
+
+
+def test_a_broadcast_reaches_those_where_the_sender_has_room(make_house):
+    house = house_with(make_house, max_inbox_messages_per_sender=1)
+    send(house, "a")
+    said = house.call("local", "messages.broadcast", {"payload": "all", "agentIds": ["Jerry", "Spock"]})
+    assert [each["agentId"] for each in said["tickets"]] == ["Spock"]
+    assert [each["agentId"] for each in said["failed"]] == ["Jerry"]
+    assert "one sender's share is 1 messages" in said["failed"][0]["error"]["message"]
+
+
+def test_the_queue_of_a_group_has_a_share_for_each_sender(make_house):
+    house = make_house(limits=Limits(max_inbox_messages_per_sender=2))
+    for name in ("Jerry", "Spock"):
+        house.register(name)
+    house.register("Ann", groups=["crew"])
+    send(house, "a", to="crew")
+    send(house, "b", to="crew")
+    with pytest.raises(Overloaded, match="in the inbox of crew: one sender's share is 2"):
+        send(house, "c", to="crew")
+    send(house, "c", to="crew", by=SPOCK)
+
+
 def test_what_was_refused_leaves_nothing_behind(make_house):
     house = house_with(make_house, max_inbox_messages=1)
     send(house, "a")

@@ -125,14 +125,18 @@ def test_what_is_in_an_app_cannot_be_guessed_without_looking_at_it(desktop):
 
 
 def test_an_act_asks_with_everything_it_would_do(desktop):
-    question = desktop.asks("typeText", text="  two\nlines \u202e", **TYPE)
+    question = desktop.asks("typeText", text="  two\nlines \u202e\ufe0f\u3000\ufffc\U00016fe4\t", **TYPE)
     assert question["rule"] == "desktop-acting-asks"
     shown = question["preview"].split("\n")
     assert "app      editor (pid 100)" in shown
     assert "program  /usr/bin/editor" in shown
     assert 'window   "letter to Ann" (w:1)' in shown
     assert 'element  AXTextField "Name", at 10,20, 30 x 40' in shown
-    assert shown[-3:] == ["text     13 characters:", '  | "  two"⏎', '  | "lines ⟨U+202E⟩"']
+    assert shown[-3:] == [
+        "text     18 characters:",
+        '  | "  two"⏎',
+        '  | "lines ⟨U+202E⟩⟨U+FE0F⟩⟨U+3000⟩⟨U+FFFC⟩⟨U+16FE4⟩⟨TAB⟩"',
+    ]
     assert "two" not in question["summary"]
     assert desktop.screen.done == []
 

@@ -33,7 +33,7 @@ def test_colours_pass_and_everything_else_of_a_terminals_language_is_shown(capsy
     hostile = "\x1b]0;owned\x07\x1b[6n\x1b[2J\u202etxt\x9b31m"
     out = shown(capsys, hostile)
     assert not any(character in out for character in "\x1b\x07\u202e\x9b")
-    assert "\\x1b]0;owned\\x07" in out
+    assert "⟨ESC⟩]0;owned⟨U+0007⟩" in out
 
 
 @pytest.mark.parametrize("cut", range(1, 9))
@@ -43,7 +43,7 @@ def test_a_colour_that_comes_in_two_pieces_is_one(capsys, cut):
 
 
 def test_a_sequence_that_never_ends_is_shown_at_the_end(capsys):
-    assert shown(capsys, "a\x1b[1") == "a\\x1b[1"
+    assert shown(capsys, "a\x1b[1") == "a⟨ESC⟩[1"
 
 
 def test_progress_bars_may_return_to_the_start_of_the_line(capsys):
@@ -79,6 +79,41 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
     assert "the command: quiet for" in said[0]
 
 
+def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
+    """Never that it is quiet, as if the command ran."""
+    import threading
+
+    waits, runs = threading.Event(), threading.Event()
+    said = []
+
+    def say(text):
+        said.append(text)
+        if "approvals show apr_1," in text:
+            waits.set()
+        if "quiet for" in text:
+            runs.set()
+
+    def items():
+        asked = ApprovalRequiredEvent(**AT, operation_type="shell", reason="why", details={"approvalId": "apr_1"})
+        yield StreamedOutput(seq=1, kind="event", event=asked)
+        yield StreamedOutput(seq=2, kind="status", status="awaiting_approval")
+        assert waits.wait(30), said
+        assert not runs.is_set()
+        yield StreamedOutput(seq=3, kind="status", status="running")
+        assert runs.wait(30), said
+        yield StreamedOutput(seq=4, kind="status", status="completed")
+
+    monkeypatch.setattr(live, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(live, "ASKED_SECONDS", 0.01)
+    monkeypatch.setattr(live, "say", say)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert follow(items(), Screen(raw=True), what="the command", verbose=False)[0] == "completed"
+    assert said[-1].startswith("[the command: quiet for")
+    waiting = [text for text in said if "has been waiting for your answer" in text]
+    assert waiting
+    assert not any("quiet" in text for text in waiting)
+
+
 @pytest.mark.parametrize(
     ("event", "words"),
     [
@@ -88,7 +123,7 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
         ),
         (
             PolicyDeniedEvent(**AT, operation_type="shell", reason="no\x1b[2J", suggestion="Remove sudo"),
-            ["denied: no\\x1b[2J; Remove sudo"],
+            ["denied: no⟨ESC⟩[2J; Remove sudo"],
         ),
         (ErrorEvent(**AT, category="system", message="disk full", details={}), ["system error: disk full"]),
         (ShellEvent(**AT, command="x", success=False, timed_out=True, duration_ms=7), ["timed out after 7 ms"]),

@@ -1,5 +1,6 @@
 """`bascule ledger`: what happened, and whether the record of it is whole; on a running and on a stopped daemon."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,6 +11,7 @@ import pytest
 from living import Ended, Living, forked, run_command, short_dir
 from wires import Caller
 
+from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.audit.ledger import Anchor
 
@@ -262,3 +264,76 @@ def test_a_damaged_file_is_said_in_a_sentence(stopped):
     done = ledger(stopped, "verify")
     assert done.code not in (0, 2)
     assert path in done.said
+
+
+# -- a database that was put back -----------------------------------------------------------------
+
+
+def newcomer(daemon: Living) -> None:
+    """A record or two that no life before had."""
+    Caller(daemon).register(f"Jerry-{os.urandom(4).hex()}")
+
+
+def store_of(folder: str) -> None:
+    """A life that ends well."""
+    with Living(f"{folder}/s") as daemon:
+        newcomer(daemon)
+        daemon.stop()
+
+
+def put_back(folder: str, saved: str) -> None:
+    database = os.path.join(folder, "s", os.path.basename(saved))
+    for end in ("-wal", "-shm"):
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(database + end)
+    shutil.copyfile(saved, database)
+
+
+def seen(folder: str, **living) -> tuple[str, str, str, dict[str, object]]:
+    """What the next life says of its ledger: status, doctor, log, and its start record."""
+    with Living(f"{folder}/s", **living) as daemon:
+        status = json.loads(forked("status", "--json", "--state-dir", daemon.state).said)
+        shown = forked("status", "--state-dir", daemon.state).said
+        doctor = forked("doctor", "--state-dir", daemon.state, seconds=60).said
+        start = json.loads(ledger(daemon.state, "show", "daemon.start", "--json").said)[-1]["details"]
+        assert (status.get("ledgerProblem") or "") in shown
+        assert Caller(daemon).get("/agents").status == 200, "it works on, whatever it has to say"
+        log = daemon.log()
+        daemon.stop()
+    return status.get("ledgerProblem") or "", doctor, log, start
+
+
+def test_a_database_that_was_put_back_is_noticed_at_the_next_start_and_after_it():
+    with short_dir() as folder:
+        store_of(folder)
+        database = places.database_file(f"{folder}/s")
+        saved = f"{folder}/{os.path.basename(database)}"
+        shutil.copyfile(database, saved)
+        before = seen(folder)
+        assert before[0] == ""
+        assert "it goes on from its anchors" in before[1]
+        store_of(folder)
+        put_back(folder, saved)
+        problem, doctor, log, start = seen(folder)
+        assert "was anchored at" in problem
+        assert "the database is older than that" in problem
+        assert "If you put a backup back" in doctor
+        assert '"event":"ledger_rolled_back"' in log
+        assert start["ledger_problem"] == problem
+        # The chain has grown past the anchors meanwhile; they still do not fit.
+        for _ in range(3):
+            store_of(folder)
+        assert "the database was put back and used again" in seen(folder)[0]
+        # The way on that doctor names.
+        anchors = places.anchors_file(f"{folder}/s")
+        os.rename(anchors, anchors + ".old")
+        assert seen(folder)[0] == ""
+
+
+def test_a_daemon_that_was_killed_is_not_taken_for_one_that_was_put_back():
+    with short_dir() as folder:
+        for _ in range(2):
+            with Living(f"{folder}/s") as daemon:
+                newcomer(daemon)
+                daemon.kill()
+        assert seen(folder)[0] == ""

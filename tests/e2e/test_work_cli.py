@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -9,6 +10,7 @@ import sys
 
 import pytest
 from living import eventually, run_command
+from terminal import on_a_terminal
 
 from bascule.doors.exits import INTERRUPTED, REFUSED, USAGE
 from daemon_process import DaemonProcess
@@ -84,6 +86,20 @@ def test_what_asks_is_not_waited_for_when_nobody_wants_to(bascule, project):
     done = bascule("exec", "--no-wait", "rm -rf data")
     assert done.returncode == REFUSED
     assert "asks: Destructive command requires approval" in done.stderr
+    assert (project / "data").is_dir()
+
+
+def test_while_a_person_is_waited_for_the_terminal_says_so_and_where_to_answer(house, project):
+    (project / "data").mkdir()
+    session = on_a_terminal(
+        *("exec", "--state-dir", house.state_dir, "rm -rf data"),
+        typed=[("has been waiting for your answer", "")],
+        seconds=WAIT_SECONDS,
+        until=lambda: True,
+    )
+    assert session.code == INTERRUPTED
+    assert re.search(r"the command has been waiting .*: bascule approvals show apr_\w+, in another", session.shown)
+    assert "quiet for" not in session.shown
     assert (project / "data").is_dir()
 
 

@@ -64,11 +64,12 @@ async def test_a_command_that_is_not_there_is_named(tmp_path):
 @on_loop
 async def test_a_game_that_ends_at_once_is_shown_with_what_it_printed(tmp_path):
     async with playground(tmp_path) as ground:
-        ground.write(source="print('\\x1b[31mno graphics card')\nraise SystemExit(3)\n")
+        ground.write(source="print('\\x1b[31m\\ufe0f\\u200b\\U00016fe4no graphics card')\nraise SystemExit(3)\n")
         status = await ground.games.start("arena")
         assert status.state == "stopped"
         assert "exit code 3" in status.problem
         assert "no graphics card" in status.problem
+        assert "⟨ESC⟩[31m⟨U+FE0F⟩⟨U+200B⟩⟨U+16FE4⟩no graphics card" in status.problem
         assert "\x1b" not in status.problem
 
 

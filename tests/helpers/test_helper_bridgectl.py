@@ -87,7 +87,7 @@ def test_a_ticket_is_shown_with_its_text_to_its_sides(serve, run, keep_token):
     assert code == 0
     assert daemon.got[0].bearer == "of-jerry"
     assert "status: responded" in out
-    assert "--- payload\nplease\n--- reply from Jerry at 2025-10-20T08:00:00.000Z\nok\\x1b\n" in out
+    assert "--- payload\nplease\n--- reply from Jerry at 2025-10-20T08:00:00.000Z\nok⟨ESC⟩\n" in out
 
 
 def test_a_ticket_of_others_is_shown_without_its_text(serve, run):
@@ -168,7 +168,7 @@ def test_the_log_is_shown_for_people_and_for_programs(state, run, tmp_path):
     (tmp_path / "s" / "log" / "daemon.log").write_text("\n".join(lines) + "\n")
     assert run("tail", "logs", "-n", "3", "--no-follow")[1].splitlines() == [
         "2025-10-20 08:00:00 info    up      pid=1",
-        "2025-10-20 08:00:01 warning slow    what=a\\x1b[2J",
-        "not json \\x1b",
+        "2025-10-20 08:00:01 warning slow    what=a⟨ESC⟩[2J",
+        "not json ⟨ESC⟩",
     ]
-    assert run("tail", "logs", "-n", "1", "--no-follow", "--json")[1] == "not json \\x1b\n"
+    assert run("tail", "logs", "-n", "1", "--no-follow", "--json")[1] == "not json ⟨ESC⟩\n"

@@ -263,7 +263,7 @@ def test_recv_prints_who_what_and_how_to_answer_and_then_acknowledges(serve, run
     assert "from agent Spock (sender verified): not from your user" in header
     assert 'bridge-reply t-1 "your answer"' in header
     assert "2 more waiting" in header
-    assert text == "look:\\x1b[2J\n"
+    assert text == "look:⟨ESC⟩[2J\n"
     taken, acked = daemon.got
     assert taken.path == "/agents/Jerry/inbox?waitMs=25000&max=1"
     assert (acked.path, acked.json) == ("/agents/Jerry/inbox/ack", {"ticketIds": ["t-1"]})
@@ -322,7 +322,7 @@ def test_recv_hears_at_once_that_nothing_runs(run, keep_token):
         ({"expectReply": False}, "no reply is expected"),
         ({"conversationId": "review-7"}, "conversation: review-7"),
         ({"payload": {"a": [1]}}, '"a": ['),
-        ({"from": "Sp\nock"}, "agent Sp\\nock"),
+        ({"from": "Sp\nock"}, "agent Sp⟨LF⟩ock"),
     ],
 )
 def test_recv_says_what_is_special_about_a_message(change, said):
@@ -338,7 +338,7 @@ REPLIED = {"ticketId": "x", "status": "responded", "payload": "fine\x07", "laten
 def test_send_makes_its_own_ticket_and_prints_the_reply(serve, run):
     with serve(answer(200, SENT), NO_CONTENT, answer(200, REPLIED)) as daemon:
         code, out, err = run("bridge-send", "Jerry", "how are you?", "--timeout", "60000", "--conversation", "c-1")
-    assert (code, out) == (0, "fine\\x07\n")
+    assert (code, out) == (0, "fine⟨U+0007⟩\n")
     assert "from agent Jerry" in err
     sent = daemon.got[0].json
     assert daemon.got[0].path == "/agents/Jerry/send"

@@ -5,8 +5,6 @@ import os
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from bascule.doors import exits
 from bascule.helpers import terminal
@@ -17,15 +15,10 @@ DANGEROUS = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u061c\u200
 DANGEROUS |= set("\u2066\u2067\u2068\u2069")
 
 
-@given(st.text())
-def test_nothing_that_moves_hides_or_turns_text_is_printed(text):
-    assert not (DANGEROUS - {"\n", "\t"}) & set(terminal.visible(text))
-    assert not DANGEROUS & set(terminal.one_line(text))
-
-
-def test_a_hidden_character_is_shown_as_its_escape():
-    assert terminal.visible("a\x1b[2Jb\u202ec\x9b") == "a\\x1b[2Jb\\u202ec\\x9b"
-    assert terminal.visible("line\r\nnext\tcell") == "line\nnext\tcell"
+def test_whatever_is_printed_for_a_reader_is_made_visible(capsys):
+    terminal.show("a\x1b[2Jb\u202ec\x9b\n\td")
+    terminal.say("e\u200b")
+    assert capsys.readouterr() == ("a⟨ESC⟩[2Jb⟨U+202E⟩c⟨U+009B⟩\n\td\n", "e⟨U+200B⟩\n")
 
 
 def test_json_for_programs_holds_no_control_character_at_all(capsys):
@@ -37,7 +30,7 @@ def test_json_for_programs_holds_no_control_character_at_all(capsys):
 
 def test_a_table_lines_up_and_shows_line_breaks(capsys):
     terminal.show_table(("A", "B"), [("x\ny", "1"), ("z", "2")])
-    assert capsys.readouterr().out.splitlines() == ["A     B", "x\\ny  1", "z     2"]
+    assert capsys.readouterr().out.splitlines() == ["A       B", "x⟨LF⟩y  1", "z       2"]
 
 
 def piped(monkeypatch, data: bytes):

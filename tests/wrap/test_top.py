@@ -42,7 +42,7 @@ def test_the_screen_says_who_what_and_what_waits():
         "bascule 1   agents 1/2 online   messages 1 open   approvals 1 waiting   q quits",
         "",
         "WAITING FOR YOU",
-        "apr_1  agent:Jerry: rm -rf build\\x1b[2J   (bascule approvals approve apr_1)",
+        "apr_1  agent:Jerry: rm -rf build⟨ESC⟩[2J   (bascule approvals approve apr_1)",
         "",
         "AGENT                         TYPE            STATUS          UNREAD      WHERE",
         "Jerry                         codex           online          2           /a",
@@ -156,7 +156,7 @@ def test_a_message_is_watched_from_where_it_is_to_its_end(daemon, agents, sender
             jerry.reply(ticket, "the answer\x1b[2J")
             assert f"responded  {agents[0]}" in watching.stdout.readline()
             # Whoever sent it may read the answer here too; control characters are shown, not obeyed.
-            assert watching.stdout.readline() == "the answer\\x1b[2J\n"
+            assert watching.stdout.readline() == "the answer⟨ESC⟩[2J\n"
             assert watching.wait(20) == 0
 
 

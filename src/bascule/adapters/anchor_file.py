@@ -10,6 +10,8 @@ from bascule.wire import codec
 
 # An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.
 MAX_ANCHORS_READ = 10_000
+# What a start looks at: some hundred anchors, as many reads of one row each.
+NEWEST_BYTES = 32 * 1024
 
 _anchor = codec.decoder(Anchor)
 _CUT_BEGINS = b'{"seq":'
@@ -32,6 +34,18 @@ class AnchorFile:
             os.close(descriptor)
         if not size:
             sync_dir(os.path.dirname(self._path))
+
+    def newest(self) -> list[Anchor]:
+        """The last few, oldest first, from the file's end alone."""
+        try:
+            with open(self._path, "rb") as file:
+                size = file.seek(0, os.SEEK_END)
+                file.seek(max(0, size - NEWEST_BYTES))
+                lines = file.read(NEWEST_BYTES).splitlines()
+        except FileNotFoundError:
+            return []
+        # The first line may be half of one: then it is not read as an anchor.
+        return [anchor for line in lines if (anchor := _read(line)) is not None]
 
     def read(self) -> tuple[list[Anchor], list[str]]:
         """The anchors, and a sentence for each line that is none.

@@ -13,12 +13,12 @@ from typing import Any
 
 from bascule.approval.limits import Limits
 from bascule.approval.pictures import QuestionPictures
-from bascule.approval.ports import Pictures, Timers
+from bascule.approval.ports import Pictures
 from bascule.approval.records import Approval, Key, Question, Scope, TimedRule
 from bascule.approval.rules import TimedRules
 from bascule.approval.states import FINAL, State
 from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore, Log
+from bascule.audit.ports import JournalStore, Log, Timers
 from bascule.call import DAEMON, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge

@@ -13,7 +13,6 @@ import msgspec
 
 from bascule.approval.asking import allowed_for_now, put_before_the_person
 from bascule.approval.desk import Desk
-from bascule.approval.drawing import one_line, visible
 from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
 from bascule.approval.offers import all_offers
 from bascule.approval.questions import (
@@ -32,6 +31,7 @@ from bascule.later import Later, from_future
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.rules import Rule
 from bascule.protocols.methods import Row
+from bascule.text import one_line, visible
 
 # By door; HTTP clients give up first.
 SLICES = {"link": MCP_SLICE_SECONDS, "mcp": MCP_SLICE_SECONDS}
@@ -154,7 +154,7 @@ class HeldCall:
                 reason=verdict.reason,
                 suggestion=verdict.suggestion,
                 summary=one_line(drawn.summary, SUMMARY_CHARS),
-                preview=visible(drawn.preview),
+                preview=visible(drawn.preview, keep="\n"),
                 offers=offers,
                 exact=same,
             ),

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.drawing import digest_line, visible
 from bascule.approval.records import Approval, TimedRule
 from bascule.clock import rfc3339
 from bascule.errors import ApprovalRequired, TooLarge
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Rule
-from bascule.wire.canonical import NotCanonical, canonical, digest
+from bascule.text import one_line
+from bascule.wire.canonical import SHORT_DIGEST_CHARS, NotCanonical, canonical, digest
 
 # A line of a terminal and a bit; the rest is in the preview.
 SUMMARY_CHARS = 120
@@ -69,16 +69,22 @@ def default_preview(method: str, params: Any) -> str:
     return "\n".join(lines)
 
 
+def digest_line(digest: str) -> str:
+    """The beginning of a digest in groups of four, which a person can compare by eye."""
+    short = digest[:SHORT_DIGEST_CHARS]
+    return " ".join(short[at : at + 4] for at in range(0, len(short), 4))
+
+
 def rule_text(rule: Rule, *, run_id: str | None = None, exact: str | None = None) -> str:
     """A timed rule in one sentence that leaves no condition out."""
-    whom = " or ".join(map(visible, rule.principals))
-    what = " or ".join(map(visible, rule.methods))
+    whom = " or ".join(map(one_line, rule.principals))
+    what = " or ".join(map(one_line, rule.methods))
     parts = [f"{rule.decision.value} {whom} to call {what}"]
     plain = msgspec.to_builtins(rule)
     for name, value in plain.items():
         # Whatever conditions rules have, now and later, are printed: a rule must not match by one that was not shown.
         if value and name not in _NO_CONDITIONS and value != _DEFAULTS.get(name):
-            parts.append(f"{name} {visible(msgspec.json.encode(value).decode())}")
+            parts.append(f"{name} {one_line(msgspec.json.encode(value).decode())}")
     if exact is not None:
         parts.append(f"with exactly these params (digest {digest_line(exact)})")
     if run_id is not None:

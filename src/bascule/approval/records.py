@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: str | None = None
     # One line for lists.
     summary: str
-    # Everything; drawn by `drawing`.
+    # Everything; made visible by `bascule.text`.
     preview: str
     run_id: str | None = None
     operation_id: str | None = None

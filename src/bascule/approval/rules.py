@@ -8,10 +8,9 @@ import msgspec
 
 from bascule.approval.limits import Limits
 from bascule.approval.offers import exact as exact_of
-from bascule.approval.ports import Timers
 from bascule.approval.records import Approval, TimedRule
 from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore
+from bascule.audit.ports import JournalStore, Timers
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock
 from bascule.errors import InvalidRequest, Overloaded

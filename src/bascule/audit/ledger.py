@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.ports import LedgerRow
+from bascule.audit.ports import LedgerReader, LedgerRow
+from bascule.clock import rfc3339
 from bascule.wire import codec
 
 GENESIS = bytes(32)
@@ -105,6 +106,20 @@ class Chain:
         """Forget links that never became durable."""
         self.seq = seq
         self.head = head
+
+
+def rolled_back(anchors: list[Anchor], ledger: LedgerReader) -> str | None:
+    """Whether the ledger is older than its anchors, as after a backup was put back; or another one."""
+    last = ledger.bounds()[1]
+    for anchor in reversed(anchors):
+        when = f"record {anchor.seq} was anchored at {rfc3339(anchor.at)}"
+        if anchor.seq > last:
+            return f"the ledger ends at record {last}, but {when}: the database is older than that, or its end is lost"
+        rows = ledger.span(anchor.seq, 1)
+        # Records that retention has dropped are not there to compare with.
+        if rows and rows[0].seq == anchor.seq and rows[0].hash.hex() != anchor.head:
+            return f"{when}, and the ledger has another record {anchor.seq}: the database was put back and used again"
+    return None
 
 
 class Verifier:

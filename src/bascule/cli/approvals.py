@@ -13,8 +13,9 @@ from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import USAGE
 from bascule.errors import BasculeError, Conflict, NotFound
-from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
+from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.protocols.approvals import MAX_RULE_MINUTES
+from bascule.text import one_line, visible
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72
@@ -156,10 +157,10 @@ def drawn(view: dict[str, Any]) -> str:
     lines = [f"{view['approvalId']}  {view['state']}"]
     lines += [f"  {name:<9} {one_line(str(value))}" for name, value in facts if value]
     if view.get("preview"):
-        lines += [_RULE, *(f"│ {line}" for line in visible(view["preview"]).split("\n")), _RULE]
+        lines += [_RULE, *(f"│ {line}" for line in visible(view["preview"], drawn=True).split("\n")), _RULE]
     for offer in view.get("offers", ()):
-        lines.append(f"  rule {offer['number']}: {one_line(offer['title'])}, for a while")
-        lines.append(f"          {one_line(offer['text'])}")
+        lines.append(f"  rule {offer['number']}: {one_line(offer['title'], drawn=True)}, for a while")
+        lines.append(f"          {one_line(offer['text'], drawn=True)}")
     return "\n".join(lines)
 
 
@@ -232,7 +233,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     words = ["y = once"]
     if view.get("runId"):
         words.append("r = all that this run asks")
-    words += [f"{number} = {one_line(offer['title'])}, for a while" for number, offer in offers.items()]
+    words += [f"{number} = {one_line(offer['title'], drawn=True)}, for a while" for number, offer in offers.items()]
     words += ["n = no", "Enter = not now"]
     answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
     if answer in ("y", "yes"):
@@ -242,7 +243,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     if answer == "r" and view.get("runId"):
         return Choice("approved", "run")
     if answer in offers:
-        show(f"for a while: {one_line(offers[answer]['text'])}")
+        show(f"for a while: {one_line(offers[answer]['text'], drawn=True)}")
         typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
         minutes = int(typed or DEFAULT_MINUTES) if (typed or "1").isdecimal() else 0
         if 1 <= minutes <= MAX_RULE_MINUTES:
@@ -257,7 +258,7 @@ def _tell(args: argparse.Namespace, result: dict[str, Any]) -> int:
         return 0
     show(f"{result['approvalId']} is {result['state']}")
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'])}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")
     return 0
 
 
@@ -302,4 +303,4 @@ def _answer(client: SyncClient, view: dict[str, Any]) -> None:
         say(f"bascule: {error.message}")
         return
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'])}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")

@@ -14,7 +14,7 @@ from bascule.doors.exits import Refusal, WrongUsage
 from bascule.doors.http import call
 from bascule.doors.values import agent_id, ticket_id
 from bascule.helpers import program, terminal
-from bascule.helpers.terminal import one_line
+from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def _show(options: argparse.Namespace, state: str) -> int:
 
 
 def _show_text(title: str, payload: Any) -> None:
-    terminal.show(f"--- {title}\n{terminal.visible(terminal.payload_text(payload))}")
+    terminal.show(f"--- {title}\n{visible(terminal.payload_text(payload))}")
 
 
 def _cancel(options: argparse.Namespace, state: str) -> int:

@@ -10,7 +10,8 @@ from bascule.cli import desktop_person as person
 from bascule.cli.desktop_ways import ask
 from bascule.cli.talk import add_json, add_state_dir, state_of
 from bascule.doors.exits import NOT_FOUND, WrongUsage
-from bascule.helpers.terminal import say, show, show_json, visible
+from bascule.helpers.terminal import say, show, show_exactly, show_json
+from bascule.text import visible
 
 _DESCRIPTION = """\
 What agents may do on your desktop, and the same for you. It is off until you enable it.
@@ -273,7 +274,7 @@ def run_report(args: argparse.Namespace) -> int:
             )
         return NOT_FOUND
     if args.output == "-":
-        show(text)
+        show_exactly(text)
         return 0
     name = os.path.basename(args.execution.rstrip("/"))
     path = args.output or f"desktop-report-{name[:8]}.html"

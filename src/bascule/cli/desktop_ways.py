@@ -10,7 +10,7 @@ from bascule.cli.asking import ask_held
 from bascule.cli.desktop_host import socket_of
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
 from bascule.errors import ApprovalRequired, BasculeError
-from bascule.helpers.terminal import visible
+from bascule.text import visible
 
 DEFAULT_TIMEOUT_MS = 60_000
 _EXIT_CODES = {

@@ -14,6 +14,7 @@ from bascule import __version__, places
 from bascule.cli.checks import daemon, desktop, machine, sandbox
 from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
 from bascule.doors.values import encode
+from bascule.text import visible
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("python", machine.check_python),
@@ -33,6 +34,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("commands", machine.check_helpers),
     ("person", daemon.check_person),
     ("policy", daemon.check_policy),
+    ("ledger", daemon.check_ledger),
     ("clock", machine.check_clock),
     ("sandbox", sandbox.check_sandbox),
     ("exec supervisor", sandbox.check_supervisor),
@@ -72,9 +74,9 @@ def lines(findings: list[Finding], *, colour: bool) -> Iterator[str]:
     width = max(len(name) for name, _ in findings)
     for name, (mark, what, fix) in findings:
         shown = f"\x1b[{paint[mark]}m{mark:<4}\x1b[0m" if colour else f"{mark:<4}"
-        yield f"{shown}  {name:<{width}}  {what}"
+        yield f"{shown}  {name:<{width}}  {visible(what)}"
         if fix:
-            yield f"{'':4}  {'':<{width}}  -> {fix}"
+            yield f"{'':4}  {'':<{width}}  -> {visible(fix)}"
     marks = [finding.verdict.mark for finding in findings]
     warned = marks.count(Mark.WARN)
     yield ""

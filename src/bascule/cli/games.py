@@ -8,7 +8,8 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
 from bascule.doors.exits import UNEXPECTED, WrongUsage
-from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
+from bascule.helpers.terminal import say, show, show_json, show_table
+from bascule.text import one_line, visible
 from bascule.wire.codec import BadJson, decode, encode
 
 # In one answer of the daemon.
@@ -88,7 +89,7 @@ def list_games(args: argparse.Namespace) -> int:
             str(each.get("tools", "-")),
             str(each.get("pid", "-")),
             each.get("startedBy", "-"),
-            one_line(each.get("problem") or each.get("attention") or each.get("name") or ""),
+            each.get("problem") or each.get("attention") or each.get("name") or "",
         )
         for each in listed["games"]
     ]
@@ -120,7 +121,7 @@ def show_game(args: argparse.Namespace) -> int:
     for note in status.get("notes", []):
         show(f"{'note':<10} {one_line(note)}")
     if details.get("output"):
-        show(f"it last printed:\n{visible(details['output']).rstrip()}")
+        show(f"it last printed:\n{visible(details['output'], drawn=True).rstrip()}")
     return 0
 
 
@@ -162,7 +163,7 @@ def _told(args: argparse.Namespace, status: dict[str, Any]) -> int:
     if args.json:
         show_json(status)
     else:
-        why = f": {visible(status['problem'])}" if status.get("problem") else ""
+        why = f": {visible(status['problem'], drawn=True)}" if status.get("problem") else ""
         show(f"{status['gameId']} is {status['state']}{why}")
     return 0
 
@@ -182,7 +183,7 @@ def list_tools(args: argparse.Namespace) -> int:
         show_json(page)
         return 0
     rows = [
-        (each["name"], ",".join(each.get("tags", [])), one_line(each.get("description") or each.get("title") or ""))
+        (each["name"], ",".join(each.get("tags", [])), each.get("description") or each.get("title") or "")
         for each in page["tools"]
     ]
     show_table(("TOOL", "TAGS", "WHAT IT DOES"), rows) if rows else show("no such tool")
@@ -250,7 +251,7 @@ def show_events(args: argparse.Namespace) -> int:
 
 def _show_event(event: Happened, *, as_json: bool) -> None:
     if as_json:
-        show(encode(event).decode())
+        show_json(decode(encode(event)))
         return
     text = "" if event.payload is None else json.dumps(event.payload, ensure_ascii=False)
     words = " ".join(filter(None, (text, event.message)))

@@ -9,7 +9,8 @@ from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.doors.exits import NOT_FOUND, UNEXPECTED
 from bascule.errors import NotFound
-from bascule.helpers.terminal import one_line, say, show, show_json
+from bascule.helpers.terminal import say, show, show_json
+from bascule.text import one_line
 
 # A SHA-256 in hex.
 _HASH_CHARS = 64

@@ -186,6 +186,8 @@ def _status_lines(status: dict[str, Any]) -> list[tuple[str, str]]:
         ("tickets", f"{status['ticketsOpen']} open of {status['tickets']}"),
         ("ledger", f"{status['ledgerRecords']} records, head {status['ledgerHead'][:16]}"),
     ]
+    if status.get("ledgerProblem"):
+        lines.append(("problem", f"{status['ledgerProblem']}; `bascule doctor` says what to do"))
     if status["version"] != __version__:
         lines.append(("note", f"this command is {__version__}; restart with `bascule down && bascule up -d`"))
     return lines

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from bascule.doors.exits import REFUSED, UNEXPECTED
-from bascule.helpers.terminal import one_line, say, visible
+from bascule.helpers.terminal import say
 from bascule.protocols.workspace import (
     ApprovalRequiredEvent,
     CreateFileEvent,
@@ -22,9 +22,12 @@ from bascule.protocols.workspace import (
     ShellEvent,
     StreamedOutput,
 )
+from bascule.text import one_line, visible
 
 # Longer silence makes people wonder.
 QUIET_SECONDS = 5.0
+# While a person is waited for, who may be away for long, it is said again this often.
+ASKED_SECONDS = 60.0
 
 # Colours are the one thing of a terminal's language that cannot move, hide or answer anything.
 _COLOUR = re.compile(r"(\x1b\[[0-9;]{0,40}m)")
@@ -65,13 +68,15 @@ class Screen:
 
 
 class SignOfLife:
-    """Says on a terminal how long it has been quiet, until something comes."""
+    """Says on a terminal how long it has been quiet, until something comes; or whose answer is waited for."""
 
     def __init__(self, what: str, *, on: bool) -> None:
         self._what = what
         self._on = on
         self._news = threading.Event()
         self._over = False
+        # The question that waits for a person, if one does.
+        self.approval_id: str | None = None
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Self:
@@ -93,12 +98,20 @@ class SignOfLife:
     def _watch(self) -> None:
         quiet = 0.0
         while not self._over:
-            if self._news.wait(QUIET_SECONDS):
+            pause = ASKED_SECONDS if self.approval_id and quiet else QUIET_SECONDS
+            if self._news.wait(pause):
                 self._news.clear()
                 quiet = 0.0
-            else:
-                quiet += QUIET_SECONDS
+                continue
+            quiet += pause
+            asked = self.approval_id
+            if asked is None:
                 say(f"[{self._what}: quiet for {quiet:.0f} s; Ctrl-C stops it]")
+            else:
+                say(
+                    f"[{self._what} has been waiting for your answer for {quiet:.0f} s: "
+                    f"bascule approvals show {one_line(asked)}, in another terminal; Ctrl-C gives it up]"
+                )
 
 
 def follow(items: Iterable[StreamedOutput], screen: Screen, *, what: str, verbose: bool) -> tuple[str, list[Event]]:
@@ -107,6 +120,10 @@ def follow(items: Iterable[StreamedOutput], screen: Screen, *, what: str, verbos
     status = "unknown"
     with SignOfLife(what, on=sys.stderr is not None and sys.stderr.isatty()) as life:
         for item in items:
+            if item.status != "awaiting_approval":
+                life.approval_id = None
+            if isinstance(item.event, ApprovalRequiredEvent):
+                life.approval_id = str(item.event.details.get("approvalId", ""))
             life.heard()
             if item.kind in ("stdout", "stderr"):
                 screen.write(item.kind, item.text or "")

@@ -11,7 +11,8 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.doors.exits import UNEXPECTED, USAGE
 from bascule.errors import InvalidRequest
-from bascule.helpers.terminal import say, show, show_json, visible
+from bascule.helpers.terminal import say, show, show_json
+from bascule.text import visible
 from bascule.wire import codec
 
 _JSON_HELP = "the call's params, as JSON (default {})"

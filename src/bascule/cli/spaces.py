@@ -11,11 +11,14 @@ from bascule.cli.work import add_space, find_space
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.errors import Forbidden, NotFound
-from bascule.helpers.terminal import say, show, show_json, show_table, visible
+from bascule.helpers.terminal import say, show, show_json, show_table
+from bascule.text import one_line, visible
 
 Verb = tuple[str, Callable[[argparse.Namespace], int], str]
 # How long a follower of a log waits for more before it asks again.
 _FOLLOW_MS = 25_000
+# One value in a list of events.
+MAX_VALUE_CHARS = 200
 _PAGE_BYTES = 64 * 1024
 
 
@@ -235,8 +238,7 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
 
 
 def _short(value: Any) -> str:
-    text = visible(str(value)).replace("\n", "\\n")
-    return text if len(text) <= 200 else f"{text[:200]}..."
+    return one_line(str(value), MAX_VALUE_CHARS)
 
 
 # -- processes --

@@ -12,7 +12,7 @@ from bascule.doors.retry import Pauses
 from bascule.doors.values import decode
 from bascule.helpers import terminal
 from bascule.helpers.logtail import LogTail
-from bascule.helpers.terminal import one_line
+from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ def logs(options: argparse.Namespace, state: str) -> int:
 
 def _show_log(line: str, *, as_json: bool) -> None:
     if as_json:
-        terminal.show(terminal.visible(line))
+        terminal.show(visible(line))
         return
     try:
         value = decode(line)
     except ValueError:
         value = None
-    terminal.show(describe(value, ("level", "event")) if isinstance(value, dict) else terminal.visible(line))
+    terminal.show(describe(value, ("level", "event")) if isinstance(value, dict) else visible(line))
 
 
 def describe(value: dict[str, Any], first: Sequence[str]) -> str:

@@ -19,7 +19,8 @@ from typing import Any, NamedTuple
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.client.client import Client
 from bascule.errors import BasculeError
-from bascule.helpers.terminal import one_line, show, show_json
+from bascule.helpers.terminal import show, show_json
+from bascule.text import one_line
 
 # Events come in bursts; a person reads no faster.
 REDRAW_SECONDS = 0.5
@@ -127,12 +128,13 @@ def _ticket(ticket: dict[str, Any]) -> str:
 def _approval(approval: dict[str, Any]) -> str:
     what = approval.get("summary") or approval.get("method", "")
     id_ = approval.get("approvalId", "")
-    return f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})"
+    # The daemon drew the summary.
+    return one_line(f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", drawn=True)
 
 
 def _event(event: dict[str, Any]) -> str:
     who = " ".join(str(event[name]) for name in ("agentId", "from", "ticketId", "detail") if event.get(name))
-    return f"{_clock(event['at'])}  {event['event'].ljust(22)} {who}"
+    return one_line(f"{_clock(event['at'])}  {event['event'].ljust(22)} {who}")
 
 
 def _clock(at: str) -> str:
@@ -140,8 +142,7 @@ def _clock(at: str) -> str:
 
 
 def _fit(line: str, width: int) -> str:
-    text = one_line(line)
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return line if len(line) <= width else line[: width - 1] + "…"
 
 
 class Painter:

@@ -17,6 +17,7 @@ from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
+from bascule.audit.refusals import Refusals
 from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
@@ -39,6 +40,7 @@ from bascule.daemon.gauges import add_gauges
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
+from bascule.daemon.opening import ledger_problem
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
@@ -60,8 +62,6 @@ from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
-from bascule.stores.memory import MemoryStore
-from bascule.stores.sqlite import SqliteStore
 from bascule.turns import CALLS_PER_TURN, Turns
 from bascule.web.app import App, Form
 from bascule.web.gate import Gate, SpaceGate, loopback_hosts
@@ -198,11 +198,13 @@ class Daemon:
             rulebook=rulebook,
         )
         self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False), self.workspace.sweep]
+        self.refusals = Refusals(self.journal, clock, self.broker.state.deadlines)
         self.dispatch = Dispatch(
             policy=rulebook.policy,
             desk=self.desk,
             effects=self.effects,
             journal=self.journal,
+            refusals=self.refusals,
             quota=CallQuota(
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
             ),
@@ -359,6 +361,7 @@ class Daemon:
         await self.workspace.close()
         self.space_doors.close()
         self.broker.store_presence()
+        self.refusals.flush()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
         seq = self.journal.commit(tx, DAEMON, "daemon.stop")
@@ -376,6 +379,7 @@ class Daemon:
     def _record_start(self, digest_key: str) -> None:
         """The next record names the end of the last life, so that cutting it off shows."""
         chain = self.journal.chain
+        self._ledger_problem = ledger_problem(self.store, self.anchors, self.log)
         tx = Transaction()
         tx.subject = f"pid {os.getpid()}"
         tx.details = {
@@ -397,6 +401,8 @@ class Daemon:
             tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self._started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
+        if self._ledger_problem is not None:
+            tx.details["ledger_problem"] = self._ledger_problem
         if dead := self.desk.begin_life(tx):
             tx.details["grants_ended"] = dead
         self.journal.commit(tx, DAEMON, "daemon.start")
@@ -449,6 +455,7 @@ class Daemon:
             tickets=len(state.tickets.rows),
             ledger_records=self.journal.chain.seq,
             ledger_head=self.journal.chain.head.hex(),
+            ledger_problem=self._ledger_problem,
             principal=principal,
         )
 
@@ -465,21 +472,6 @@ class Daemon:
 
     def _note_wrong_token(self, door: str) -> None:
         self.log("wrong_token", level="warning", door=door)
-
-
-def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
-    if config.durability == "memory":
-        return MemoryStore()
-    path = places.database_file(state_dir)
-    # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
-    unclean = os.path.exists(path + "-wal")
-    store = SqliteStore(path, durability=config.durability, check=unclean)
-    if store.backup is not None:
-        log("migrated", backup=store.backup)
-    if store.broken_end is not None:
-        # After a crash: the commit that nobody was told about yet. Without one: damage to what was stored last.
-        log("store_end_cut", level="warning", file=path + "-wal", pages=store.broken_end.pages)
-    return store
 
 
 def _declared(agent: DeclaredAgent, now: int) -> AgentRecord:

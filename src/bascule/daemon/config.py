@@ -75,6 +75,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_inbox_messages: _Count = _defaults.max_inbox_messages
     # Bytes waiting in one inbox.
     max_inbox_bytes: _Count = _defaults.max_inbox_bytes
+    # Of these from one sender.
+    max_inbox_messages_per_sender: _Count = _defaults.max_inbox_messages_per_sender
+    # Bytes of these from one sender.
+    max_inbox_bytes_per_sender: _Count = _defaults.max_inbox_bytes_per_sender
     # Unsettled tickets of one sender.
     max_open_tickets: _Count = _defaults.max_open_tickets
     # Messages and replies of one principal that are kept, settled tickets included.
@@ -142,6 +146,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_payload_bytes=self.max_payload_bytes,
             max_inbox_messages=self.max_inbox_messages,
             max_inbox_bytes=self.max_inbox_bytes,
+            max_inbox_messages_per_sender=self.max_inbox_messages_per_sender,
+            max_inbox_bytes_per_sender=self.max_inbox_bytes_per_sender,
             max_open_tickets=self.max_open_tickets,
             max_kept_messages=self.max_kept_messages,
             max_kept_bytes=self.max_kept_bytes,

@@ -18,9 +18,10 @@ import uvloop
 from bascule import __version__, places
 from bascule.clock import Clock, SystemClock
 from bascule.daemon import ground
-from bascule.daemon.compose import Daemon, open_store
+from bascule.daemon.compose import Daemon
 from bascule.daemon.config import BadConfig, Config, declared_agents
 from bascule.daemon.logs import DaemonLog
+from bascule.daemon.opening import open_store
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace

@@ -18,6 +18,7 @@ import msgspec
 from bascule.audit.ports import LogLine
 from bascule.clock import Clock, rfc3339
 from bascule.places import make_private_dir
+from bascule.text import is_plain
 from bascule.wire import codec
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -202,6 +203,6 @@ def human(at: str, level: str, event: str, fields: dict[str, Any], *, colour: bo
 
 def _quoted(value: Any) -> str:
     text = str(value)
-    if text.isprintable() and " " not in text:
+    if is_plain(text) and " " not in text:
         return text
-    return json.dumps(text, ensure_ascii=not text.isprintable())
+    return json.dumps(text, ensure_ascii=not is_plain(text))

@@ -2,14 +2,19 @@
 
 from collections.abc import Callable
 
-from bascule.call import Principal
+from bascule.call import Principal, agent_of
 from bascule.clock import Clock
 from bascule.errors import Overloaded
+from bascule.ids import is_house_handle
 
 # Far above what agents do and below what one core serves, so that one runaway loop leaves room for others.
 CALLS_PER_SECOND = 5_000
 # A burst of parallel tool calls, or a client that catches up after a restart.
 BURST_CALLS = 10_000
+# Of a space's agent (`spc_...`): commands in a sandbox send messages and wait for them, and what runs there is any
+# program at all. Hundreds of short calls at once fit, a loop does not.
+SPACE_CALLS_PER_SECOND = 50
+SPACE_BURST_CALLS = 500
 # Principals come and go; over this the idle buckets, which are full, are forgotten.
 MAX_BUCKETS = 20_000
 
@@ -27,7 +32,7 @@ class CallQuota:
         self._per_second = per_second
         self._burst = burst
         self._on_over = on_over
-        # principal -> [calls left, as of]
+        # principal -> [calls left, as of, per second, burst]
         self._buckets: dict[Principal, list[float]] = {}
 
     def take(self, principal: Principal) -> None:
@@ -38,23 +43,26 @@ class CallQuota:
         if bucket is None:
             if len(self._buckets) >= MAX_BUCKETS:
                 self._forget_idle(now)
-            self._buckets[principal] = [self._burst - 1, now]
+            per_second, burst = self._per_second, self._burst
+            if is_house_handle(agent_of(principal) or ""):
+                per_second, burst = min(per_second, SPACE_CALLS_PER_SECOND), min(burst, SPACE_BURST_CALLS)
+            self._buckets[principal] = [burst - 1, now, per_second, burst]
             return
-        left = bucket[0] + (now - bucket[1]) * self._per_second
-        left = min(left, self._burst)
+        _, since, per_second, burst = bucket
+        left = min(bucket[0] + (now - since) * per_second, burst)
         bucket[1] = now
         if left < 1:
             bucket[0] = left
             if self._on_over is not None:
                 self._on_over(principal)
             raise Overloaded(
-                f"{principal} makes more than {self._per_second:g} calls per second",
+                f"{principal} makes more than {per_second:g} calls per second",
                 hint="slow down; waiting with waitMs costs one call, polling costs many",
-                retry_after=(1 - left) / self._per_second,
+                retry_after=(1 - left) / per_second,
             )
         bucket[0] = left - 1
 
     def _forget_idle(self, now: float) -> None:
-        refill = self._burst / self._per_second
-        for principal in [each for each, bucket in self._buckets.items() if now - bucket[1] > refill]:
-            del self._buckets[principal]
+        for principal, (_, since, per_second, burst) in list(self._buckets.items()):
+            if now - since > burst / per_second:
+                del self._buckets[principal]

@@ -12,6 +12,7 @@ import re
 from typing import Any, Final
 
 from bascule.protocols.desktop import MAX_AX_DEPTH
+from bascule.text import visible
 from bascule.wire import codec
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
@@ -147,7 +148,7 @@ def _tree(folder: str) -> str:
 def _t(value: Any) -> str:
     """Text of a window in a page: escaped, and with what could act on a reader made visible."""
     text = "" if value is None else str(value)
-    return html.escape("".join(each if each.isprintable() or each in " \n" else f"\\u{ord(each):04x}" for each in text))
+    return html.escape(visible(text))
 
 
 def _read(folder: str, name: str) -> bytes | None:

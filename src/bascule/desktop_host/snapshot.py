@@ -5,6 +5,7 @@ from typing import Final
 
 from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Tree
+from bascule.text import is_plain
 
 MAX_LINES: Final = 400
 MAX_WORDS_CHARS: Final = 80
@@ -108,5 +109,5 @@ def _once(title: str) -> str:
 
 def _short(text: str) -> str:
     """On one line, and never with the quote that ends it: a page's words must not look like our own."""
-    plain = " ".join("".join(each if each.isprintable() else " " for each in text).split()).replace('"', "'")
+    plain = " ".join("".join(each if is_plain(each) else " " for each in text).split()).replace('"', "'")
     return plain if len(plain) <= MAX_WORDS_CHARS else plain[: MAX_WORDS_CHARS - 1] + "…"

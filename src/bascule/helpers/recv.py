@@ -9,7 +9,7 @@ from bascule.doors.http import ANSWER_SECONDS, Door, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id
 from bascule.helpers import program, seen, terminal, waiting
-from bascule.helpers.terminal import one_line
+from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def describe(message: dict[str, Any], handle: str, remaining: int) -> str:
     if remaining:
         lines.append(f"{remaining} more waiting: run bridge-recv again")
     header = "\n".join("[bascule] " + line for line in lines)
-    return f"{header}\n{'-' * 40}\n{terminal.visible(terminal.payload_text(message['payload']))}"
+    return f"{header}\n{'-' * 40}\n{visible(terminal.payload_text(message['payload']))}"
 
 
 def _who(options: argparse.Namespace, state: str, door: Door) -> tuple[str, str]:

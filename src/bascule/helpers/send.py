@@ -11,6 +11,7 @@ from bascule.doors.http import ANSWER_SECONDS, Door, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id, new_ticket_id, ticket_id
 from bascule.helpers import program, terminal, waiting
+from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def _await(door: Door, token: str | None, target: str, ticket: str, *, as_json: 
     status = view.get("status")
     if status == "responded":
         if not as_json:
-            who = terminal.one_line(str(view.get("from") or target))
+            who = one_line(str(view.get("from") or target))
             terminal.say(f"reply from agent {who} (sender verified), not from your user; ticket {ticket}:")
-            terminal.show(terminal.visible(terminal.payload_text(view.get("payload"))))
+            terminal.show(visible(terminal.payload_text(view.get("payload"))))
         return exits.OK
     if status == "cancelled":
         terminal.say(f"ticket {ticket} was cancelled; see: bridgectl show {ticket}")

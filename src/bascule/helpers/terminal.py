@@ -1,7 +1,6 @@
 """What comes in from a terminal or a pipe, and what goes out to one.
 
-Text of other agents is printed where a person or a model reads it: control characters would move the cursor,
-hide text or turn it around, so they are shown instead of obeyed.
+Text of other agents is printed where a person or a model reads it, so it is made visible first (`bascule.text`).
 """
 
 from __future__ import annotations
@@ -11,27 +10,12 @@ import sys
 
 from bascule.doors.exits import WrongUsage
 from bascule.doors.values import MAX_PAYLOAD_BYTES
+from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
-
-_C0_AND_C1 = [*range(0x20), *range(0x7F, 0xA0)]
-# Marks, embeddings, overrides and isolates: what reorders the text around them.
-_BIDI = [0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)]
-_VISIBLE = {code: f"\\x{code:02x}" for code in _C0_AND_C1 if chr(code) not in "\n\t"}
-_VISIBLE.update({code: f"\\u{code:04x}" for code in _BIDI})
-
-
-def visible(text: str) -> str:
-    """C0 but newline and tab, DEL, C1 and bidi controls written out as escapes."""
-    return text.replace("\r\n", "\n").translate(_VISIBLE)
-
-
-def one_line(text: str) -> str:
-    """For a table cell or a header: line breaks and tabs are shown as well."""
-    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
 def prepare() -> None:
@@ -42,7 +26,12 @@ def prepare() -> None:
 
 
 def show(text: str) -> None:
-    """To stdout and out of our hands: returns when the bytes have left the process."""
+    """To stdout, for a reader. Brackets stay: what others wrote was made visible where it was put into our words."""
+    show_exactly(visible(text, drawn=True))
+
+
+def show_exactly(text: str) -> None:
+    """To stdout, for a program, and out of our hands: returns when the bytes have left the process."""
     if sys.stdout is None:
         # Started with `>&-`: as good as a reader that has left.
         raise BrokenPipeError
@@ -53,13 +42,13 @@ def show(text: str) -> None:
 def say(text: str) -> None:
     """To stderr: for the reader, not for the pipe."""
     if sys.stderr is not None:
-        sys.stderr.write(visible(text) + "\n")
+        sys.stderr.write(visible(text, drawn=True) + "\n")
         sys.stderr.flush()
 
 
 def show_json(value: Any) -> None:
     """ASCII, so that nothing in it can act on a terminal. DEL is the one control JSON leaves as it is."""
-    show(json.dumps(value, indent=2 if sys.stdout.isatty() else None).replace("\x7f", "\\u007f"))
+    show_exactly(json.dumps(value, indent=2 if sys.stdout.isatty() else None).replace("\x7f", "\\u007f"))
 
 
 def payload_text(payload: Any) -> str:
@@ -67,7 +56,7 @@ def payload_text(payload: Any) -> str:
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    cells = [list(headings), *([one_line(cell) for cell in row] for row in rows)]
+    cells = [list(headings), *([one_line(cell, drawn=True) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     show(
         "\n".join(

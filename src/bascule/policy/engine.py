@@ -15,8 +15,8 @@ from bascule.policy.facts import NOTHING, Facts, facts_of, family_of
 from bascule.policy.presets import DEFAULT_PRESET, PRESETS
 from bascule.policy.programs import ProgramRule, ProgramRules
 from bascule.policy.rules import NO_RULE, BadPolicy, Cause, Rule, could_apply, facts_match, params_match, parse_rules
-from bascule.policy.shell.text import shown
 from bascule.protocols.methods import Effect
+from bascule.text import escaped
 from bascule.wire.canonical import NotCanonical, digest
 
 # 100 agents times 40 methods. Over it the cache starts anew, which costs a few microseconds per pair:
@@ -222,7 +222,7 @@ class _Matter:
 
 def _filled(text: str, cause: Cause) -> str:
     # In one pass: what a command is called must not be taken for a placeholder.
-    values = {"{command}": shown(cause.command or "this command"), "{path}": shown(cause.path or "this path")}
+    values = {"{command}": escaped(cause.command or "this command"), "{path}": escaped(cause.path or "this path")}
     return _PLACEHOLDER.sub(lambda found: values[found.group()], text) if "{" in text else text
 
 

@@ -39,6 +39,8 @@ class StatusResult(Result, frozen=True, kw_only=True):
     tickets: int
     ledger_records: int
     ledger_head: str
+    # What speaks against the ledger since the last start: it ends before, or differs from, what was anchored.
+    ledger_problem: str | None = None
     # Who the daemon takes the caller for.
     principal: str
 

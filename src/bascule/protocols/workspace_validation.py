@@ -35,6 +35,7 @@ from bascule.protocols.workspace import (
     ShellOperation,
 )
 from bascule.protocols.workspace_paths import BadPath, WorkspacePath, parse_path
+from bascule.text import escaped
 from bascule.wire import codec
 
 T = TypeVar("T")
@@ -301,5 +302,4 @@ def _kind(value: object) -> str:
 
 def _shown(value: object) -> str:
     text = value if isinstance(value, str) else _kind(value)
-    text = "".join(letter if letter.isprintable() else "?" for letter in text)
-    return f"'{text[:MAX_SHOWN_CHARS]}...'" if len(text) > MAX_SHOWN_CHARS else f"'{text}'"
+    return f"'{escaped(text[:MAX_SHOWN_CHARS])}...'" if len(text) > MAX_SHOWN_CHARS else f"'{escaped(text)}'"

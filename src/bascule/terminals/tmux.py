@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 
-from bascule.terminals import text
+from bascule.terminals.text import as_bytes
+from bascule.text import MAX_LINE_CHARS, escaped, one_line, typeable, typeable_line
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -74,7 +75,7 @@ class Tmux:
         except (OSError, subprocess.TimeoutExpired) as fault:
             raise TmuxFailed(f"tmux does not answer: {fault}") from None
         if done.returncode:
-            said = text.one_line(done.stderr.decode("utf-8", "replace").strip())
+            said = escaped(done.stderr.decode("utf-8", "replace").strip())
             raise TmuxFailed(said or f"tmux {words[0]} ended with {done.returncode}")
         return done.stdout.decode("utf-8", "replace")
 
@@ -111,11 +112,11 @@ class Tmux:
 
     def show(self, pane: Pane, line: str) -> None:
         """In the status line of whoever looks at the session. `#` begins a format there."""
-        self.run("display-message", "-t", pane.id, text.one_line(line).replace("#", "##"))
+        self.run("display-message", "-t", pane.id, one_line(line, MAX_LINE_CHARS).replace("#", "##"))
 
     def type_line(self, pane_id: str, line: str, *, enter: bool = True) -> None:
         """One line, cleaned; its Enter by itself."""
-        self.paste(pane_id, text.one_line(line))
+        self.paste(pane_id, typeable_line(line))
         if enter:
             import time  # noqa: PLC0415 - beside the others of this path
 
@@ -124,7 +125,7 @@ class Tmux:
 
     def paste(self, pane_id: str, body: str) -> None:
         """Cleaned text, bracketed if the program asked tmux for that. Several lines: only where it is known to have."""
-        cleaned = text.as_bytes(text.typeable(body))
+        cleaned = as_bytes(typeable(body))
         if not cleaned:
             # tmux makes no buffer of nothing.
             return

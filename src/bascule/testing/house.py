@@ -27,6 +27,7 @@ from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
+from bascule.audit.refusals import Refusals
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.desktop.ports import Launcher, Workspaces
@@ -367,6 +368,7 @@ class House:
             desk=self.desk,
             effects=self.effects,
             journal=self.journal,
+            refusals=Refusals(self.journal, self.clock, self.broker.state.deadlines),
             quota=NoQuota(),
             parties=self.broker.parties,
             seen=self.broker.agents.seen,

@@ -20,6 +20,8 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
+from bascule.text import escaped
+
 T = TypeVar("T")
 
 Raw = msgspec.Raw
@@ -41,7 +43,6 @@ _NOT_STRUCTURE: Final = bytes(set(range(256)) - set(b'[]{}"'))
 _PATH: Final = re.compile(r" - at `\$(?P<path>[^`]*)`\Z")
 _KEY_PATH: Final = re.compile(r" - at `key` in `\$(?P<path>[^`]*)`\Z")
 _HIGH_SURROGATE: Final = re.compile(rb"\\u[dD][89abAB]")
-_UNPRINTABLE: Final = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\U0010ffff]")
 _REFUSALS: Final = (msgspec.MsgspecError, ValueError, RecursionError)
 
 
@@ -241,4 +242,4 @@ def _readable(text: str) -> str:
     # Names in it are the peer's: no control characters into terminals and logs, and a bounded length.
     if len(text) > MAX_MESSAGE_CHARS:
         text = text[:MAX_MESSAGE_CHARS] + "..."
-    return _UNPRINTABLE.sub("?", text)
+    return escaped(text)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
+from bascule.text import escaped
 from bascule.wire import tame_patterns
 from bascule.wire.codec import encode
 
@@ -425,5 +426,5 @@ def _shown(value: Any) -> str:
 
 
 def _readable(text: str) -> str:
-    shown = "".join(each if each.isprintable() else "?" for each in text[: MAX_SHOWN_CHARS + 1])
+    shown = escaped(text[: MAX_SHOWN_CHARS + 1])
     return shown if len(shown) <= MAX_SHOWN_CHARS else shown[: MAX_SHOWN_CHARS - 3] + "..."

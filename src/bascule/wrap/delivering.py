@@ -7,7 +7,8 @@ import msgspec
 
 from bascule.helpers.terminal import payload_text
 from bascule.protocols.broker import InboxItem
-from bascule.terminals import text
+from bascule.terminals.text import as_bytes, pasted
+from bascule.text import typeable, typeable_line
 from bascule.wrap.post import Post
 from bascule.wrap.profiles import Profile
 from bascule.wrap.session import Session
@@ -32,7 +33,7 @@ def introduced(item: InboxItem, handle: str, *, auto_reply: bool) -> str:
         lines.append(f'reply with: bridge-reply {item.ticket_id} "your answer"')
     else:
         lines.append("no reply is expected")
-    header = "\n".join(f"[bascule] {text.one_line(line)}" for line in lines)
+    header = "\n".join(f"[bascule] {typeable_line(line)}" for line in lines)
     return f"{header}\n{'-' * 40}\n{payload_text(item.payload)}"
 
 
@@ -40,7 +41,7 @@ def typed_text(item: InboxItem, handle: str, profile: Profile, *, auto_reply: bo
     """What is put into the program's input: for a shell or a REPL the payload alone, or it would read our lines too."""
     body = introduced(item, handle, auto_reply=auto_reply) if profile.header else payload_text(item.payload)
     # A newline at the end would be an empty line, or an Enter of its own.
-    return re.sub(r"\s+\Z", "", text.typeable(body))
+    return re.sub(r"\s+\Z", "", typeable(body))
 
 
 class Delivery:
@@ -65,12 +66,12 @@ class Delivery:
         if item is None:
             return None
         body = typed_text(item, self._post.handle, self._profile, auto_reply=self._auto_reply)
-        if len(text.as_bytes(body)) > MAX_TYPED_BYTES:
+        if len(as_bytes(body)) > MAX_TYPED_BYTES:
             body = self._put_aside(item)
         if not self._session.output.takes_pastes:
             # It began to do something else while we asked. The lease brings the message back.
             return None
-        await self._session.type(text.pasted(body))
+        await self._session.type(pasted(body))
         await self._post.ack(item.ticket_id)
         return item, body
 
@@ -80,7 +81,7 @@ class Delivery:
         if self._spool is not None:
             # A full disk, or a directory that the agent has removed, leaves the other way.
             with contextlib.suppress(OSError):
-                where = self._spool.put(f"message-{item.ticket_id}.txt", text.as_bytes(whole))
+                where = self._spool.put(f"message-{item.ticket_id}.txt", as_bytes(whole))
                 said = f"(the message has {len(whole)} characters; it is in {where})"
         short = msgspec.structs.replace(item, payload=said)
         return typed_text(short, self._post.handle, self._profile, auto_reply=self._auto_reply)

@@ -39,7 +39,7 @@ from typing import Any
 
 from bascule import places
 from bascule.doors.exits import WrongUsage
-from bascule.terminals.text import one_line
+from bascule.text import typeable_line
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "profiles")
 # A profile is a page; a file that is larger is something else.
@@ -117,7 +117,7 @@ class Profile:
 
     def bell_line(self, text: str) -> str:
         """The notice as this program is to see it: one line, whatever the profile or the text says."""
-        return one_line(self.bell.replace("{line}", one_line(text)))
+        return typeable_line(self.bell.replace("{line}", typeable_line(text)))
 
     def _pattern(self, field: str) -> re.Pattern[str] | None:
         text = self._said.get(field)

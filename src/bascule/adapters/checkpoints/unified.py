@@ -1,6 +1,5 @@
 """What changed, for people and agents: a list of paths, and a diff that `git apply` takes."""
 
-import re
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
@@ -9,6 +8,7 @@ from bascule.adapters.checkpoints.lines import Budget, Change, changes
 from bascule.adapters.checkpoints.objects import Entry
 from bascule.adapters.checkpoints.store import ObjectStore
 from bascule.protocols.workspace import FileChange
+from bascule.text import is_plain
 
 # Larger files are told to differ and not compared by lines.
 MAX_COMPARED_BYTES = 4 * 1024 * 1024
@@ -16,7 +16,6 @@ MAX_COMPARED_BYTES = 4 * 1024 * 1024
 MAX_COUNTED = 5_000
 CONTEXT = 3
 
-_CONTROL = re.compile(r'[\x00-\x1f\x7f-\x9f"\\]')
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 
 _Kind = Literal["added", "modified", "deleted", "mode", "type"]
@@ -214,7 +213,7 @@ def _marked(mark: str, lines: Sequence[str]) -> Iterator[str]:
 def _quoted(path: bytes) -> str:
     """As git quotes names that would break a line."""
     text = path.decode("utf-8", "surrogateescape")
-    if not _CONTROL.search(text) and text.isprintable() and " " not in text[-1:]:
+    if is_plain(text) and '"' not in text and "\\" not in text and not text.endswith(" "):
         return text
     escaped = "".join(_escape(letter) for letter in text)
     return f'"{escaped}"'
@@ -223,6 +222,6 @@ def _quoted(path: bytes) -> str:
 def _escape(letter: str) -> str:
     if letter in _SHORT:
         return _SHORT[letter]
-    if letter.isprintable():
+    if is_plain(letter):
         return letter
     return "".join(f"\\{byte:03o}" for byte in letter.encode("utf-8", "surrogateescape"))

@@ -6,6 +6,7 @@ import stat
 from difflib import get_close_matches
 
 from bascule.bridges.workspace.ports import FileFault, StorageFault
+from bascule.text import is_plain
 
 # Names looked at for "did you mean"; more would make a missing file an expensive answer.
 MAX_NEIGHBOURS = 1_000
@@ -162,4 +163,4 @@ def _names(root: int, path: str) -> list[str]:
                     break
     finally:
         os.close(directory)
-    return [name for name in names if name.isprintable()]
+    return [name for name in names if is_plain(name)]

@@ -15,6 +15,7 @@ from typing import Any, cast
 from bascule.adapters.games.connector import MAX_UNSENT_BYTES
 from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
 from bascule.later import Later
+from bascule.text import visible
 from bascule.wire.codec import decode
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -175,7 +176,7 @@ class _Process(asyncio.SubprocessProtocol):
 
     def output(self) -> str:
         text = b"".join(self._output)[-MAX_OUTPUT_BYTES:].decode(errors="replace")
-        return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
+        return visible(text)
 
     async def wait(self) -> int:
         await self._exited.wait()

@@ -38,7 +38,7 @@ class Lease:
 
 class Inbox:
     __slots__ = (
-        *("_numbers", "_returned", "_sizes", "agent_id", "attempts", "bytes"),
+        *("_numbers", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
         *("leases", "ready", "receivers", "rung", "sealed", "watched"),
     )
 
@@ -50,6 +50,9 @@ class Inbox:
         self._returned: list[tuple[int, str]] = []
         self._numbers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
+        self._senders: dict[str, str] = {}
+        # How many messages of each sender are here, and their bytes.
+        self.by_sender: dict[str, tuple[int, int]] = {}
         # In the order they were given, which is the order they end in.
         self.leases: dict[str, Lease] = {}
         # A deadline looks after the first lease.
@@ -79,10 +82,12 @@ class Inbox:
         """How many are here and not out under a lease."""
         return len(self._numbers) - len(self.leases)
 
-    def add(self, ticket_id: str, number: int, size: int) -> None:
+    def add(self, ticket_id: str, number: int, size: int, sender: str) -> None:
         self._numbers[ticket_id] = number
         self._sizes[ticket_id] = size
         self.bytes += size
+        self._senders[ticket_id] = sender
+        self._count(sender, 1, size)
         newest = next(reversed(self.ready), None)
         if newest is None or self._numbers[newest] < number:
             self.ready[ticket_id] = None
@@ -98,6 +103,16 @@ class Inbox:
         self.rung.pop(ticket_id, None)
         self.sealed.discard(ticket_id)
         self.bytes -= size
+        sender = self._senders.pop(ticket_id, None)
+        if sender is not None:
+            self._count(sender, -1, -size)
+
+    def _count(self, sender: str, messages: int, size: int) -> None:
+        count, total = self.by_sender.get(sender, (0, 0))
+        if count + messages:
+            self.by_sender[sender] = (count + messages, total + size)
+        else:
+            del self.by_sender[sender]
 
     def put_back(self, ticket_id: str) -> bool:
         """End a lease without acknowledgement: the message takes its old place in the order."""

@@ -32,6 +32,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # One agent that never reads cannot hurt the others: its own inbox fills up, and only that.
     max_inbox_messages: int = 1_000
     max_inbox_bytes: int = 64 * 1024 * 1024
+    # Of them from one sender: one loop cannot keep everybody else out of an inbox.
+    max_inbox_messages_per_sender: int = 250
+    max_inbox_bytes_per_sender: int = 16 * 1024 * 1024
     # Open tickets one sender may have: enough for a fleet, not for a runaway loop.
     max_open_tickets: int = 1_000
     # Messages and replies of one principal that are kept, settled ones included, and their bytes: a loop that sends

@@ -34,10 +34,21 @@ def check_room(state: State, agents: Agents, call: Call, target: str, size: int)
             retry_after=1.0,
         )
     inbox = state.inboxes.get(target)
+    if inbox is None:
+        return
+    count, waiting = inbox.by_sender.get(call.principal, (0, 0))
+    if count >= limits.max_inbox_messages_per_sender or waiting + size > limits.max_inbox_bytes_per_sender:
+        raise Overloaded(
+            f"{sender_name(call.principal)} has {count} messages ({waiting} bytes) in the inbox of {target}: "
+            f"one sender's share is {limits.max_inbox_messages_per_sender} messages "
+            f"and {limits.max_inbox_bytes_per_sender} bytes",
+            hint=f"wait until {target} fetches some, or cancel some: bridgectl list tickets --agent {target}; "
+            "the share is a setting (max_inbox_messages_per_sender, max_inbox_bytes_per_sender)",
+            details={"agentId": target, "agentStatus": agents.status(target).value},
+            retry_after=5.0,
+        )
     share = SHARE_OF_OUTSIDE if is_house_handle(agent_of(call.principal) or "") else 1.0
-    if inbox is not None and (
-        len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share
-    ):
+    if len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share:
         raise Overloaded(
             f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",
             hint=f"{target} does not fetch its messages; try later or ask somebody else",

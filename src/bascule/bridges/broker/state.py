@@ -143,7 +143,7 @@ class State:
                 self.open_count += 1
                 self.open_by_sender[ticket.sender] = self.open_by_sender.get(ticket.sender, 0) + 1
             if ticket.undelivered:
-                self.inbox(ticket.target).add(key, ticket.number, ticket.payload_bytes)
+                self.inbox(ticket.target).add(key, ticket.number, ticket.payload_bytes, ticket.sender)
             if ticket.conversation_id is not None:
                 self.conversations.setdefault(ticket.conversation_id, {})[key] = None
             if ticket.is_assigned:
@@ -229,7 +229,7 @@ class State:
             assert old is not None
             self.inbox(old.target).discard(ticket_id, ticket.payload_bytes)
         if is_in and (moved or not was_in):
-            self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes)
+            self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes, ticket.sender)
             if old is not None and self.on_return is not None:
                 self.on_return(ticket.target)
         if ticket.group is not None:

@@ -7,6 +7,7 @@ import msgspec
 
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.text import is_plain
 from bascule.wire.canonical import digest
 from bascule.wire.codec import BadJson, Raw, decode, decoder
 from bascule.wire.json_schema import Schema
@@ -45,7 +46,7 @@ class Catalog:
             self.notes.append(f"tool {number} is none: {bad.message}")
             return
         name = tool.name
-        if not 0 < len(name) <= MAX_TOOL_NAME_CHARS or not name.isprintable():
+        if not 0 < len(name) <= MAX_TOOL_NAME_CHARS or not is_plain(name):
             self.notes.append(f"tool {number} has no usable name")
         elif name in self.tools:
             self.notes.append(f"tool {name} is listed twice; the first one counts")

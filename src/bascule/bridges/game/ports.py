@@ -82,7 +82,7 @@ class GameProcess(Protocol):
         """What was started first has ended well, and others run on."""
 
     def output(self) -> str:
-        """The last of what it printed, with control characters made visible."""
+        """The last of what it printed, made visible."""
 
     def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         """The stdio connection, once."""

@@ -175,6 +175,21 @@ def check_policy(patient: Patient) -> Verdict:
     return ok(f"{policy.get('name')} is in force, digest {str(policy.get('digest'))[:16]}")
 
 
+def check_ledger(patient: Patient) -> Verdict:
+    if not isinstance(patient.daemon, Daemon):
+        return info("unknown while the daemon does not answer", "`bascule ledger verify` looks without it")
+    problem = patient.daemon.status.get("ledgerProblem")
+    if problem:
+        anchors = places.anchors_file(patient.state)
+        return warn(
+            str(problem),
+            "messages, tokens and the policy may be as they were then. If you put a backup back, take leave of the old "
+            f"anchors: mv '{anchors}' '{anchors}.old', then `bascule down && bascule up -d`. If you did not, "
+            "`bascule ledger verify` shows what is missing",
+        )
+    return ok(f"it goes on from its anchors, {patient.daemon.status.get('ledgerRecords', 0)} records")
+
+
 def _unsafe(error: places.UnsafePlace) -> Verdict:
     # Its sentences are "what is wrong; what to do".
     what, _, fix = str(error).partition("; ")

@@ -9,8 +9,9 @@ from bascule import places
 from bascule.cli import paste
 from bascule.doors.exits import WrongUsage
 from bascule.doors.values import agent_id
-from bascule.helpers.terminal import say, show, visible
+from bascule.helpers.terminal import say, show, show_exactly
 from bascule.shim.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
+from bascule.text import visible
 
 if TYPE_CHECKING:
     from bascule.cli.setup.clients import Plan
@@ -133,7 +134,7 @@ def run_shell(args: argparse.Namespace) -> int:
 def _carry_out(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     if args.only_print:
         for path, piece in plan.pieces:
-            show(f"# {path}\n{piece}")
+            show_exactly(f"# {path}\n{piece}")
         return 0
     if not plan.changes:
         show("nothing to change")

@@ -13,8 +13,9 @@ from bascule.policy.shell.fields import Field, Scope, known
 from bascule.policy.shell.grammar import parse
 from bascule.policy.shell.options import Found, Uncertain
 from bascule.policy.shell.second import disagreement
-from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word, shown
+from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
 from bascule.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
+from bascule.text import escaped
 
 # Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
 MAX_TEXTS_DEEP = 6
@@ -41,13 +42,13 @@ class Command(msgspec.Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        return " ".join(shown(field.source) if field.text is None else _quoted(field.text) for field in self.words)
+        return " ".join(escaped(field.source) if field.text is None else _quoted(field.text) for field in self.words)
 
 
 def _quoted(text: str) -> str:
     if text.isprintable():
         return quote(text)
-    return "$'" + shown(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+    return "$'" + escaped(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +77,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
                 line += f"   [{', '.join(command.traits)}]"
             if line not in lines:
                 lines.append(line)
-        lines.extend(f"! {shown(note)}" for note in self.notes)
+        lines.extend(f"! {escaped(note)}" for note in self.notes)
         return "\n".join(lines)
 
 

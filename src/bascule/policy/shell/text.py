@@ -107,10 +107,3 @@ class Parsed(msgspec.Struct):
         if len(self.commands) >= MAX_COMMANDS:
             raise Unreadable(f"more than {MAX_COMMANDS} commands")
         self.commands.append(command)
-
-
-def shown(text: str) -> str:
-    """On one line, whatever is in it: a newline in a word must not look like another command."""
-    if text.isprintable():
-        return text
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)

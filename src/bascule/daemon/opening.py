@@ -1,0 +1,42 @@
+"""The store as a new life finds it: opened, and its ledger held against what was anchored outside of it."""
+
+import os
+
+from bascule import places
+from bascule.adapters.anchor_file import AnchorFile
+from bascule.audit.ledger import rolled_back
+from bascule.audit.ports import JournalStore, LedgerReader
+from bascule.daemon.config import Config
+from bascule.daemon.logs import DaemonLog
+from bascule.stores.memory import MemoryStore
+from bascule.stores.sqlite import SqliteStore
+
+
+def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
+    if config.durability == "memory":
+        return MemoryStore()
+    path = places.database_file(state_dir)
+    # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
+    unclean = os.path.exists(path + "-wal")
+    store = SqliteStore(path, durability=config.durability, check=unclean)
+    if store.backup is not None:
+        log("migrated", backup=store.backup)
+    if store.broken_end is not None:
+        # After a crash: the commit that nobody was told about yet. Without one: damage to what was stored last.
+        log("store_end_cut", level="warning", file=path + "-wal", pages=store.broken_end.pages)
+    return store
+
+
+def ledger_problem(store: JournalStore, anchors: AnchorFile, log: DaemonLog) -> str | None:
+    """What the newest anchors say against this ledger. Reads a few rows; `bascule ledger verify` walks all of them."""
+    if store.durability == "memory":
+        return None
+    newest = anchors.newest()
+
+    def look(ledger: LedgerReader) -> str | None:
+        return rolled_back(newest, ledger)
+
+    problem = store.read_ledger(look).result()
+    if problem is not None:
+        log("ledger_rolled_back", level="error", problem=problem, next="bascule doctor says what to do")
+    return problem
