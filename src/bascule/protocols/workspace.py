@@ -141,10 +141,19 @@ class OperationsMessage(
 # -- events ---------------------------------------------------------------------------------------
 
 
+class PathReason(Result, frozen=True, kw_only=True):
+    """A path that a checkpoint does not hold or an undo leaves alone, and why; `.` is the whole workspace."""
+
+    path: str
+    reason: str
+
+
 class _Event(Result, frozen=True, kw_only=True):
     timestamp: str
     # On failure too, and also where the spec's shortened examples leave them out.
     operation_id: str | UnsetType = UNSET
+    # In the last event of a run: what of the run `runs.undo` cannot put back.
+    not_undoable: list[PathReason] | UnsetType = UNSET
 
 
 class MessageEvent(_Event, frozen=True, kw_only=True, tag_field="type", tag="message"):
