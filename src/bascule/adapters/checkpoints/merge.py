@@ -38,18 +38,14 @@ class Plan(NamedTuple):
     left: dict[bytes, str]
 
 
-def plan(
-    store: ObjectStore, base: bytes, target: bytes, now: bytes, others: Mapping[bytes, str] | None = None
-) -> Plan:
+def plan(store: ObjectStore, base: bytes, target: bytes, now: bytes, others: Mapping[bytes, str] | None = None) -> Plan:
     """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused."""
     planning = _Planning(store, TreeView(store, now), TreeView(store, target), others)
     return planning.plan(differences(store, base, target))
 
 
 class _Planning:
-    def __init__(
-        self, store: ObjectStore, now: TreeView, target: TreeView, others: Mapping[bytes, str] | None
-    ) -> None:
+    def __init__(self, store: ObjectStore, now: TreeView, target: TreeView, others: Mapping[bytes, str] | None) -> None:
         self._store = store
         self._now = now
         self._target = target

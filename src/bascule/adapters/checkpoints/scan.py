@@ -95,11 +95,11 @@ class Scan:
         try:
             descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
         except OSError as error:
-            raise CheckpointFault(f"not undoable because `.` cannot be read: {error.strerror}") from error
+            raise _no_checkpoint(error) from error
         try:
             return self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
         except OSError as error:
-            raise CheckpointFault(f"not undoable because `.` cannot be read: {error.strerror}") from error
+            raise _no_checkpoint(error) from error
         finally:
             os.close(descriptor)
 
@@ -244,7 +244,9 @@ class Scan:
 
     def _check_size(self, size: int, known: FileStat | None) -> None:
         if size > self._limits.file_bytes:
-            raise _NotHeld(f"has more than {self._limits.file_bytes:,} bytes, which is what a checkpoint holds of one file")
+            raise _NotHeld(
+                f"has more than {self._limits.file_bytes:,} bytes, which is what a checkpoint holds of one file"
+            )
         if size > self._room_bytes + (known.size if known is not None else 0):
             raise _NotHeld(
                 f"comes to a workspace with more than {self._limits.bytes:,} bytes, which is what a checkpoint holds"
@@ -295,7 +297,13 @@ class Scan:
         """Changes with the thing; where its times could hide a change, it differs from every other."""
         if is_racy(found, time.time_ns()):
             return self._nonce
-        return f"{found.st_mode:o} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+        return (
+            f"{found.st_mode:o} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+        )
+
+
+def _no_checkpoint(error: OSError) -> CheckpointFault:
+    return CheckpointFault(f"the directory of the workspace {_unreadable(error)}")
 
 
 def _unreadable(error: OSError) -> str:
