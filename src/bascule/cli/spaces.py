@@ -11,7 +11,7 @@ from bascule.cli.work import add_space, find_space
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.errors import Forbidden, NotFound
-from bascule.helpers.terminal import say, show, show_json, show_table, visible
+from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
 
 Verb = tuple[str, Callable[[argparse.Namespace], int], str]
 # How long a follower of a log waits for more before it asks again.
@@ -150,12 +150,19 @@ def list_runs(args: argparse.Namespace) -> int:
             each["startedBy"],
             each["status"],
             str(each["operations"]),
-            "undone" if each.get("undone") else "yes" if each.get("undoable") else each.get("note") or "-",
+            _undo_word(each),
         )
         for each in runs
     ]
     show_table(("RUN", "STARTED", "BY", "STATUS", "OPERATIONS", "UNDO"), rows)
     return 0
+
+
+def _undo_word(run: dict[str, Any]) -> str:
+    if run.get("undone"):
+        return "undone"
+    words = ("yes" if run.get("undoable") else None, "background" if run.get("background") else None, run.get("note"))
+    return _short("; ".join(word for word in words if word)) or "-"
 
 
 def show_run(args: argparse.Namespace) -> int:
@@ -229,8 +236,14 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
             show(visible(result["diff"]).rstrip("\n"))
         if result.get("truncated"):
             say("the diff was cut; `--json` and HTTP have no more of it")
-    else:
+    elif not result.get("unknown") and not result.get("leftAlone"):
         say(nothing)
+    if not args.json:
+        for word, field in (("unknown", "unknown"), ("left alone", "leftAlone")):
+            for each in result.get(field, []):
+                say(f"{word:<9} {one_line(each['path'])}: {one_line(each['reason'])}")
+        if result.get("note"):
+            say(f"note: {one_line(result['note'])}")
     return 0
 
 

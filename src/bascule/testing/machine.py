@@ -169,6 +169,7 @@ class FakeSandbox:
         self._machine = machine
         self._root = root
         self.kind = kind
+        self._ran: list[FakeCommand] = []
 
     async def start(self, command: Command, on_output: OnOutput) -> FakeCommand:
         machine = self._machine
@@ -176,6 +177,7 @@ class FakeSandbox:
             raise SandboxFault(machine.problem)
         running = FakeCommand(command, on_output, machine.ended.append)
         machine.ran.append(running)
+        self._ran.append(running)
         known = machine.commands.get(command.command)
         if known is None:
             running.say(f"sh: 1: {command.command.split()[0]}: not found\n", "stderr")
@@ -192,7 +194,7 @@ class FakeSandbox:
         return running
 
     async def close(self) -> None:
-        for running in self._machine.ran:
+        for running in self._ran:
             running.stop()
 
 

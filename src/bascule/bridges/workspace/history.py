@@ -206,8 +206,8 @@ class History:
             said.append("it is not over yet: this is what changed so far")
         elif any(segment.after is None for segment in record.segments):
             said.append(
-                "there is no checkpoint after it: what it changed is read from the workspace as it is now, without what "
-                "changed later"
+                "there is no checkpoint after it: what it changed is read from the workspace as it is now, "
+                "without what changed later"
             )
         others = sorted({who for segment in record.segments for who in self._others(record, segment)})
         if others:
