@@ -96,6 +96,7 @@ for act in (
     lambda: root.read(parse_path("hidden"), 10),
     lambda: root.create(parse_path("closed/new"), b"x", overwrite=False),
     lambda: root.delete(parse_path("closed/x")),
+    # What cannot be read is a gap in the checkpoint.
     lambda: GitCheckpoints(sys.argv[2]).open("spc_1", root).take(),
 ):
     try:
@@ -125,5 +126,5 @@ def test_files_of_others_say_so():
         "Permission denied: `hidden`; its mode or owner does not let us",
         "Permission denied: `closed/new`; its mode or owner does not let us",
         "Permission denied: `closed/x`; its mode or owner does not let us",
-        "not undoable because `hidden` cannot be read: Permission denied",
+        "it worked",
     ]

@@ -197,7 +197,7 @@ def test_a_link_to_a_private_place_is_seen_through(bascule, tmp_path):
 @pytest.mark.parametrize(
     ("command", "path", "reason"),
     [
-        ("truncate -s 65M large", "large", "has more than 67,108,864 bytes"),
+        ("head -c 68157440 /dev/zero > large", "large", "has more than 67,108,864 bytes"),
         (f"mkdir -p {'/'.join(['d'] * 205)}", "/".join(["d"] * 201), "lies deeper than 200 directories"),
         ("mkfifo pipe", "pipe", "is a pipe, socket or device"),
     ],
@@ -220,7 +220,7 @@ def test_one_extra_file_does_not_keep_the_rest_from_being_undone(bascule, projec
 
 
 def test_a_run_that_only_made_what_no_checkpoint_holds_has_not_changed_nothing(bascule):
-    bascule("exec", "truncate -s 65M large")
+    bascule("exec", "head -c 68157440 /dev/zero > large")
     said = bascule("runs", "diff", "last").stderr
     assert "unknown   large" in said
     assert "changed nothing" not in said
@@ -271,8 +271,9 @@ def test_a_run_that_a_killed_daemon_left_is_undone_in_its_next_life(tmp_path, mo
         process = subprocess.Popen([*command, "echo after > kept; echo x > made; exec sleep 600"])
         eventually((folder / "made").exists, "it works", WAIT_SECONDS)
         daemon.kill()
-        process.wait(WAIT_SECONDS)
         daemon.start()
+        # One that follows the run waits for the daemon to come back.
+        process.wait(WAIT_SECONDS)
         (listed,) = json.loads(run_command("runs", "list", *where, "--json", seconds=WAIT_SECONDS).stdout)
         assert (listed["status"], listed["undoable"]) == ("unknown", True)
         diff = run_command("runs", "diff", *where, "last", seconds=WAIT_SECONDS)

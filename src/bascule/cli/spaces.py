@@ -239,12 +239,16 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
     elif not result.get("unknown") and not result.get("leftAlone"):
         say(nothing)
     if not args.json:
-        for word, field in (("unknown", "unknown"), ("left alone", "leftAlone")):
-            for each in result.get(field, []):
-                say(f"{word:<9} {one_line(each['path'])}: {one_line(each['reason'])}")
-        if result.get("note"):
-            say(f"note: {one_line(result['note'])}")
+        _say_what_stays(result)
     return 0
+
+
+def _say_what_stays(result: dict[str, Any]) -> None:
+    for word, field in (("unknown", "unknown"), ("left alone", "leftAlone")):
+        for each in result.get(field, []):
+            say(f"{word:<9} {one_line(each['path'])}: {one_line(each['reason'])}")
+    if result.get("note"):
+        say(f"note: {one_line(result['note'])}")
 
 
 def _short(value: Any) -> str:
