@@ -16,6 +16,7 @@ import signal
 import stat
 
 from bascule.adapters.checkpoints.objects import BLOB, Entry, kept_mode, object_id, special_text
+from bascule.adapters.checkpoints.store import MAX_OBJECT_BYTES
 from bascule.adapters.files.beneath import O_PATH
 from bascule.adapters.files.syscalls import exchange, rename_new
 
@@ -114,6 +115,8 @@ def is_still(directory: int, name: str, expected: Entry) -> bool:
     except OSError:
         return False
     try:
+        if os.fstat(descriptor).st_size > MAX_OBJECT_BYTES:
+            return False
         return not _has_writer(descriptor) and _digest(descriptor) == expected.object
     except OSError:
         return False

@@ -175,10 +175,12 @@ class Background:
             self._record_end(run, process, outcome)
         run.events.append(event)
         run.at = len(run.steps)
-        await self._checkpointing.close(run, space)
-        say_what_stays(run)
-        run.count_work(asyncio.get_running_loop().time())
-        await self._runs.finish(run, _status(run, outcome))
+        try:
+            await self._checkpointing.close(run, space)
+            say_what_stays(run)
+        finally:
+            run.count_work(asyncio.get_running_loop().time())
+            await self._runs.finish(run, _status(run, outcome))
 
     def _record_end(self, run: Run, process: Process, outcome: Outcome | None) -> None:
         tx = Transaction()

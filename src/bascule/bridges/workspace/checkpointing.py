@@ -6,6 +6,7 @@ what everybody did in that time. What changed while several worked counts for th
 """
 
 import asyncio
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,7 +14,7 @@ from bascule.approval.effects import Changes
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
-from bascule.bridges.workspace.ports import Beside, CheckpointFault, FileFault
+from bascule.bridges.workspace.ports import Beside, CheckpointFault, Checkpoints, FileFault
 from bascule.bridges.workspace.records import Segment
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
@@ -28,6 +29,13 @@ MAX_SIGN_SECONDS = 60.0
 # Paths named in an event and in a note; `runs.diff` names all.
 MAX_NAMED = 20
 WHOLE = "."
+
+
+class _Found(NamedTuple):
+    after: str
+    unknown: list[PathReason]
+    # Whether it goes on where the segment before it ended.
+    joins: bool
 
 
 class Checkpointing:
@@ -81,13 +89,8 @@ class Checkpointing:
             return
         try:
             checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
-            after = await self._threads.do(checkpoints.take)
-            unknown = await self._threads.do(checkpoints.unknown, segment.before, after)
             last = run.segments[-2] if len(run.segments) > 1 else None
-            # Nothing happened while it waited: one piece.
-            joins = last is not None and last.after is not None and not (last.during or last.beside or run.beside)
-            if joins and last is not None and last.after is not None and last.after != segment.before:
-                joins = not await self._threads.do(checkpoints.changes, last.after, segment.before)
+            found = await self._threads.do(_look, checkpoints, segment, last)
         except (CheckpointFault, FileFault) as error:
             self.forget(run, space)
             closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
@@ -97,15 +100,15 @@ class Checkpointing:
             run.not_undoable[WHOLE] = f"there is no checkpoint after it: {error}"
             return
         self.forget(run, space)
-        self._meet(space, Beside(run.run_id, segment.before, after), segment.during)
+        self._meet(space, Beside(run.run_id, segment.before, found.after), segment.during)
         run.segments.pop()
-        if joins and last is not None:
-            run.segments[-1] = msgspec.structs.replace(last, after=after)
-        elif segment.before != after:
-            closed = msgspec.structs.replace(segment, after=after, until=None, beside=tuple(run.beside))
+        if last is not None and found.joins and not run.beside:
+            run.segments[-1] = msgspec.structs.replace(last, after=found.after)
+        elif segment.before != found.after:
+            closed = msgspec.structs.replace(segment, after=found.after, until=None, beside=tuple(run.beside))
             run.segments.append(closed)
         run.beside.clear()
-        self._name(run, unknown)
+        self._name(run, found.unknown)
 
     def forget(self, run: Run, space: Space) -> None:
         """It no longer works here."""
@@ -155,6 +158,17 @@ class Checkpointing:
         first = unknown[0]
         more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
         run.note = run.note or f"undo leaves alone: `{first.path}` {first.reason}{more}"
+
+
+def _look(checkpoints: Checkpoints, segment: Segment, last: Segment | None) -> _Found:
+    """On a thread."""
+    after = checkpoints.take()
+    unknown = checkpoints.unknown(segment.before, after)
+    joins = False
+    if last is not None and last.after is not None and not (last.during or last.beside or segment.during):
+        # Nothing happened while it waited: one piece.
+        joins = last.after == segment.before or not checkpoints.changes(last.after, segment.before)
+    return _Found(after, unknown, joins)
 
 
 def say_what_stays(run: Run) -> None:

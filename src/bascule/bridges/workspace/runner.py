@@ -119,6 +119,7 @@ class Runner:
                 await self._end(run, space)
             except Exception as again:  # noqa: BLE001 - and whoever waits is answered even then
                 self._internal(again)
+                self._checkpointing.forget(run, space)
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
                 run.tell()
 
