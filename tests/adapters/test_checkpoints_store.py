@@ -136,7 +136,7 @@ def test_a_pack_that_finds_no_room_leaves_nothing_behind(tmp_path, workspace, ro
     # A pack of 2.4 MB; the bound on a file's size stands for a full disk.
     resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, hard))
     try:
-        with pytest.raises(CheckpointFault, match="not undoable because it cannot be stored"):
+        with pytest.raises(CheckpointFault, match="no checkpoint could be stored"):
             checkpoints.take()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))

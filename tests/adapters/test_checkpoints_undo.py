@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from bascule.adapters.checkpoints.restore import Restore
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
+from bascule.adapters.files.syscalls import exchange
 from bascule.bridges.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
 
@@ -185,9 +186,9 @@ def test_what_is_already_as_before_is_left_alone(space):
     before = space.be({b"a": file(b"1"), b"b": file(b"1")})
     after = space.be({b"a": file(b"2"), b"b": file(b"2")})
     (space.inside / "a").write_bytes(b"1")
-    changes = space.checkpoints.undo(before, after, dry_run=False)
+    changes = space.checkpoints.undo(before, after, dry_run=False).changes
     assert [change.path for change in changes] == ["b"]
-    assert space.checkpoints.undo(before, after, dry_run=False) == []
+    assert space.checkpoints.undo(before, after, dry_run=False).changes == []
 
 
 def test_a_directory_that_must_become_a_file_again_loses_nothing_unseen(space):
@@ -224,8 +225,9 @@ def test_a_workspace_that_changes_while_it_is_staged_is_looked_at_again(space, m
     def changed(self):
         stage(self)
         looked.append(self)
-        (space.inside / "other").write_bytes(b"%d" % len(looked))
+        (space.inside / "a").write_bytes(b"%d" % (1 + len(looked) % 2))
 
+    (space.inside / "a").write_bytes(b"1")
     monkeypatch.setattr(Restore, "stage", changed)
     with pytest.raises(CheckpointFault, match="the workspace keeps changing"):
         space.checkpoints.undo(before, after, dry_run=False)
@@ -233,7 +235,22 @@ def test_a_workspace_that_changes_while_it_is_staged_is_looked_at_again(space, m
     assert (space.inside / "a").read_bytes() == b"2"
     monkeypatch.undo()
     space.checkpoints.undo(before, after, dry_run=False)
-    assert sorted(os.listdir(space.inside)) == ["a", "other"]
+    assert space.is_now() == {b"a": file(b"1")}
+
+
+def test_a_conflict_that_comes_while_it_is_staged_is_refused_before_anything_changes(space, monkeypatch):
+    before = space.be({b"a": file(b"1"), b"b": file(b"1")})
+    after = space.be({b"a": file(b"2"), b"b": file(b"2")})
+    stage = Restore.stage
+
+    def changed(self):
+        stage(self)
+        (space.inside / "b").write_bytes(b"mine")
+
+    monkeypatch.setattr(Restore, "stage", changed)
+    with pytest.raises(CheckpointFault, match="changed since: `b`"):
+        space.checkpoints.undo(before, after, dry_run=False)
+    assert space.is_now() == {b"a": file(b"2"), b"b": file(b"mine")}
 
 
 def test_a_full_disk_is_found_out_before_anything_changes(space, monkeypatch):
@@ -259,17 +276,14 @@ def test_a_full_disk_is_found_out_before_anything_changes(space, monkeypatch):
 def test_an_undo_that_was_stopped_halfway_goes_on_where_it_stopped(space, monkeypatch):
     before = space.be({b"a": file(b"1"), b"b": file(b"1"), b"c": file(b"1")})
     after = space.be({b"a": file(b"2"), b"b": file(b"2"), b"c": file(b"2")})
-    rename = os.rename
-    calls = []
 
-    def failing(source, target, **places):
-        calls.append(target)
-        if target == "b":
+    def failing(ours, staged, directory, name):
+        if name == "b":
             raise OSError(5, "Input/output error")
-        rename(source, target, **places)
+        exchange(ours, staged, directory, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr(os, "rename", failing)
+        patched.setattr("bascule.adapters.checkpoints.swap.exchange", failing)
         with pytest.raises(CheckpointFault, match=r"stopped at `b` after 1 changes: Input/output error.*goes on where"):
             space.checkpoints.undo(before, after, dry_run=False)
     assert (space.inside / "a").read_bytes() == b"1"

@@ -205,3 +205,98 @@ def test_a_link_to_a_private_place_is_seen_through(bascule, tmp_path):
     done = bascule("exec", "--space", str(tmp_path / "innocent"), "--", "ls")
     assert done.returncode != 0
     assert f"leads to {secret}" in done.stderr
+
+
+# -- what cannot be undone is said, and the rest is undone ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "path", "reason"),
+    [
+        ("head -c 68157440 /dev/zero > large", "large", "has more than 67,108,864 bytes"),
+        (f"mkdir -p {'/'.join(['d'] * 205)}", "/".join(["d"] * 201), "lies deeper than 200 directories"),
+        ("mkfifo pipe", "pipe", "is a pipe, socket or device"),
+    ],
+)
+def test_one_extra_file_does_not_keep_the_rest_from_being_undone(bascule, project, command, path, reason):
+    (project / "kept").write_text("before\n")
+    done = bascule("exec", f"echo after > kept; {command}")
+    assert done.returncode == 0
+    assert f"[undo leaves alone {path}: {reason}" in done.stderr
+    diff = bascule("runs", "diff", "last")
+    assert "-before\n+after\n" in diff.stdout
+    assert f"unknown   {path}: {reason}" in diff.stderr
+    assert path in json.loads(bascule("runs", "list", "--json").stdout)[0]["note"]
+    undone = bascule("runs", "undo", "last")
+    assert undone.returncode == 0
+    assert (project / "kept").read_text() == "before\n"
+    if path != "pipe":
+        assert f"left alone {path}: {reason}" in undone.stderr
+        assert (project / path).exists()
+
+
+def test_a_run_that_only_made_what_no_checkpoint_holds_has_not_changed_nothing(bascule):
+    bascule("exec", "head -c 68157440 /dev/zero > large")
+    said = bascule("runs", "diff", "last").stderr
+    assert "unknown   large" in said
+    assert "changed nothing" not in said
+
+
+def test_large_files_that_were_there_before_are_left_alone_and_named(bascule, project):
+    with (project / "large").open("wb") as file:
+        file.truncate(65 * 1024 * 1024)
+    (project / "kept").write_text("before\n")
+    bascule("exec", "echo after > kept; echo more >> large")
+    assert "unknown   large" in bascule("runs", "diff", "last").stderr
+    undone = bascule("runs", "undo", "last").stderr
+    assert "left alone large: has more than" in undone
+    assert (project / "kept").read_text() == "before\n"
+    assert (project / "large").stat().st_size == 65 * 1024 * 1024 + 5
+
+
+def test_a_command_in_the_background_is_a_run_with_a_diff_and_an_undo(bascule, project):
+    (project / "mine").write_text("before\n")
+    started = json.loads(bascule("exec", "--background", "--json", "echo x > served; exec sleep 600").stdout)
+    eventually((project / "served").exists, "it has begun", WAIT_SECONDS)
+    assert bascule("exec", "echo after > mine").returncode == 0
+    (listed,) = (each for each in json.loads(bascule("runs", "list", "--json").stdout) if each.get("background"))
+    assert (listed["runId"], listed["status"]) == (started["runId"], "running")
+    refused = bascule("runs", "undo", started["runId"])
+    assert refused.returncode != 0
+    assert "processes.stop" in refused.stderr
+    bascule("processes", "stop", started["processId"])
+    diff = bascule("runs", "diff", started["runId"])
+    assert "served" in diff.stdout
+    assert "note: others worked here at the same time" in diff.stderr
+    undone = bascule("runs", "undo", started["runId"])
+    assert "left alone mine: was changed by run_" in undone.stderr
+    assert not (project / "served").exists()
+    assert (project / "mine").read_text() == "after\n"
+
+
+@pytest.mark.parametrize("arguments", [("exec",), ("exec", "--background")])
+def test_a_run_that_a_killed_daemon_left_is_undone_in_its_next_life(tmp_path, monkeypatch, arguments):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "kept").write_text("before\n")
+    monkeypatch.chdir(folder)
+    daemon = DaemonProcess(None)
+    try:
+        where = ("--state-dir", daemon.state_dir)
+        command = [sys.executable, "-P", "-m", "bascule.cli.start", *arguments[:1], *where, *arguments[1:]]
+        process = subprocess.Popen([*command, "echo after > kept; echo x > made; exec sleep 600"])
+        eventually((folder / "made").exists, "it works", WAIT_SECONDS)
+        daemon.kill()
+        daemon.start()
+        # One that follows the run waits for the daemon to come back.
+        process.wait(WAIT_SECONDS)
+        (listed,) = json.loads(run_command("runs", "list", *where, "--json", seconds=WAIT_SECONDS).stdout)
+        assert (listed["status"], listed["undoable"]) == ("unknown", True)
+        diff = run_command("runs", "diff", *where, "last", seconds=WAIT_SECONDS)
+        assert "-before\n+after\n" in diff.stdout
+        assert "no checkpoint after it" in diff.stderr
+        assert run_command("runs", "undo", *where, "last", seconds=WAIT_SECONDS).returncode == 0
+        assert sorted(path.name for path in folder.iterdir()) == ["kept"]
+        assert (folder / "kept").read_text() == "before\n"
+    finally:
+        daemon.remove()

@@ -86,9 +86,17 @@ def test_a_command_that_goes_on_names_its_process():
 
 
 def test_a_background_command_returns_at_once():
-    script = use("exec", {"command": "serve", "background": True}, SPACE, {"processId": "prc_1", "running": True})
+    started = {"processId": "prc_1", "runId": "run_1", "running": True}
+    script = use("exec", {"command": "serve", "background": True}, SPACE, started)
     assert script.asked[1].params == {"spaceId": "spc_1", "command": "serve"}
-    assert script.result == {"status": "running", "processId": "prc_1", "next": "exec_logs"}
+    assert script.result == {"status": "running", "processId": "prc_1", "runId": "run_1", "next": "exec_logs"}
+
+
+def test_what_a_run_leaves_that_undo_cannot_put_back_is_in_its_result():
+    stays = [{"path": "large", "reason": "has more than 67,108,864 bytes"}]
+    event = {"type": "shell", "command": "make", "success": True, "exitCode": 0, "notUndoable": stays}
+    run = {"runId": "run_1", "status": "completed", "events": [event]}
+    assert use("exec", {"command": "make"}, SPACE, run).result["notUndoable"] == stays
 
 
 def test_what_asks_says_who_decides_and_how_to_go_on():

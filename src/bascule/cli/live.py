@@ -160,6 +160,8 @@ def tell(event: Event, *, verbose: bool) -> None:
                 say(f"[{_kind(event)} {one_line(event.path)}: done]")
         case _:
             pass
+    for each in event.not_undoable or ():
+        say(f"[undo leaves alone {one_line(each.path)}: {one_line(each.reason)}]")
 
 
 def _tell_command(event: ShellEvent, *, verbose: bool) -> None:

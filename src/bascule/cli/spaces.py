@@ -153,12 +153,19 @@ def list_runs(args: argparse.Namespace) -> int:
             each["startedBy"],
             each["status"],
             str(each["operations"]),
-            "undone" if each.get("undone") else "yes" if each.get("undoable") else each.get("note") or "-",
+            _undo_word(each),
         )
         for each in runs
     ]
     show_table(("RUN", "STARTED", "BY", "STATUS", "OPERATIONS", "UNDO"), rows)
     return 0
+
+
+def _undo_word(run: dict[str, Any]) -> str:
+    if run.get("undone"):
+        return "undone"
+    words = ("yes" if run.get("undoable") else None, "background" if run.get("background") else None, run.get("note"))
+    return _short("; ".join(word for word in words if word)) or "-"
 
 
 def show_run(args: argparse.Namespace) -> int:
@@ -232,9 +239,19 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
             show(visible(result["diff"]).rstrip("\n"))
         if result.get("truncated"):
             say("the diff was cut; `--json` and HTTP have no more of it")
-    else:
+    elif not result.get("unknown") and not result.get("leftAlone"):
         say(nothing)
+    if not args.json:
+        _say_what_stays(result)
     return 0
+
+
+def _say_what_stays(result: dict[str, Any]) -> None:
+    for word, field in (("unknown", "unknown"), ("left alone", "leftAlone")):
+        for each in result.get(field, []):
+            say(f"{word:<9} {one_line(each['path'])}: {one_line(each['reason'])}")
+    if result.get("note"):
+        say(f"note: {one_line(result['note'])}")
 
 
 def _short(value: Any) -> str:

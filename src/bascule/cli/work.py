@@ -106,7 +106,10 @@ def run_exec(args: argparse.Namespace) -> int:
         if args.background:
             process = space.spawn(command, cwd=operation.get("cwd"), env=operation.get("env"))
             id_ = process.process_id
-            show_json({"processId": id_}) if args.json else show(f"{id_} started; bascule processes logs {id_}")
+            if args.json:
+                show_json({"processId": id_, "runId": process.run_id})
+            else:
+                show(f"{id_} started; bascule processes logs {id_}; bascule runs diff {process.run_id}")
             return 0
         if args.json:
             return _as_json(space, [operation], args)

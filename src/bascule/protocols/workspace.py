@@ -141,10 +141,19 @@ class OperationsMessage(
 # -- events ---------------------------------------------------------------------------------------
 
 
+class PathReason(Result, frozen=True, kw_only=True):
+    """A path that a checkpoint does not hold or an undo leaves alone, and why; `.` is the whole workspace."""
+
+    path: str
+    reason: str
+
+
 class _Event(Result, frozen=True, kw_only=True):
     timestamp: str
     # On failure too, and also where the spec's shortened examples leave them out.
     operation_id: str | UnsetType = UNSET
+    # In the last event of a run: what of the run `runs.undo` cannot put back.
+    not_undoable: list[PathReason] | UnsetType = UNSET
 
 
 class MessageEvent(_Event, frozen=True, kw_only=True, tag_field="type", tag="message"):
@@ -347,8 +356,10 @@ class RunView(Result, frozen=True, kw_only=True):
     operations: int
     events: int
     on_copy: bool = False
+    # A command that was started in the background; other runs worked beside it.
+    background: bool = False
     committed: bool = False
-    # Whether `runs.undo` can take it back, or why not.
+    # Whether `runs.undo` can take it back; `note` says why not, or what of it not.
     undoable: bool = False
     undone: bool = False
     note: str | None = None
@@ -380,6 +391,10 @@ class DiffResult(Result, frozen=True, kw_only=True):
     # A unified diff, cut at a limit that `truncated` admits.
     diff: str
     truncated: bool = False
+    # What may have changed and no checkpoint holds.
+    unknown: list[PathReason] = []
+    # What else to know: it is not over, others worked at the same time, the daemon ended meanwhile.
+    note: str | None = None
 
 
 class UndoResult(Result, frozen=True, kw_only=True):
@@ -389,6 +404,9 @@ class UndoResult(Result, frozen=True, kw_only=True):
     changes: list[FileChange]
     diff: str
     truncated: bool = False
+    # What stays as it is although the run may have changed it.
+    left_alone: list[PathReason] = []
+    note: str | None = None
 
 
 class ProcessStartParams(Params, frozen=True, kw_only=True):
@@ -434,7 +452,7 @@ class ProcessLogs(Result, frozen=True, kw_only=True):
 class ProcessView(Result, frozen=True, kw_only=True):
     process_id: str
     space_id: str
-    # The run whose command it is; none for those in the background.
+    # The run whose command it is; one in the background is a run of its own.
     run_id: str | None = None
     command: str
     started_by: str

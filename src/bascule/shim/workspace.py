@@ -36,7 +36,12 @@ def execute(me: Me, arguments: dict[str, Any]) -> Asking:
     command: dict[str, Any] = {name: arguments[name] for name in ("command", "cwd", "env") if name in arguments}
     if arguments.get("background"):
         started = yield Ask("processes.start", {"spaceId": space, **command})
-        return {"status": "running", "processId": started["processId"], "next": "exec_logs"}
+        return {
+            "status": "running",
+            "processId": started["processId"],
+            "runId": started["runId"],
+            "next": "exec_logs",
+        }
     if "timeoutMs" in arguments:
         command["timeout"] = arguments["timeoutMs"]
     run = yield from _run(me, space, [{"type": "shell", **command}])

@@ -12,11 +12,12 @@ adapters' business, and is tested with real ones.
 import asyncio
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
 from bascule.bridges.workspace.ports import (
+    Beside,
     Captured,
     CheckpointFault,
     Command,
@@ -29,11 +30,14 @@ from bascule.bridges.workspace.ports import (
     SandboxFault,
     SandboxKind,
     StorageFault,
+    Undone,
 )
-from bascule.protocols.workspace import FileChange, FileEntry
+from bascule.protocols.workspace import FileChange, FileEntry, PathReason
 from bascule.protocols.workspace_paths import WorkspacePath
 
 Files = dict[str, bytes]
+# How a tree says that it does not hold a file; the reason follows.
+_GAP = b"\0gap "
 # What a command does to the files, beside what it says.
 Does = Callable[[Files], None]
 
@@ -179,6 +183,7 @@ class FakeSandbox:
         self._machine = machine
         self._root = root
         self.kind = kind
+        self._ran: list[FakeCommand] = []
 
     async def start(self, command: Command, on_output: OnOutput) -> FakeCommand:
         machine = self._machine
@@ -186,6 +191,7 @@ class FakeSandbox:
             raise SandboxFault(machine.problem)
         running = FakeCommand(command, on_output, machine.ended.append)
         machine.ran.append(running)
+        self._ran.append(running)
         known = machine.commands.get(command.command)
         if known is None:
             running.say(f"sh: 1: {command.command.split()[0]}: not found\n", "stderr")
@@ -202,7 +208,7 @@ class FakeSandbox:
         return running
 
     async def close(self) -> None:
-        for running in self._machine.ran:
+        for running in self._ran:
             running.stop()
 
 
@@ -213,10 +219,16 @@ class FakeCheckpoints:
         self._root = root
         self._space_id = space_id
 
-    def take(self) -> str:
+    def take(self, until: int | None = None) -> str:
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)
         files = dict(self._root.files)
+        gaps = {path: why for path, why in self._machine.not_held.items() if path in files}
+        if until is not None:
+            gaps |= {path: "was changed later" for path, at in self._machine.changed_at.items() if at > until}
+        for path in gaps:
+            # Another content is another gap, as far as this machine can tell.
+            files[path] = _GAP + f"{gaps[path]}\n{hash(files.get(path))}".encode()
         name = hashlib.sha1(repr(sorted(files.items())).encode(), usedforsecurity=False).hexdigest()
         self._machine.trees[name] = files
         self._machine.trees_of.setdefault(self._space_id, set()).add(name)
@@ -225,7 +237,7 @@ class FakeCheckpoints:
     def changes(self, before: str, after: str) -> list[FileChange]:
         old, new = self._machine.trees[before], self._machine.trees[after]
         found = []
-        for path in sorted({*old, *new}):
+        for path in sorted({*old, *new} - set(self._gaps(before, after))):
             if old.get(path) != new.get(path):
                 kind: Literal["added", "deleted", "modified"] = "modified"
                 if path not in old:
@@ -234,6 +246,18 @@ class FakeCheckpoints:
                     kind = "deleted"
                 found.append(FileChange(path=path, change=kind))
         return found
+
+    def unknown(self, before: str, after: str) -> list[PathReason]:
+        return [PathReason(path=path, reason=why) for path, why in self._gaps(before, after).items()]
+
+    def _gaps(self, before: str, after: str) -> dict[str, str]:
+        old, new = self._machine.trees[before], self._machine.trees[after]
+        return {
+            path: content.removeprefix(_GAP).partition(b"\n")[0].decode()
+            for tree in (old, new)
+            for path, content in tree.items()
+            if content.startswith(_GAP) and old.get(path) != new.get(path)
+        }
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         old, new = self._machine.trees[before], self._machine.trees[after]
@@ -244,24 +268,36 @@ class FakeCheckpoints:
             text += "".join(difflib.unified_diff(*lines, f"a/{change.path}", f"b/{change.path}"))
         return text[:max_chars], len(text) > max_chars
 
-    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
-        return self._bring(after, before, dry_run=dry_run)
+    def undo(
+        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
+        return self._bring(after, before, dry_run=dry_run, max_chars=max_chars, beside=beside)
 
-    def apply(self, before: str, after: str) -> list[FileChange]:
+    def apply(self, before: str, after: str) -> Undone:
         return self._bring(before, after, dry_run=False)
 
-    def _bring(self, old: str, new: str, *, dry_run: bool) -> list[FileChange]:
-        changes = self.changes(old, new)
+    def _bring(
+        self, old: str, new: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
         files, was, wanted = self._root.files, self._machine.trees[old], self._machine.trees[new]
-        for change in changes:
+        left = self._gaps(old, new)
+        for who, first, second in beside or ():
+            for change in self.changes(first, second):
+                left[change.path] = f"was changed by {who} at the same time"
+        changes = [change for change in self.changes(old, new) if change.path not in left]
+        for change in list(changes):
             if files.get(change.path) != was.get(change.path):
-                raise CheckpointFault(f"{change.path} was changed later")
+                if beside is None:
+                    raise CheckpointFault(f"{change.path} was changed later")
+                changes.remove(change)
+                left[change.path] = "was changed since"
         for change in changes if not dry_run else ():
             if change.path in wanted:
                 files[change.path] = wanted[change.path]
             else:
                 del files[change.path]
-        return changes
+        named = [PathReason(path=path, reason=why) for path, why in left.items()]
+        return Undone(changes, named, *self.diff(old, new, max_chars))
 
     def copy_out(self, tree: str, into: str) -> None:
         self._machine.directories[into] = dict(self._machine.trees[tree])
@@ -281,6 +317,9 @@ class Machine:
         self.trees: dict[str, Files] = {}
         self.trees_of: dict[str, set[str]] = {}
         self.disk_full = False
+        # Paths that no checkpoint holds, and why; when which path was changed, for checkpoints as of a moment (ns).
+        self.not_held: dict[str, str] = {}
+        self.changed_at: dict[str, int] = {}
         # Why commands cannot run, and why no checkpoint can be taken.
         self.problem: str | None = None
         self.no_checkpoints: str | None = None

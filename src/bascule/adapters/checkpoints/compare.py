@@ -1,18 +1,26 @@
-"""What differs between two trees."""
+"""What differs between two trees, and what cannot be known to be the same."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bascule.adapters.checkpoints.objects import Entry, ObjectId
+from bascule.adapters.checkpoints.objects import GAP_AND_REST, Entry, ObjectId
 from bascule.adapters.checkpoints.store import ObjectStore
 
 
 class Difference(NamedTuple):
-    """One path. A directory stands for itself, without what is in it."""
+    """One path. A directory stands for itself, without what is in it; a gap for everything beneath it."""
 
     path: bytes
     old: Entry | None
     new: Entry | None
+
+    @property
+    def gap(self) -> Entry | None:
+        """What keeps this difference from being known."""
+        for entry in (self.old, self.new):
+            if entry is not None and entry.is_gap:
+                return entry
+        return None
 
 
 class TreeView:
@@ -24,11 +32,15 @@ class TreeView:
         self._read: dict[ObjectId, dict[bytes, Entry]] = {}
 
     def get(self, path: bytes) -> Entry | None:
+        """Beneath a gap everything is that gap."""
         found: Entry | None = Entry(0o040755, self.root)
         for step in path.split(b"/"):
-            if found is None or not found.is_dir:
+            if found is None or found.is_gap:
+                return found
+            if not found.is_dir:
                 return None
-            found = self._entries(found.object).get(step)
+            entries = self._entries(found.object)
+            found = entries.get(step) or _rest(entries)
         return found
 
     def names(self, path: bytes) -> dict[bytes, Entry]:
@@ -65,14 +77,22 @@ def _between(store: ObjectStore, prefix: bytes, old: ObjectId | None, new: Objec
         return
     before = store.tree(old) if old is not None else {}
     after = store.tree(new) if new is not None else {}
+    rest_before, rest_after = _rest(before), _rest(after)
     for name in before.keys() | after.keys():
-        first, second = before.get(name), after.get(name)
+        first, second = before.get(name) or rest_before, after.get(name) or rest_after
         if first == second:
             continue
         path = prefix + name
         alone = Difference(path, first and first.alone(), second and second.alone())
         if alone.old != alone.new:
             yield alone
+        if alone.gap is not None:
+            continue
         below = (first.object if first and first.is_dir else None, second.object if second and second.is_dir else None)
         if below != (None, None):
             yield from _between(store, path + b"/", *below)
+
+
+def _rest(entries: dict[bytes, Entry]) -> Entry | None:
+    """The gap that stands for the names which are not in a directory's tree."""
+    return next((entry for entry in entries.values() if entry.mode == GAP_AND_REST), None)

@@ -2,101 +2,152 @@
 
 Three trees: `base`, as the workspace was expected; `target`, as it should become; `now`, as it is. A path that is
 neither as in `base` nor already as in `target` has been changed by somebody since: a conflict, and one conflict stops
-everything.
+everything, or, where others worked at the same time, is left alone. So is what one of the trees does not hold (a gap),
+because nobody can say what it was or whether it is still the same.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from bascule.adapters.checkpoints.compare import Difference, TreeView, differences
-from bascule.adapters.checkpoints.objects import Entry
+from bascule.adapters.checkpoints.objects import GAP_WITHOUT_CONTENT, Entry, gap_reason
 from bascule.adapters.checkpoints.store import ObjectStore
 from bascule.adapters.checkpoints.unified import shown_path
 from bascule.bridges.workspace.ports import CheckpointFault
 
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
+CHANGED_SINCE = "was changed since"
 
 
 class Plan(NamedTuple):
     """Steps in the order in which they are carried out; every path is one that `now` has as it is expected."""
 
-    # Files and links to remove.
-    remove: list[bytes]
+    # Files and links to remove, as they are expected to be.
+    remove: list[tuple[bytes, Entry]]
     # Directories to remove if nothing else is in them, with their modes, the deepest first; and those that must go.
     remove_dirs: list[tuple[bytes, int]]
     must_go: list[bytes]
     # Directories to make, the outermost first, and directories to give another mode.
     make_dirs: list[tuple[bytes, int]]
     modes: list[tuple[bytes, int]]
-    # Files and links to put in place, over what is there.
-    put: list[tuple[bytes, Entry]]
-    # What all this changes.
+    # Files and links to put in place, over what is expected to be there.
+    put: list[tuple[bytes, Entry, Entry | None]]
+    # What all this changes, and what it leaves alone, with the reason.
     changed: list[Difference]
+    left: dict[bytes, str]
 
 
-def plan(store: ObjectStore, base: bytes, target: bytes, now: bytes) -> Plan:
-    return _Planning(TreeView(store, now), TreeView(store, target)).plan(differences(store, base, target))
+def plan(store: ObjectStore, base: bytes, target: bytes, now: bytes, others: Mapping[bytes, str] | None = None) -> Plan:
+    """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused."""
+    planning = _Planning(store, TreeView(store, now), TreeView(store, target), others)
+    return planning.plan(differences(store, base, target))
 
 
 class _Planning:
-    def __init__(self, now: TreeView, target: TreeView) -> None:
+    def __init__(self, store: ObjectStore, now: TreeView, target: TreeView, others: Mapping[bytes, str] | None) -> None:
+        self._store = store
         self._now = now
         self._target = target
+        self._others = others or {}
+        self._refuses = others is None
         self._made: dict[bytes, int] = {}
         self._conflicts: list[bytes] = []
-        self._plan = Plan([], [], [], [], [], [], [])
+        # A directory that stays keeps what is in it.
+        self._stuck: list[bytes] = []
+        self._plan = Plan([], [], [], [], [], [], [], {})
 
     def plan(self, found: list[Difference]) -> Plan:
-        removed = {difference.path for difference in found if difference.new is None or difference.new.is_dir}
+        left = self._plan.left
+        possible: list[Difference] = []
         for difference in found:
+            reason = self._why_left(difference)
+            if reason is None:
+                possible.append(difference)
+            else:
+                left[difference.path] = reason
+        going = {difference.path for difference in possible if difference.new is None or difference.new.is_dir}
+        for difference in possible:
             there = self._now.get(difference.path)
             there = there and there.alone()
             if there == difference.new or _is_made(difference, there):
                 continue
-            if not self._step(difference, there):
-                self._conflicts.append(difference.path)
+            if any(difference.path.startswith(above) for above in self._stuck):
                 continue
-            self._plan.changed.append(difference)
-        for path in self._plan.must_go:
-            self._conflicts.extend(self._strangers(path, removed))
+            if self._step(difference, there, going):
+                self._plan.changed.append(difference)
         if self._conflicts:
             raise _conflict(self._conflicts)
+        self._keep_full_directories()
         self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
         self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
 
-    def _step(self, difference: Difference, there: Entry | None) -> bool:
+    def _why_left(self, difference: Difference) -> str | None:
+        for entry in (difference.new, difference.old):
+            # What has no content may be replaced; it cannot be made again.
+            if entry is not None and entry.is_gap and (entry is difference.new or entry.mode != GAP_WITHOUT_CONTENT):
+                return gap_reason(self._store.blob(entry.object))
+        return self._others.get(difference.path)
+
+    def _step(self, difference: Difference, there: Entry | None, going: set[bytes]) -> bool:
         """Whether what is there lets this difference be made."""
         path, old, new = difference
         if old is not None and old.is_dir:
-            return self._leave_directory(path, old, new, there)
-        if there != old:
-            return False
+            return self._leave_directory(path, old, new, there, going)
+        if there != old or (new is not None and not self._has_parents(path)):
+            return self._cannot(path)
         if new is None or new.is_dir:
             if old is not None:
-                self._plan.remove.append(path)
+                self._plan.remove.append((path, old))
             if new is not None:
                 self._made[path] = new.mode
         else:
-            self._plan.put.append((path, new))
-        return new is None or self._has_parents(path)
-
-    def _leave_directory(self, path: bytes, old: Entry, new: Entry | None, there: Entry | None) -> bool:
-        if new is not None and new.is_dir:
-            self._plan.modes.append((path, new.mode))
-            return there == old
-        if there is None or not there.is_dir:
-            return False
-        self._plan.remove_dirs.append((path, there.mode))
-        if new is not None:
-            self._plan.must_go.append(path)
-            self._plan.put.append((path, new))
+            self._plan.put.append((path, new, old))
         return True
+
+    def _leave_directory(
+        self, path: bytes, old: Entry, new: Entry | None, there: Entry | None, going: set[bytes]
+    ) -> bool:
+        if new is not None and new.is_dir:
+            if there != old:
+                return self._cannot(path)
+            self._plan.modes.append((path, new.mode))
+            return True
+        if there is None or not there.is_dir:
+            return self._cannot(path)
+        if new is not None:
+            strangers = list(self._strangers(path, going))
+            if strangers:
+                return self._keeps(path, strangers)
+            self._plan.must_go.append(path)
+            self._plan.put.append((path, new, None))
+        self._plan.remove_dirs.append((path, there.mode))
+        return True
+
+    def _cannot(self, path: bytes) -> bool:
+        if self._refuses:
+            self._conflicts.append(path)
+        else:
+            self._plan.left[path] = CHANGED_SINCE
+        return False
+
+    def _keeps(self, path: bytes, strangers: list[bytes]) -> bool:
+        """It has to become a file, and holds what must not go."""
+        self._stuck.append(path + b"/")
+        left = self._plan.left
+        later = [below for below in strangers if below not in left]
+        if later and self._refuses:
+            self._conflicts.extend(later)
+        else:
+            first = (later or strangers)[0]
+            left[path] = f"is a directory with `{shown_path(first)}` in it, which is left alone"
+        return False
 
     def _has_parents(self, path: bytes) -> bool:
         """Directories on the way that are gone are made again; anything else in their place is a conflict."""
         steps = path.split(b"/")[:-1]
+        made: dict[bytes, int] = {}
         for count in range(1, len(steps) + 1):
             above = b"/".join(steps[:count])
             if above in self._made:
@@ -105,19 +156,34 @@ class _Planning:
             wanted = self._target.get(above)
             if there is not None and there.is_dir:
                 continue
-            if there is not None and above not in self._plan.remove:
+            if there is not None and all(above != removed for removed, _ in self._plan.remove):
                 return False
-            self._made[above] = wanted.mode if wanted is not None else 0o040755
+            made[above] = wanted.mode if wanted is not None else 0o040755
+        self._made.update(made)
         return True
 
-    def _strangers(self, path: bytes, removed: set[bytes]) -> Iterator[bytes]:
-        """What is in a directory that has to go, and was not there."""
+    def _strangers(self, path: bytes, going: set[bytes]) -> Iterator[bytes]:
+        """What is in a directory that has to go, and does not go by itself."""
         for name, entry in self._now.names(path).items():
             below = path + b"/" + name
-            if below not in removed:
+            if below not in going:
                 yield below
             elif entry.is_dir:
-                yield from self._strangers(below, removed)
+                yield from self._strangers(below, going)
+
+    def _keep_full_directories(self) -> None:
+        """A directory in which something is left alone stays, and is not called a change."""
+        full = {above for path in self._plan.left for above in _above(path)}
+        if full:
+            self._plan.remove_dirs[:] = [step for step in self._plan.remove_dirs if step[0] not in full]
+            self._plan.changed[:] = [
+                each for each in self._plan.changed if each.path not in full or each.new is not None
+            ]
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    steps = path.split(b"/")
+    return (b"/".join(steps[:count]) for count in range(1, len(steps)))
 
 
 def _is_made(difference: Difference, there: Entry | None) -> bool:

@@ -2,9 +2,14 @@
 
 A tree holds the exact permissions of each file and directory, where git itself writes only 644, 755 and 40000; git
 reads such trees as if they had those.
+
+What a checkpoint cannot hold (a file that is too large, a directory that cannot be read) is in its tree as a gap: an
+entry with git's mode for the commit of another repository, whose object git never looks for. Ours is a text: why it is
+not held, and below that which thing it was. Two gaps are equal only where the thing is known to be untouched.
 """
 
 import hashlib
+import os
 import stat
 from typing import NamedTuple
 
@@ -14,6 +19,13 @@ ID_BYTES = 20
 
 BLOB = b"blob"
 TREE = b"tree"
+
+_GITLINK = 0o160000
+GAP = _GITLINK
+# A gap that also stands for every other name of its directory that the tree does not have.
+GAP_AND_REST = _GITLINK | 1
+# A pipe, socket or device: there is no content that replacing it could lose.
+GAP_WITHOUT_CONTENT = _GITLINK | 2
 
 
 class BadObject(Exception):
@@ -34,6 +46,10 @@ class Entry(NamedTuple):
     def is_link(self) -> bool:
         return stat.S_ISLNK(self.mode)
 
+    @property
+    def is_gap(self) -> bool:
+        return stat.S_IFMT(self.mode) == _GITLINK
+
     def alone(self) -> "Entry":
         """Without what is in it."""
         return Entry(self.mode, b"") if self.is_dir else self
@@ -50,6 +66,19 @@ def kept_mode(mode: int) -> int:
     if stat.S_ISLNK(mode):
         return stat.S_IFLNK
     return stat.S_IFMT(mode) | (mode & 0o777)
+
+
+def gap_text(reason: str, identity: str) -> bytes:
+    return f"{reason}\n{identity}".encode("utf-8", "backslashreplace")
+
+
+def gap_reason(text: bytes) -> str:
+    return text.partition(b"\n")[0].decode("utf-8", "replace")
+
+
+def special_text(found: os.stat_result) -> bytes:
+    """The gap of a pipe, socket or device."""
+    return gap_text("is a pipe, socket or device", f"{found.st_mode:o} {found.st_dev} {found.st_ino} {found.st_rdev}")
 
 
 def write_tree(entries: dict[bytes, Entry]) -> bytes:

@@ -1,8 +1,9 @@
 """Carrying out a plan in a workspace, and writing a tree out as files.
 
 Everything that has to be written is written beside the workspace's files first, so that a full disk is found out
-before anything changes; then names change one by one. Each change is atomic; a crash between two of them leaves a
-workspace from which the same undo goes on, because what is already as it should be is left alone.
+before anything changes; then names change one by one. Each change is atomic and happens only where the name still is
+what was expected (`swap`): what somebody saves meanwhile stays. A crash between two changes leaves a workspace from
+which the same undo goes on, because what is already as it should be is left alone.
 """
 
 import contextlib
@@ -18,6 +19,7 @@ from bascule.adapters.checkpoints.merge import Plan
 from bascule.adapters.checkpoints.objects import Entry
 from bascule.adapters.checkpoints.stats import FileStat, Node, remember
 from bascule.adapters.checkpoints.store import ObjectStore
+from bascule.adapters.checkpoints.swap import Swap
 from bascule.adapters.checkpoints.unified import shown_path
 from bascule.adapters.files import temporary
 from bascule.adapters.files.beneath import O_PATH
@@ -45,7 +47,7 @@ class Restore:
         try:
             os.mkdir(self._name, 0o700, dir_fd=self._root.fileno())
             self._staging = os.open(self._name, _READ_DIRECTORY, dir_fd=self._root.fileno())
-            for number, (path, entry) in enumerate(self._plan.put):
+            for number, (path, entry, _) in enumerate(self._plan.put):
                 write_entry(self._staging, str(number), entry, self._store, self._owner(path))
         except OSError as error:
             raise CheckpointFault(f"nothing was changed: {_why(error)}") from error
@@ -64,15 +66,19 @@ class Restore:
                     "Move it somewhere else first"
                 )
 
-    def carry_out(self) -> None:
+    def carry_out(self) -> list[bytes]:
+        """Paths that somebody changed at the last moment, and that therefore stay."""
         done = 0
         path = b""
+        swap = Swap(self._staging)
+        raced: list[bytes] = []
         try:
             for path, mode in self._opening():
                 self._set_mode(path, mode)
-            for path in self._plan.remove:
+            for number, (path, expected) in enumerate(self._plan.remove):
                 with self._parent(path) as (directory, name):
-                    os.unlink(name, dir_fd=directory)
+                    if not swap.take(directory, name, f"removed-{number}", expected):
+                        raced.append(path)
                 done += 1
             for path, mode in self._plan.remove_dirs:
                 self._remove_directory(path, mode)
@@ -81,9 +87,10 @@ class Restore:
                 with self._parent(path) as (directory, name):
                     make_directory(directory, name, mode | 0o700, self._root.owner)
                 done += 1
-            for number, (path, _) in enumerate(self._plan.put):
+            for number, (path, _, replaced) in enumerate(self._plan.put):
                 with self._parent(path) as (directory, name):
-                    os.rename(str(number), name, src_dir_fd=self._staging, dst_dir_fd=directory)
+                    if not swap.put(directory, name, str(number), replaced):
+                        raced.append(path)
                 done += 1
             for path, mode in (*self._plan.modes, *reversed(self._plan.make_dirs)):
                 self._set_mode(path, mode)
@@ -93,6 +100,7 @@ class Restore:
                 f"stopped at `{shown_path(path)}` after {done} changes: {_why(error)}. "
                 "Remove the cause and do the same again: it goes on where it stopped"
             ) from error
+        return raced
 
     def clear(self) -> None:
         if self._staging >= 0:
@@ -200,6 +208,9 @@ class _Copy:
         node = Node(entry.mode, entry.object, {}, {})
         for name, found in self._view.names(path).items():
             text = os.fsdecode(name)
+            if found.is_gap:
+                # Not held, so not in the copy either; it counts as unknown there.
+                continue
             if not found.is_dir:
                 written = write_entry(directory, text, found, self._store, self._owner)
                 self._written.append((node.files, text, written, found.object))

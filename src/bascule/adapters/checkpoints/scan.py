@@ -1,21 +1,37 @@
 """Reading a workspace into a tree of objects.
 
 Everything is opened beneath the root's descriptor and no link is followed, so a process that swaps names meanwhile
-cannot make a checkpoint hold what is outside. `.git` (any repository's own record) and `artifacts/` are left out;
-pipes, sockets, devices and other mounts are skipped and listed.
+cannot make a checkpoint hold what is outside. `.git` (any repository's own record) and `artifacts/` are left out.
+
+What cannot be held never costs the rest: it becomes a gap in the tree (see `objects`). Where the limits of the whole
+workspace are reached, what the last checkpoint held comes first and only new names become gaps: one run that makes
+too many files does not take from an earlier checkpoint what it held.
 """
 
 import contextlib
 import errno
 import os
+import secrets
 import shutil
 import stat
 import time
 
 import msgspec
 
-from bascule.adapters.checkpoints.objects import BLOB, TREE, Entry, ObjectId, kept_mode, write_tree
-from bascule.adapters.checkpoints.stats import FileStat, Node, remember
+from bascule.adapters.checkpoints.objects import (
+    BLOB,
+    GAP,
+    GAP_AND_REST,
+    GAP_WITHOUT_CONTENT,
+    TREE,
+    Entry,
+    ObjectId,
+    gap_text,
+    kept_mode,
+    special_text,
+    write_tree,
+)
+from bascule.adapters.checkpoints.stats import FileStat, Node, is_racy, remember
 from bascule.adapters.checkpoints.store import ObjectStore
 from bascule.adapters.files import temporary
 from bascule.adapters.files.root import ARTIFACTS, WorkspaceRoot
@@ -25,14 +41,15 @@ from bascule.bridges.workspace.ports import CheckpointFault
 GIT = ".git"
 # A log that is written all the time is taken as it is in the end.
 MAX_READS = 5
-MAX_SKIPPED = 100
+# Gaps with a name of their own; each is an object. The next one of a directory stands for all others in it.
+MAX_GAPS = 1_000
 
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a checkpoint may hold; beyond, a run is not undoable, and says so.
+    """What a checkpoint holds; what is beyond is left alone by an undo, and named.
 
     The first checkpoint of a workspace at these limits takes half a minute, and later ones under a second.
     """
@@ -44,120 +61,143 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 200
 
 
-class Scan:
-    """One pass over a workspace. The caller holds the store's lock, and flushes it."""
+class _NotHeld(Exception):
+    """Why a file is a gap."""
 
-    def __init__(self, root: WorkspaceRoot, store: ObjectStore, limits: Limits) -> None:
+
+class Scan:
+    """One pass over a workspace. The caller holds the store's lock, and flushes it.
+
+    With `until` (nanoseconds, as change times have them) files that changed later are gaps: the tree is the workspace
+    as it was then, as far as can be known now.
+    """
+
+    def __init__(self, root: WorkspaceRoot, store: ObjectStore, limits: Limits, until: int | None = None) -> None:
         self._root = root
         self._store = store
         self._limits = limits
-        self._files = 0
-        self._bytes = 0
-        self._steps: list[str] = []
-        self.skipped: list[str] = []
+        self._until = until
+        # Names and bytes that may come to those the last scan held.
+        self._room = limits.files
+        self._room_bytes = limits.bytes
+        self._gaps = 0
+        # Differs from scan to scan: a gap with it is never equal to another.
+        self._nonce = secrets.token_hex(8)
+        self._depth = 0
         # Files read, whether or not they turned out to be new.
         self.read = 0
 
     def run(self, last: Node | None) -> Node:
-        descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
+        if last is not None:
+            names, size = last.totals()
+            self._room -= names
+            self._room_bytes -= size
+        try:
+            descriptor = self._root.opener.open(self._root.fileno(), ".", _DIRECTORY)
+        except OSError as error:
+            raise _no_checkpoint(error) from error
         try:
             return self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
         except OSError as error:
-            raise self._not_undoable(f"cannot be read: {error.strerror}") from error
+            raise _no_checkpoint(error) from error
         finally:
             os.close(descriptor)
 
     def _directory(self, descriptor: int, last: Node | None, mode: int) -> Node:
-        if len(self._steps) > self._limits.depth:
-            raise self._not_undoable(f"lies deeper than {self._limits.depth} directories")
-        files: dict[str, FileStat] = {}
-        below: list[tuple[str, int]] = []
+        node = Node(mode, b"", {}, {}, {})
+        files = node.files
+        below: list[tuple[str, os.stat_result]] = []
         known = last.files if last is not None else {}
         changed = last is None
+        until = self._until
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
-                if name == GIT or (name == ARTIFACTS and not self._steps):
+                if name == GIT or (name == ARTIFACTS and not self._depth):
                     continue
                 try:
                     found = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 before = known.get(name)
-                if before is not None and _untouched(before, found):
-                    self._count(name, before.size)
+                if before is not None and _untouched(before, found) and (until is None or found.st_ctime_ns <= until):
                     files[name] = before
                 elif temporary.is_temporary(name):
                     self._sweep(descriptor, name, found)
                 elif stat.S_ISDIR(found.st_mode):
-                    below.append((name, kept_mode(found.st_mode)))
+                    below.append((name, found))
                 else:
-                    now = self._file(descriptor, name, found)
-                    if now is not None:
-                        files[name] = now
-                        changed = changed or before is None or not _same(before, now)
-        directories = self._directories(descriptor, below, last)
-        if last is not None and not changed and len(files) == len(known) and _same_below(last, directories):
-            return Node(mode, last.tree, files, directories)
-        return Node(mode, self._tree(files, directories), files, directories)
+                    self._file(descriptor, node, name, found, before)
+                    changed = changed or before is None or name not in files or not _same(before, files[name])
+        for name, found in below:
+            self._below(descriptor, node, name, found, last and last.directories.get(name))
+        same = last is not None and not changed and len(files) == len(known) and _same_below(last, node)
+        node.tree = last.tree if last is not None and same else self._tree(node)
+        return node
 
-    def _directories(self, descriptor: int, names: list[tuple[str, int]], last: Node | None) -> dict[str, Node]:
-        directories: dict[str, Node] = {}
-        for name, mode in names:
-            self._count(name, 0)
-            self._steps.append(name)
-            try:
-                child = self._root.opener.open(descriptor, name, _DIRECTORY, links=False)
-            except OSError as error:
-                if error.errno == errno.EXDEV:
-                    self._skip()
-                elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                    raise self._not_undoable(f"cannot be read: {error.strerror}") from error
-                self._steps.pop()
-                continue
-            try:
-                directories[name] = self._directory(child, last and last.directories.get(name), mode)
-            finally:
-                os.close(child)
-            self._steps.pop()
-        return directories
+    def _below(self, descriptor: int, node: Node, name: str, found: os.stat_result, last: Node | None) -> None:
+        if last is None and not self._has_room(node, name):
+            return
+        if self._depth >= self._limits.depth:
+            self._gap(node, name, f"lies deeper than {self._limits.depth} directories", self._nonce)
+            return
+        try:
+            child = self._root.opener.open(descriptor, name, _DIRECTORY, links=False)
+        except OSError as error:
+            if error.errno == errno.EXDEV:
+                self._gap(node, name, "is another file system, mounted there", f"{found.st_dev} {found.st_ino}")
+            elif error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                # Who may not even pass through it cannot change what is in it without changing its mode.
+                shut = not os.access(name, os.X_OK, dir_fd=descriptor, effective_ids=True)
+                self._gap(node, name, _unreadable(error), self._identity(found) if shut else self._nonce)
+            return
+        self._depth += 1
+        try:
+            node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
+        except OSError as error:
+            self._gap(node, name, _unreadable(error), self._nonce)
+        finally:
+            self._depth -= 1
+            os.close(child)
 
-    def _tree(self, files: dict[str, FileStat], directories: dict[str, Node]) -> ObjectId:
-        entries = {os.fsencode(name): Entry(kept_mode(file.mode), file.object) for name, file in files.items()}
-        entries.update((os.fsencode(name), Entry(node.mode, node.tree)) for name, node in directories.items())
+    def _tree(self, node: Node) -> ObjectId:
+        entries = {os.fsencode(name): Entry(kept_mode(file.mode), file.object) for name, file in node.files.items()}
+        entries.update((os.fsencode(name), Entry(below.mode, below.tree)) for name, below in node.directories.items())
+        entries.update((os.fsencode(name), gap) for name, gap in node.gaps.items())
         return self._store.add(TREE, write_tree(entries))
 
-    def _file(self, directory: int, name: str, found: os.stat_result) -> FileStat | None:
-        """Its content as an object; None when it is gone or nothing that can be kept."""
-        for _ in range(MAX_READS):
-            kind = stat.S_IFMT(found.st_mode)
-            try:
+    def _file(self, directory: int, node: Node, name: str, found: os.stat_result, before: FileStat | None) -> None:
+        """Its content as an object; nothing when it is gone; else a gap."""
+        if before is None and not self._has_room(node, name):
+            return
+        if self._until is not None and found.st_ctime_ns > self._until:
+            self._gap(node, name, "was changed later", self._nonce)
+            return
+        try:
+            for _ in range(MAX_READS):
+                kind = stat.S_IFMT(found.st_mode)
                 if kind == stat.S_IFREG:
-                    kept = self._regular(directory, name)
+                    kept = self._regular(directory, name, found, before)
                 elif kind == stat.S_IFLNK:
                     kept = self._link(directory, name, found)
                 else:
-                    self._steps.append(name)
-                    self._skip()
-                    self._steps.pop()
-                    return None
+                    node.gaps[name] = Entry(GAP_WITHOUT_CONTENT, self._store.add(BLOB, special_text(found)))
+                    return
                 if kept is not None:
-                    self._count(name, kept.size)
-                    return kept
+                    node.files[name] = kept
+                    return
                 found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-            except FileNotFoundError:
-                return None
-            except OSError as error:
-                self._steps.append(name)
-                if error.errno == errno.EXDEV:
-                    self._skip()
-                    self._steps.pop()
-                    return None
-                raise self._not_undoable(f"cannot be read: {error.strerror}") from error
-        self._steps.append(name)
-        raise self._not_undoable("keeps turning into something else")
+            raise _NotHeld("keeps turning into something else")  # noqa: TRY301 - the same end as what the reader meets
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self._gap(node, name, _unreadable(error), self._identity(found))
+        except _NotHeld as error:
+            self._gap(node, name, str(error), self._identity(found))
 
-    def _regular(self, directory: int, name: str) -> FileStat | None:
+    def _regular(self, directory: int, name: str, found: os.stat_result, known: FileStat | None) -> FileStat | None:
+        # Of a file that is too large not a byte is read: `truncate -s 1T` costs its maker nothing.
+        self._check_size(found.st_size, known)
         try:
             descriptor = self._root.opener.open(directory, name, _READ, links=False)
         except OSError as error:
@@ -171,7 +211,7 @@ class Scan:
                 if not stat.S_ISREG(before.st_mode):
                     return None
                 read_at = time.time_ns()
-                data = self._content(descriptor, name, before.st_size)
+                data = self._content(descriptor, before.st_size, known)
                 after = os.fstat(descriptor)
                 self.read += 1
                 settled = (before.st_mtime_ns, before.st_ctime_ns, before.st_size) == (
@@ -180,6 +220,7 @@ class Scan:
                     after.st_size,
                 )
                 if settled or attempt == MAX_READS - 1:
+                    self._room_bytes -= len(data) - (known.size if known is not None else 0)
                     # Unsettled, it is what was read, and will be read again: its change time is new.
                     return remember(after, read_at, self._store.add(BLOB, data))
                 os.lseek(descriptor, 0, os.SEEK_SET)
@@ -187,21 +228,29 @@ class Scan:
             os.close(descriptor)
         return None
 
-    def _content(self, descriptor: int, name: str, size: int) -> bytes:
+    def _content(self, descriptor: int, size: int, known: FileStat | None) -> bytes:
+        self._check_size(size, known)
         limit = self._limits.file_bytes
         pieces, total = [], 0
-        # Of a file that is too large not a byte is read: `truncate -s 1T` costs its maker nothing, and a read takes
-        # the memory it is asked for.
-        while size <= limit and total <= limit:
+        # A read takes the memory it is asked for.
+        while total <= limit:
             piece = os.read(descriptor, min(max(size - total, 0) + 4_096, limit + 1 - total))
             if not piece:
                 break
             pieces.append(piece)
             total += len(piece)
-        if max(size, total) > limit:
-            self._steps.append(name)
-            raise self._not_undoable(f"has more than {limit:,} bytes, which is what a checkpoint holds of one file")
+        self._check_size(total, known)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _check_size(self, size: int, known: FileStat | None) -> None:
+        if size > self._limits.file_bytes:
+            raise _NotHeld(
+                f"has more than {self._limits.file_bytes:,} bytes, which is what a checkpoint holds of one file"
+            )
+        if size > self._room_bytes + (known.size if known is not None else 0):
+            raise _NotHeld(
+                f"comes to a workspace with more than {self._limits.bytes:,} bytes, which is what a checkpoint holds"
+            )
 
     def _link(self, directory: int, name: str, found: os.stat_result) -> FileStat | None:
         read_at = time.time_ns()
@@ -223,30 +272,42 @@ class Scan:
             else:
                 os.unlink(name, dir_fd=directory)
 
-    def _count(self, name: str, size: int) -> None:
-        self._files += 1
-        self._bytes += size
-        if self._files > self._limits.files:
-            raise CheckpointFault(
-                f"not undoable because the workspace has more than {self._limits.files:,} files, "
-                "which is what a checkpoint holds"
-            )
-        if self._bytes > self._limits.bytes:
-            self._steps.append(name)
-            raise CheckpointFault(
-                f"not undoable because the workspace has more than {self._limits.bytes:,} bytes, "
-                f"which is what a checkpoint holds (reached at `{self._path()}`)"
-            )
+    def _has_room(self, node: Node, name: str) -> bool:
+        """Room for one more name; the first of a directory that finds none is a gap for all that come after it."""
+        if self._room > 0:
+            self._room -= 1
+            return True
+        held = f"comes to a workspace with more than {self._limits.files:,} files, which is what a checkpoint holds"
+        self._rest(node, name, held)
+        return False
 
-    def _skip(self) -> None:
-        if len(self.skipped) < MAX_SKIPPED:
-            self.skipped.append(self._path())
+    def _gap(self, node: Node, name: str, why: str, identity: str) -> None:
+        if self._gaps >= MAX_GAPS:
+            self._rest(node, name, why)
+            return
+        self._gaps += 1
+        node.gaps[name] = Entry(GAP, self._store.add(BLOB, gap_text(why, identity)))
 
-    def _path(self) -> str:
-        return os.fsencode("/".join(self._steps)).decode("utf-8", "backslashreplace")
+    def _rest(self, node: Node, name: str, why: str) -> None:
+        if all(gap.mode != GAP_AND_REST for gap in node.gaps.values()):
+            text = gap_text(f"{why}; others beside it may be missing too", self._nonce)
+            node.gaps[name] = Entry(GAP_AND_REST, self._store.add(BLOB, text))
 
-    def _not_undoable(self, why: str) -> CheckpointFault:
-        return CheckpointFault(f"not undoable because `{self._path() or '.'}` {why}")
+    def _identity(self, found: os.stat_result) -> str:
+        """Changes with the thing; where its times could hide a change, it differs from every other."""
+        if is_racy(found, time.time_ns()):
+            return self._nonce
+        return (
+            f"{found.st_mode:o} {found.st_dev} {found.st_ino} {found.st_size} {found.st_mtime_ns} {found.st_ctime_ns}"
+        )
+
+
+def _no_checkpoint(error: OSError) -> CheckpointFault:
+    return CheckpointFault(f"the directory of the workspace {_unreadable(error)}")
+
+
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error.strerror}"
 
 
 def _untouched(before: FileStat, found: os.stat_result) -> bool:
@@ -259,10 +320,14 @@ def _untouched(before: FileStat, found: os.stat_result) -> bool:
     )
 
 
-def _same_below(last: Node, directories: dict[str, Node]) -> bool:
-    return directories.keys() == last.directories.keys() and all(
-        (node.mode, node.tree) == (last.directories[name].mode, last.directories[name].tree)
-        for name, node in directories.items()
+def _same_below(last: Node, node: Node) -> bool:
+    return (
+        node.gaps == last.gaps
+        and node.directories.keys() == last.directories.keys()
+        and all(
+            (below.mode, below.tree) == (last.directories[name].mode, last.directories[name].tree)
+            for name, below in node.directories.items()
+        )
     )
 
 

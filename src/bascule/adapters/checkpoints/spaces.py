@@ -2,27 +2,28 @@
 
 A space's copy (`copy_out`) is another directory with the same objects, so that what happens in it can be brought back.
 Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, setuid bits,
-which names are hard links of one file; pipes, sockets, devices and other mounts, which `skipped` lists.
+which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes, sockets, devices
+and other mounts. `unknown` names those that may have changed between two trees.
 """
 
 import os
 import re
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from bascule.adapters.checkpoints import stats
 from bascule.adapters.checkpoints.compare import TreeView, differences
-from bascule.adapters.checkpoints.merge import plan
-from bascule.adapters.checkpoints.objects import ID_BYTES
+from bascule.adapters.checkpoints.merge import Plan, plan
+from bascule.adapters.checkpoints.objects import ID_BYTES, gap_reason
 from bascule.adapters.checkpoints.restore import Restore, write_out
 from bascule.adapters.checkpoints.scan import Limits, Scan
 from bascule.adapters.checkpoints.store import ObjectStore, cannot_be_stored
-from bascule.adapters.checkpoints.unified import file_changes, unified_diff
+from bascule.adapters.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.adapters.files.root import WorkspaceRoot
-from bascule.bridges.workspace.ports import CheckpointFault, Root
-from bascule.protocols.workspace import FileChange
+from bascule.bridges.workspace.ports import Beside, CheckpointFault, Root, Undone
+from bascule.protocols.workspace import FileChange, PathReason
 
 # A tree that was taken but is in nobody's records yet survives a collection this long.
 GRACE = timedelta(hours=1)
@@ -48,12 +49,10 @@ class SpaceCheckpoints:
         self._stats = os.path.join(store.directory, name) if root.lasting else None
         self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
-        # What the last `take` could not hold.
-        self.skipped: tuple[str, ...] = ()
 
-    def take(self) -> str:
+    def take(self, until: int | None = None) -> str:
         with self._store.lock:
-            scan = Scan(self.root, self._store, self._limits)
+            scan = Scan(self.root, self._store, self._limits, until)
             try:
                 found = scan.run(self._last)
                 self._store.flush()
@@ -63,9 +62,9 @@ class SpaceCheckpoints:
             except BaseException:
                 self._store.abandon()
                 raise
-            self._last = found
-            self.skipped = tuple(scan.skipped)
-            self._unsaved += scan.read
+            if until is None:
+                self._last = found
+                self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
             self._space.told[found.tree] = time.monotonic()
@@ -73,16 +72,22 @@ class SpaceCheckpoints:
 
     def changes(self, before: str, after: str) -> list[FileChange]:
         with self._store.lock:
-            return file_changes(self._store, differences(self._store, _tree(before), _tree(after)))
+            return file_changes(self._store, known(differences(self._store, _tree(before), _tree(after))))
+
+    def unknown(self, before: str, after: str) -> list[PathReason]:
+        with self._store.lock:
+            return unknown_paths(self._store, differences(self._store, _tree(before), _tree(after)))
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         with self._store.lock:
-            return unified_diff(self._store, differences(self._store, _tree(before), _tree(after)), max_chars)
+            return unified_diff(self._store, known(differences(self._store, _tree(before), _tree(after))), max_chars)
 
-    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
-        return self._bring(_tree(after), _tree(before), dry_run=dry_run)
+    def undo(
+        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
+        return self._bring(_tree(after), _tree(before), dry_run=dry_run, max_chars=max_chars, beside=beside)
 
-    def apply(self, before: str, after: str) -> list[FileChange]:
+    def apply(self, before: str, after: str) -> Undone:
         return self._bring(_tree(before), _tree(after), dry_run=False)
 
     def copy_out(self, tree: str, into: str) -> None:
@@ -102,25 +107,58 @@ class SpaceCheckpoints:
             stats.save(self._stats, self._last)
         self._unsaved = 0
 
-    def _bring(self, base: bytes, target: bytes, *, dry_run: bool) -> list[FileChange]:
+    def _bring(
+        self,
+        base: bytes,
+        target: bytes,
+        *,
+        dry_run: bool,
+        max_chars: int = 0,
+        beside: Sequence[Beside] | None = None,
+    ) -> Undone:
         with self._store.lock:
+            others = None if beside is None else self._changed_by(beside)
             now = bytes.fromhex(self.take())
+            steps = plan(self._store, base, target, now, others)
             for _ in range(MAX_LOOKS):
-                steps = plan(self._store, base, target, now)
                 if dry_run:
-                    return file_changes(self._store, steps.changed)
+                    return self._undone(steps, target, (), max_chars)
                 restore = Restore(self.root, self._store, steps)
                 try:
                     restore.stage()
-                    # Staging took its time: only a workspace that is still as planned for is changed.
-                    looked, now = now, bytes.fromhex(self.take())
-                    if looked == now:
+                    # Staging took its time: nothing is changed if a conflict came meanwhile.
+                    now = bytes.fromhex(self.take())
+                    looked, steps = steps, plan(self._store, base, target, now, others)
+                    if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
-                        restore.carry_out()
-                        return file_changes(self._store, steps.changed)
+                        return self._undone(steps, target, restore.carry_out(), max_chars)
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
+
+    def _changed_by(self, beside: Sequence[Beside]) -> dict[bytes, str]:
+        """Paths that others changed at the same time, and who."""
+        return {
+            difference.path: f"was changed by {who} at the same time"
+            for who, before, after in beside
+            for difference in differences(self._store, _tree(before), _tree(after))
+        }
+
+    def _undone(self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int) -> Undone:
+        changed = [difference for difference in steps.changed if difference.path not in raced]
+        left = steps.left | dict.fromkeys(raced, "was saved while it was being put back")
+        assert self._last is not None
+        view = TreeView(self._store, target)
+        for path, gap in self._last.all_gaps():
+            # Not held before, and the same now: nothing to put back, and nothing could be.
+            if path not in left and view.get(path) == gap:
+                left[path] = f"{gap_reason(self._store.blob(gap.object))}; it was not touched"
+        return Undone(
+            file_changes(self._store, changed),
+            [PathReason(path=shown_path(path), reason=left[path]) for path in sorted(left)],
+            *unified_diff(self._store, known(changed), max_chars),
+            raced=bool(raced),
+        )
 
 
 class _Space:

@@ -10,16 +10,17 @@ the objects it speaks of may be gone.
 
 import contextlib
 import os
+from collections.abc import Iterator
 
 import msgspec
 
-from bascule.adapters.checkpoints.objects import ObjectId
+from bascule.adapters.checkpoints.objects import Entry, ObjectId
 
 # A kernel's clock for files ticks every 10 ms at the slowest. What has whole seconds only may tick every two.
 RACY_NS = 100_000_000
 COARSE_NS = 2_000_000_000
 _NEVER = -1
-_FORM = 1
+_FORM = 2
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
@@ -39,6 +40,21 @@ class Node(msgspec.Struct, array_like=True):
     tree: ObjectId
     files: dict[str, FileStat]
     directories: dict[str, "Node"]
+    gaps: dict[str, Entry] = {}
+
+    def all_gaps(self, prefix: bytes = b"") -> Iterator[tuple[bytes, Entry]]:
+        for name, gap in self.gaps.items():
+            yield prefix + os.fsencode(name), gap
+        for name, below in self.directories.items():
+            yield from below.all_gaps(prefix + os.fsencode(name) + b"/")
+
+    def totals(self) -> tuple[int, int]:
+        """Names and bytes beneath it that are held."""
+        names, size = len(self.files) + len(self.directories), sum(file.size for file in self.files.values())
+        for below in self.directories.values():
+            more_names, more_size = below.totals()
+            names, size = names + more_names, size + more_size
+        return names, size
 
 
 class _Kept(msgspec.Struct, array_like=True):
@@ -48,10 +64,14 @@ class _Kept(msgspec.Struct, array_like=True):
 
 
 def remember(found: os.stat_result, read_at_ns: int, identity: ObjectId) -> FileStat:
-    age = read_at_ns - found.st_ctime_ns
-    racy = age < (COARSE_NS if found.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS)
-    ctime = _NEVER if racy else found.st_ctime_ns
+    ctime = _NEVER if is_racy(found, read_at_ns) else found.st_ctime_ns
     return FileStat(ctime, found.st_mtime_ns, found.st_size, found.st_ino, found.st_mode, identity)
+
+
+def is_racy(found: os.stat_result, read_at_ns: int) -> bool:
+    """Whether it could change again without its times showing it."""
+    age = read_at_ns - found.st_ctime_ns
+    return age < (COARSE_NS if found.st_ctime_ns % 1_000_000_000 == 0 else RACY_NS)
 
 
 def save(path: str, root: Node) -> None:
@@ -89,7 +109,7 @@ def _boot() -> str | None:
 
 def _is_text(node: Node) -> bool:
     try:
-        for name in (*node.files, *node.directories):
+        for name in (*node.files, *node.directories, *node.gaps):
             name.encode("utf-8")
     except UnicodeEncodeError:
         return False

@@ -353,7 +353,7 @@ def _read_packed(pack: Pack, identity: ObjectId) -> tuple[bytes, bytes] | None:
 
 
 def cannot_be_stored(error: OSError) -> CheckpointFault:
-    return CheckpointFault(f"not undoable because it cannot be stored: {error.strerror}")
+    return CheckpointFault(f"no checkpoint could be stored: {error.strerror}")
 
 
 def _damaged(identity: ObjectId, why: object) -> CheckpointFault:

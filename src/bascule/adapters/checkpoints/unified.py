@@ -5,9 +5,9 @@ from typing import Literal, NamedTuple
 
 from bascule.adapters.checkpoints.compare import Difference
 from bascule.adapters.checkpoints.lines import Budget, Change, changes
-from bascule.adapters.checkpoints.objects import Entry
+from bascule.adapters.checkpoints.objects import Entry, gap_reason
 from bascule.adapters.checkpoints.store import ObjectStore
-from bascule.protocols.workspace import FileChange
+from bascule.protocols.workspace import FileChange, PathReason
 from bascule.text import is_plain
 
 # Larger files are told to differ and not compared by lines.
@@ -32,6 +32,20 @@ def shown_path(path: bytes, entry: Entry | None = None) -> str:
     """Names are bytes; those that are no UTF-8 are shown escaped."""
     text = path.decode("utf-8", "backslashreplace")
     return f"{text}/" if entry is not None and entry.is_dir else text
+
+
+def unknown_paths(store: ObjectStore, found: Sequence[Difference]) -> list[PathReason]:
+    """What the trees do not hold and may have changed, with the reason."""
+    gaps = ((difference.path, difference.gap) for difference in found)
+    return [
+        PathReason(path=shown_path(path), reason=gap_reason(store.blob(gap.object)))
+        for path, gap in gaps
+        if gap is not None
+    ]
+
+
+def known(found: Sequence[Difference]) -> list[Difference]:
+    return [difference for difference in found if difference.gap is None]
 
 
 def file_changes(store: ObjectStore, found: Sequence[Difference]) -> list[FileChange]:
@@ -105,6 +119,8 @@ def _is_dir_only(difference: Difference) -> bool:
 
 def _sides(store: ObjectStore, difference: Difference) -> _Sides | None:
     sides = []
+    if difference.gap is not None:
+        return None
     for entry in (difference.old, difference.new):
         data = store.blob(entry.object) if entry is not None and not entry.is_dir else b""
         if len(data) > MAX_COMPARED_BYTES or b"\0" in data:

@@ -19,6 +19,7 @@ RESOLVE_BENEATH = 0x08
 RESOLVE_CACHED = 0x20
 
 _RENAME_NOREPLACE = 1
+_RENAME_EXCHANGE = 2
 _HOW = struct.Struct("=QQQ")
 
 
@@ -80,15 +81,26 @@ def _renameat2() -> Callable[..., int] | None:
     return call
 
 
-def rename_new(directory: int, old: str, new: str) -> None:
-    """Rename within a directory unless the new name is taken: FileExistsError."""
+def rename_new(directory: int, old: str, new: str, into: int | None = None) -> None:
+    """Rename, within a directory or into another, unless the new name is taken: FileExistsError."""
+    target = directory if into is None else into
     call = _renameat2()
     if call is not None:
-        if call(directory, os.fsencode(old), directory, os.fsencode(new), _RENAME_NOREPLACE) == 0:
+        if call(directory, os.fsencode(old), target, os.fsencode(new), _RENAME_NOREPLACE) == 0:
             return
         number = ctypes.get_errno()
         if number not in (errno.EINVAL, errno.ENOSYS):
             raise OSError(number, os.strerror(number))
     # Some file systems cannot; a second name for the file fails just as well when there is one already.
-    os.link(old, new, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    os.link(old, new, src_dir_fd=directory, dst_dir_fd=target, follow_symlinks=False)
     os.unlink(old, dir_fd=directory)
+
+
+def exchange(directory: int, name: str, other_directory: int, other: str) -> None:
+    """Two names change places in one step; EINVAL or ENOSYS where that cannot be."""
+    call = _renameat2()
+    if call is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    if call(directory, os.fsencode(name), other_directory, os.fsencode(other), _RENAME_EXCHANGE) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))

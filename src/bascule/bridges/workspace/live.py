@@ -1,5 +1,6 @@
 """A run that is not over: what it has before it, what it has said, and who waits for it."""
 
+import asyncio
 from typing import Any, NamedTuple
 
 import msgspec
@@ -7,7 +8,7 @@ import msgspec
 from bascule.approval.effects import Begun
 from bascule.approval.records import Approval
 from bascule.bridges.workspace.feeds import Feed
-from bascule.bridges.workspace.ports import Checkpoints, Root, Sandbox
+from bascule.bridges.workspace.ports import Beside, Checkpoints, Root, Sandbox
 from bascule.bridges.workspace.processes import Process
 from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
 from bascule.call import Call, Principal
@@ -79,8 +80,15 @@ class Run:
         self.process: Process | None = None
         self.unfinished: Unfinished | None = None
         self.answer: Approval | None = None
-        # The checkpoint before the first change since it has its turn.
-        self.before: str | None = None
+        # Its last segment is open: there is a checkpoint from before its first change since it has its turn.
+        self.is_open = False
+        # No checkpoint could be taken since it has its turn.
+        self.blind = False
+        # What others did in the space since its checkpoint, and the next note that it is still there.
+        self.beside: list[Beside] = []
+        self.sign_of_life: asyncio.TimerHandle | None = None
+        # Paths that undo cannot put back, and why.
+        self.not_undoable: dict[str, str] = {}
         self.segments: list[Segment] = list(record.segments)
         self.note: str | None = record.note
         self.would_ask = record.would_ask
@@ -98,6 +106,10 @@ class Run:
     @property
     def principal(self) -> Principal:
         return Principal(self.record.started_by)
+
+    @property
+    def open_segment(self) -> Segment | None:
+        return self.segments[-1] if self.is_open else None
 
     @property
     def changes(self) -> bool:

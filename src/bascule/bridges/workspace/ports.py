@@ -4,15 +4,15 @@ All of it may be slow. `Files` and `Checkpoints` block and are called on threads
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, Protocol, Self
+from typing import Literal, NamedTuple, Protocol, Self
 
 import msgspec
 
 from bascule.policy.programs import ProgramRules
-from bascule.protocols.workspace import FileChange, FileEntry
+from bascule.protocols.workspace import FileChange, FileEntry, PathReason
 from bascule.protocols.workspace_paths import WorkspacePath
 
 # -- files ----------------------------------------------------------------------------------------
@@ -249,24 +249,54 @@ class CheckpointFault(Exception):
     """No checkpoint could be taken or used; the message says why (too many files, too large, a later change)."""
 
 
-class Checkpoints(Protocol):
-    """Snapshots of one workspace in our state directory, as git objects."""
+class Beside(NamedTuple):
+    """What somebody else did in the workspace meanwhile, as two trees."""
 
-    def take(self) -> str:
-        """The tree as it is now; cheap when little changed."""
+    who: str
+    before: str
+    after: str
+
+
+class Undone(NamedTuple):
+    changes: list[FileChange]
+    # What stays as it is although it may belong to it, and why.
+    left_alone: list[PathReason]
+    # A unified diff of `changes`, and whether it was cut.
+    diff: str
+    truncated: bool
+    # Something was left alone because it was saved at that very moment.
+    raced: bool = False
+
+
+class Checkpoints(Protocol):
+    """Snapshots of one workspace in our state directory, as git objects.
+
+    What a tree cannot hold (too large, too deep, unreadable) costs the rest nothing: `unknown` names it.
+    """
+
+    def take(self, until: int | None = None) -> str:
+        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it."""
 
     def changes(self, before: str, after: str) -> list[FileChange]: ...
+
+    def unknown(self, before: str, after: str) -> list[PathReason]:
+        """Paths that one of the trees does not hold, unless they are known to be the same in both."""
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         """A unified diff, and whether it was cut."""
 
-    def undo(self, before: str, after: str, *, dry_run: bool) -> list[FileChange]:
-        """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes."""
+    def undo(
+        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
+        """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes.
+
+        With `beside` (others worked at the same time) those are left alone, and so is what the others changed.
+        """
 
     def copy_out(self, tree: str, into: str) -> None:
         """The tree as files in a new directory: a workspace to try things in."""
 
-    def apply(self, before: str, after: str) -> list[FileChange]:
+    def apply(self, before: str, after: str) -> Undone:
         """Bring what happened between two trees into the workspace, if nothing of it changed since `before`."""
 
 

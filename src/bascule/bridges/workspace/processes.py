@@ -1,7 +1,6 @@
 """Commands, in the foreground of a run or in the background: who started them, and what they said."""
 
 import asyncio
-from collections.abc import Callable
 from datetime import timedelta
 
 import msgspec
@@ -21,7 +20,6 @@ from bascule.protocols.workspace_paths import WorkspacePath
 
 # As for every wait of the house.
 MAX_WAIT_MS = 60_000
-_BACKGROUND = "background"
 
 
 class Process:
@@ -30,7 +28,7 @@ class Process:
     def __init__(
         self, process_id: str, space_id: str, command: str, started_by: Principal, started_at: int, *, background: bool
     ) -> None:
-        # The run whose foreground it is.
+        # The run that it belongs to.
         self.run_id: str | None = None
         self.process_id = process_id
         self.space_id = space_id
@@ -155,7 +153,7 @@ class Processes:
         return process
 
     async def wait(self, process: Process) -> Outcome:
-        """Until it ended; whoever started it in the foreground waits here, the keeper for the rest."""
+        """Until it ended."""
         assert process.running is not None
         try:
             process.outcome = await process.running.wait()
@@ -165,18 +163,6 @@ class Processes:
                 process.ended.set_result(None)
             process.told()
             self._make_room()
-
-    def watch(self, process: Process, then: Callable[[Outcome | None], None]) -> None:
-        """For a command in the background: note its end."""
-
-        async def watched() -> None:
-            outcome: Outcome | None = None
-            try:
-                outcome = await self.wait(process)
-            finally:
-                then(outcome)
-
-        self._keeper.keep(watched(), f"{_BACKGROUND} {process.process_id}")
 
     def stop(self, process: Process) -> Later[None]:
         if process.running is not None and not process.ended.done():

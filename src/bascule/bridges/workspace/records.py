@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from bascule.bridges.workspace.ports import Beside
 from bascule.protocols.workspace import ApprovalRequiredEvent, Event, Operation, OperationType
 
 RUNNING = "running"
@@ -51,11 +52,17 @@ class Asks(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
-class Segment(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a run did between taking and giving back its turn, as two checkpoints."""
 
     before: str
-    after: str
+    # None while it works, and when the daemon ended meanwhile or the checkpoint could not be taken.
+    after: str | None = None
+    # Then: what changed later than this (wall clock, in ms) is not the run's work.
+    until: int | None = None
+    # Runs that worked here already when it began, and what others did here after it had begun.
+    during: tuple[str, ...] = ()
+    beside: tuple[Beside, ...] = ()
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
@@ -69,6 +76,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     operations: int
     ended_at: int | None = None
     on_copy: bool = False
+    # One command that does not take turns.
+    background: bool = False
     # On a copy: what some operation would have been asked for, so that taking the result over asks.
     would_ask: Asks | None = None
     committed: bool = False

@@ -27,6 +27,10 @@ class Recovery:
         """Nothing of it is carried out again: what had begun may have happened, the rest has not."""
         now = self._clock.wall_ms()
         begun_ids = {row.operation_id for row in begun}
+        plan = self._book.plan(record.run_id)
+        if record.background and plan is not None:
+            # Its start has a record of its own; that it is listed says that it was about to run.
+            begun_ids.update(plan.ids)
         events = self._missing_events(record.run_id, begun_ids, rfc3339(now))
         status = UNKNOWN if begun_ids else ERROR
         tx = Transaction()
@@ -35,7 +39,7 @@ class Recovery:
             size = sum(len(codec.encode(event)) for event in events)
             first = self._book.events_count(record.run_id)
             self._book.put_events(tx, record.run_id, first, RunEvents(events=events, size=size))
-        note = "not undoable: the daemon ended while it was under way"
+        note = "the daemon ended while it was under way"
         self._book.put(tx, msgspec.structs.replace(record, status=status, ended_at=now, question=None, note=note))
         self._book.put_plan(tx, record.run_id, None)
         self._book.put_rest(tx, record.run_id, None)

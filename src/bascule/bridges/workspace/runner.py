@@ -18,12 +18,13 @@ from msgspec import UNSET
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.acts import FAILED, Acted, FileActs
+from bascule.bridges.workspace.checkpointing import Checkpointing, say_what_stays
 from bascule.bridges.workspace.commands import Commands
 from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop, Unfinished, now_running
-from bascule.bridges.workspace.ports import CheckpointFault, FileFault, ResolvedPath, Root
-from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Segment, Step
+from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
+from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Step
 from bascule.bridges.workspace.resolving import follows, judge_resolved, resolve
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
@@ -102,6 +103,7 @@ class Runner:
         store: RunStore,
         spaces: Spaces,
         commands: Commands,
+        checkpointing: Checkpointing,
         operations: Operations,
         journal: Journal,
         teller: Teller,
@@ -114,6 +116,7 @@ class Runner:
         self._store = store
         self._spaces = spaces
         self._commands = commands
+        self._checkpointing = checkpointing
         self._operations = operations
         self._journal = journal
         self._teller = teller
@@ -135,6 +138,7 @@ class Runner:
                 await self._end(run, space)
             except Exception as again:  # noqa: BLE001 - and whoever waits is answered even then
                 self._internal(again)
+                self._checkpointing.forget(run, space)
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
                 run.tell()
 
@@ -184,7 +188,8 @@ class Runner:
             for step in run.steps[run.at :]:
                 run.events.append(self._teller.error(step, run.stop.category, f"not run: {run.stop.sentence}"))
             run.at = len(run.steps)
-        await self.close_segment(run, space)
+        await self._checkpointing.close(run, space)
+        say_what_stays(run)
         run.count_work(asyncio.get_running_loop().time())
         if run.stop is None:
             await self._store.finish(run, COMPLETED)
@@ -262,7 +267,7 @@ class Runner:
                     again=self._why_again(run, bound),
                 )
                 run.answer = None
-                await self.close_segment(run, space)
+                await self._checkpointing.close(run, space)
                 run.count_work(asyncio.get_running_loop().time())
                 return not await self._store.pause(run, ask)
         run.answer = None
@@ -330,7 +335,7 @@ class Runner:
             self._add(run, acted.event)
             return
         try:
-            await self._checkpoint(run, space)
+            await self._checkpointing.open(run, space)
         except FileFault as error:
             self._add(run, self._teller.error(step, "execution", str(error)))
             return
@@ -349,6 +354,7 @@ class Runner:
                     approval_id=approval_id,
                     run_id=run.run_id,
                     operation_id=step.id,
+                    changes=self._checkpointing.changes(run),
                 )
             if begun.durable is not None:
                 await begun.durable
@@ -397,37 +403,6 @@ class Runner:
 
     async def _root(self, run: Run, space: Space) -> Root:
         return run.copy.root if run.copy is not None else await self._spaces.root_of(space)
-
-    async def _checkpoint(self, run: Run, space: Space) -> None:
-        """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
-        if run.before is not None or run.note is not None:
-            return
-        try:
-            if run.copy is not None:
-                run.before = run.copy.tree
-                return
-            checkpoints = await self._spaces.checkpoints_of(space)
-            run.before = await self._threads.do(checkpoints.take)
-        except CheckpointFault as error:
-            run.note = f"not undoable: {error}"
-
-    async def close_segment(self, run: Run, space: Space) -> None:
-        """The checkpoint after, while nobody else works here; on a copy only the run itself ever does."""
-        before, run.before = run.before, None
-        if before is None:
-            return
-        try:
-            checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
-            after = await self._threads.do(checkpoints.take)
-        except (CheckpointFault, FileFault) as error:
-            run.note = f"not undoable: {error}"
-            return
-        last = run.segments[-1] if run.segments else None
-        if last is not None and last.after == before:
-            # Nothing happened while it waited: one piece.
-            run.segments[-1] = Segment(before=last.before, after=after)
-        elif before != after:
-            run.segments.append(Segment(before=before, after=after))
 
     # -- events --
 

@@ -169,7 +169,7 @@ class Runs:
         return events_message(new_id("run"), ERROR, [self._teller.invalid(sentence)])
 
     def _check_room(self, principal: Principal, space: Space) -> None:
-        mine = [run for run in self.live.values() if run.principal == principal]
+        mine = [run for run in self.live.values() if run.principal == principal and not run.record.background]
         for limit, kind, status in (
             (self._limits.max_runs, "runs under way", RUNNING),
             (self._limits.max_paused_runs, "runs that wait for the person", AWAITING),
@@ -270,6 +270,7 @@ class Runs:
             operations=now.operations,
             events=len(run.events) if run is not None else self.book.events_count(now.run_id),
             on_copy=now.on_copy,
+            background=now.background,
             committed=now.committed,
             undoable=undoable,
             undone=now.undone,
@@ -281,7 +282,7 @@ class Runs:
     def _wait(self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool) -> Later[EventsMessage]:
         """Settled when the run is over or asks. Who is attached takes the run along when it leaves."""
         self._hold(principal)
-        waiter = self._told(run)
+        waiter = self.when_over(run)
         timer: asyncio.TimerHandle | None = None
         if wait_ms is not None:
 
@@ -301,7 +302,7 @@ class Runs:
         waiter.add_done_callback(over)
         return waiter
 
-    def _told(self, run: Run) -> Later[EventsMessage]:
+    def when_over(self, run: Run) -> Later[EventsMessage]:
         """Settled when the run is over or asks; for those whose call must not fail for want of a place to wait."""
         waiter: Later[EventsMessage] = Later()
         run.waiters[waiter] = None
@@ -345,7 +346,7 @@ class Runs:
         )
         tx.subject = record.run_id
         tx.details = {"approval": question.approval_id, "decision": params.approval.decision}
-        tx.then = lambda _: self._told(run)
+        tx.then = lambda _: self.when_over(run)
 
     def cancel(self, call: Call, params: CancelRunParams, tx: Transaction) -> EventsMessage | None:
         record = self.book.find(params.run_id, params.space_id)
@@ -356,7 +357,7 @@ class Runs:
         tx.details = {"reason": params.reason} if params.reason else {}
 
         def end(_: object) -> Later[EventsMessage]:
-            waiter = self._told(run)
+            waiter = self.when_over(run)
             why = f"cancelled: {params.reason}" if params.reason else "cancelled"
             self._end(run, Stop("execution", why, CANCELLED))
             return waiter
@@ -376,7 +377,7 @@ class Runs:
         waiters = []
         mine = [run for run in self.live.values() if run.record.space_id == space_id and not is_over(run.record)]
         for run in mine:
-            waiters.append(self._told(run))
+            waiters.append(self.when_over(run))
             self._end(run, Stop("execution", sentence, CANCELLED))
         return waiters
 

@@ -11,7 +11,8 @@ from bascule.approval.holding import Draw, Drawn
 from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
-from bascule.bridges.workspace import previews
+from bascule.bridges.workspace.background import Background
+from bascule.bridges.workspace.checkpointing import Checkpointing
 from bascule.bridges.workspace.commands import Commands
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.files import FileMethods
@@ -20,11 +21,8 @@ from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import (
     CheckpointStore,
-    FileFault,
     Files,
-    Outcome,
     Sandboxes,
-    SandboxFault,
     SandboxKind,
     Scratch,
 )
@@ -37,11 +35,11 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
-from bascule.errors import Conflict, Internal, InvalidRequest, Unavailable
+from bascule.errors import Conflict, Internal
 from bascule.ids import new_fault_id
 from bascule.later import Later
 from bascule.operations import Operations
-from bascule.policy.decision import Decision, Verdict
+from bascule.policy.decision import Decision
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
@@ -52,14 +50,11 @@ from bascule.protocols.workspace import (
     ProcessStartParams,
     ProcessView,
     RunIdParams,
-    ShellOperation,
     SpaceOpenParams,
     SpaceParams,
     SpaceView,
     UndoParams,
 )
-from bascule.protocols.workspace_paths import WorkspacePath
-from bascule.protocols.workspace_validation import BadOperation, check_command
 
 # Runs and sandboxes end at once when told to; what does not is left to the end of the process.
 CLOSE_SECONDS = 10.0
@@ -96,7 +91,6 @@ class Workspace:
         self.limits = limits or WorkspaceLimits()
         self.threads = Threads()
         self.keeper = Keeper(log)
-        self._policy_digest = policy_digest
         self.spaces = Spaces(
             store=store,
             journal=journal,
@@ -124,7 +118,31 @@ class Workspace:
             threads=self.threads,
             teller=teller,
         )
+        checkpointing = Checkpointing(
+            spaces=self.spaces,
+            threads=self.threads,
+            book=self.book,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+        )
+        self.background = Background(
+            runs=self.runs,
+            spaces=self.spaces,
+            processes=self.processes,
+            checkpointing=checkpointing,
+            operations=operations,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            teller=teller,
+            keeper=self.keeper,
+            threads=self.threads,
+            policy_digest=policy_digest,
+        )
         self.history = History(
+            checkpointing=checkpointing,
+            live=self.runs.live,
             book=self.book,
             spaces=self.spaces,
             operations=operations,
@@ -155,6 +173,7 @@ class Workspace:
                 limits=self.limits,
                 teller=teller,
             ),
+            checkpointing=checkpointing,
             operations=operations,
             journal=journal,
             teller=teller,
@@ -305,65 +324,10 @@ class Workspace:
     # -- commands --
 
     def start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> "asyncio.Future[ProcessView]":
-        return self._do(self._start_process(call, params, doing), "processes.start")
-
-    async def _start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> ProcessView:
-        space = self.spaces.find(params.space_id)
-        cwd = _checked(params)
-        self.processes.check_room(space.space_id)
-        try:
-            process = await self.processes.start(
-                await self.spaces.sandbox_of(space),
-                space.space_id,
-                call.principal,
-                params.command,
-                cwd=cwd,
-                env=params.env,
-                limit=None,
-                programs=self._operations.program_rules(call.principal),
-            )
-        except (SandboxFault, FileFault) as error:
-            raise Unavailable(str(error), hint="`bascule doctor` says what commands need on this machine") from None
-        doing.details |= {"process": process.process_id, "space": space.space_id}
-
-        def ended(outcome: Outcome | None) -> None:
-            tx = Transaction()
-            tx.subject = process.process_id
-            tx.details = {"space": space.space_id}
-            if outcome is not None:
-                tx.details |= {"exit": outcome.exit_code, "ended": outcome.ended_by}
-            self._journal.commit(tx, call.principal, "processes.end", "ok" if outcome is not None else "unknown")
-
-        self.processes.watch(process, ended)
-        return process.view()
+        return self._do(self.background.start(call, params, doing), "processes.start")
 
     def _draw_process(self, call: Call, params: ProcessStartParams) -> "asyncio.Future[Drawn]":
-        return self._do(self._drawn_process(call, params), "processes.start")
-
-    async def _drawn_process(self, call: Call, params: ProcessStartParams) -> Drawn:
-        """A command in the background is judged as the same command in a run would be."""
-        space = self.spaces.find(params.space_id)
-        cwd = _checked(params)
-        operation = ShellOperation(command=params.command, cwd=params.cwd, env=params.env)
-        verdict = self._operations.judge(call, "workspace.shell", operation)
-        if verdict.decision is Decision.ALLOW:
-            return Drawn(summary="", preview="")
-        pinned, preview = await self._drawn_command(space, operation, cwd, verdict)
-        return Drawn(
-            summary=f"in the background: {params.command}",
-            preview=f"in the background of {space.record.path}\n{preview}",
-            bound={"policy": self._policy_digest(), "files": pinned.files},
-            verdict=verdict,
-        )
-
-    async def _drawn_command(
-        self, space: Space, operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict
-    ) -> previews.Looked:
-        try:
-            root = await self.spaces.root_of(space)
-        except FileFault as error:
-            raise Conflict(str(error)) from None
-        return await self.threads.do(previews.look_at_command, operation, cwd, root, verdict, limits=self.limits)
+        return self._do(self.background.draw(call, params), "processes.start")
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         if params.space_id is not None:
@@ -376,7 +340,11 @@ class Workspace:
     def stop_process(self, call: Call, params: ProcessParams, doing: Doing) -> "Later[ProcessView]":
         process = self.processes.find(params.process_id, params.space_id)
         doing.details["process"] = process.process_id
-        return self.processes.stop(process).mapped(lambda _: process.view())
+        run = self.runs.live.get(process.run_id or "") if process.background else None
+        # One in the background is over when its changes are known: then it can be undone.
+        over = self.processes.stop(process) if run is None else self.runs.when_over(run)
+        self.processes.stop(process)
+        return over.mapped(lambda _: process.view())
 
     # -- lives --
 
@@ -425,10 +393,3 @@ class Workspace:
         fault = new_fault_id()
         self._log("fault", level="error", id=fault, error=error)
         return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
-
-
-def _checked(params: ProcessStartParams) -> WorkspacePath | None:
-    try:
-        return check_command(params.command, params.cwd, params.env)
-    except BadOperation as error:
-        raise InvalidRequest(str(error)) from None

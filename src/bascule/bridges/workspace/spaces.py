@@ -7,6 +7,7 @@ from collections.abc import Callable
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.ports import (
     Checkpoints,
     CheckpointStore,
@@ -37,6 +38,8 @@ class Space:
         self.root: Root | None = None
         self.sandbox: Sandbox | None = None
         self.checkpoints: Checkpoints | None = None
+        # Runs with a checkpoint from before them and none from after them yet, in the order of beginning.
+        self.working: dict[str, Run] = {}
         # No more runs, it is being forgotten.
         self.closing = False
 

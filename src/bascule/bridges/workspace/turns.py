@@ -1,8 +1,8 @@
 """Runs that change a space take turns.
 
 One at a time, so that what a run changed is what lies between its two checkpoints, and an edit never meets a file
-that another run is half-way through. Runs that only read do not queue, nor do commands in the background; a run
-that waits for a person gives its turn back.
+that another run is half-way through. Runs that only read do not queue, nor do commands in the background, which are
+runs beside the others (`checkpointing`); a run that waits for a person gives its turn back.
 """
 
 from collections import deque
