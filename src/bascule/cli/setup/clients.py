@@ -24,7 +24,13 @@ from bascule.helpers.hook import BELL_TIMEOUT_SECONDS
 # The broker spec's name for the server (10).
 SERVER = "agent-bridge"
 # Codex gives an MCP server a handful of variables; these must be named to get through.
-PASSED_VARIABLES = ["BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BASCULE_STATE_DIR"]
+PASSED_VARIABLES = [
+    "BRIDGE_AGENT_ID",
+    "BRIDGE_AGENT_TOKEN",
+    "BRIDGE_BROKER_URL",
+    "BRIDGE_BROKER_CA",
+    "BASCULE_STATE_DIR",
+]
 # A hook that answers at once takes 60 ms; a client that waits longer waits for a machine that is out of breath.
 NOTICE_TIMEOUT_SECONDS = 5
 # "Hooks can now run commands asynchronously": release 0.148.0. Older ones leave such a hook out and say so.
