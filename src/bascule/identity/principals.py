@@ -22,7 +22,7 @@ Door = Literal["link", "unix", "tcp"]
 
 _WHERE = (
     "local.token in the state directory (`bascule status` shows where) is the token for this machine's user, "
-    "an agent's own is in tokens there: +jerry.token is Jerry's"
+    "an agent's own is in tokens there: +ann.token is Ann's"
 )
 
 
