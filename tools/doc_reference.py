@@ -239,9 +239,11 @@ def settings() -> str:
         "what `--config` names. In JSON keys may also be written in camel case. A key that does not exist is an error, "
         "and the message says which was probably meant.",
         table(("key", "meaning", "type", "default", "environment"), rows),
-        "Other variables: `BASCULE_STATE_DIR` (where the daemon keeps its things), `BRIDGE_BROKER_URL` (where the "
-        "helpers find the daemon, loopback only), `BRIDGE_AGENT_ID`, `BRIDGE_AGENT_TOKEN` and `BRIDGE_TICKET` (who and "
-        "about what a helper speaks). The limits behind these keys, and those that are no settings, are in "
+        "Other variables: `BASCULE_STATE_DIR` (where the daemon keeps its things), `BRIDGE_BROKER_URL` (another "
+        "broker for the helpers, on loopback; the daemon's own address means its socket), `BRIDGE_BROKER_CA` (the PEM "
+        "file that vouches for that broker's certificate, with https), `BRIDGE_AGENT_ID`, "
+        "`BRIDGE_AGENT_TOKEN` and `BRIDGE_TICKET` (who and about what a helper speaks). The limits behind these keys, "
+        "and those that are no settings, are in "
         "[the broker's page](../bridges/broker.md#limits).",
         "## TOML",
         fence("toml", EXAMPLE_TOML),

@@ -2,19 +2,15 @@
 
 import datetime as dt
 import http.client
-import ipaddress
 import json
 import ssl
-from pathlib import Path
 
 import msgspec
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from real_house import free_port
 
 from bascule.daemon import config
+from certificates import certificate_in
 
 SETTINGS = {"default_timeout_ms": 77_000}
 
@@ -79,7 +75,7 @@ def test_agents_of_a_config_toml_and_of_a_registry_file_are_known_before_they_co
 
 @pytest.mark.req("BRK-10-5", "BRK-10-7", "BRK-10-8", "DEC-BRK-35")
 def test_a_broker_config_json_sets_the_port_and_turns_on_tls(new_house, tmp_path):
-    certificate, key = _certificate(tmp_path)
+    certificate, key = certificate_in(tmp_path)
     port = free_port()
     text = json.dumps({"port": port, "tlsCert": str(certificate), "tlsKey": str(key), "defaultTimeoutMs": 3000})
     house = new_house({"port": None}, port=port, config_files={"broker.config.json": text})
@@ -145,29 +141,3 @@ def test_a_wrong_setting_is_named(text, words, tmp_path):
         config.load(str(tmp_path), {})
     assert words in refused.value.message
     assert "broker.config.json" in refused.value.message
-
-
-def _certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for 127.0.0.1 that lives for an hour."""
-    secret = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "bascule test")])
-    now = dt.datetime.now(dt.UTC)
-    built = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(secret.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(minutes=5))
-        .not_valid_after(now + dt.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .sign(secret, hashes.SHA256())
-    )
-    certificate, key = folder / "c.pem", folder / "k.pem"
-    certificate.write_bytes(built.public_bytes(serialization.Encoding.PEM))
-    key.write_bytes(
-        secret.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-        )
-    )
-    return certificate, key

@@ -37,10 +37,15 @@ def test_running_bridge_register_again_is_a_reconnect(house):
 
 
 @pytest.mark.req("BRK-7.1-3", "BRK-10-2", "BRK-10-9")
-def test_the_helpers_go_where_bridge_broker_url_says(house):
+def test_the_helpers_go_where_bridge_broker_url_says(house, tmp_path):
     handle = house.new_name()
     url = f"http://127.0.0.1:{house.port}"
+    # Its own daemon's address is another name of its socket.
     assert house.run("bridge-register", "--agent", handle, BRIDGE_BROKER_URL=url).returncode == 0
+    house.logged("call", method="agents.register", door="unix", subject=handle)
+    elsewhere = {"BRIDGE_BROKER_URL": url, "BASCULE_STATE_DIR": str(tmp_path)}
+    token = house.token_path(handle).read_text()
+    assert house.run("bridge-register", "--agent", handle, BRIDGE_AGENT_TOKEN=token, **elsewhere).returncode == 0
     house.logged("call", method="agents.register", door="tcp", subject=handle)
 
 
@@ -52,7 +57,7 @@ def test_without_the_variable_the_helpers_find_the_daemon_on_this_machine(house)
 
 
 @pytest.mark.req("BRK-10-2")
-@pytest.mark.parametrize("url", ["http://example.com:5050", "https://127.0.0.1:5050", "http://127.0.0.1@example.com"])
+@pytest.mark.parametrize("url", ["http://example.com:5050", "https://10.0.0.1:5050", "http://127.0.0.1@example.com"])
 def test_a_broker_url_beyond_this_machine_is_refused_before_a_token_is_sent(house, url):
     done = house.run("bridge-register", "--agent", house.new_name(), BRIDGE_BROKER_URL=url)
     assert done.returncode == 2

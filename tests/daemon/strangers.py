@@ -3,8 +3,10 @@
 import contextlib
 import json
 import os
+import select
 import signal
 import socket
+import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
@@ -47,6 +49,7 @@ def _be_nobody(act: Callable[[], Any], out: socket.socket) -> NoReturn:
 
 
 _END = b"<end>"
+_NEXT = b"n"
 
 
 class Squatter:
@@ -108,6 +111,132 @@ def _squat(bind: Callable[[], socket.socket], out: socket.socket, uid: int) -> N
                     sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
     finally:
         os._exit(0)
+
+
+class Thief:
+    """A program of another user that listens anew for every victim, and is gone from the port once it has one."""
+
+    def __init__(self, reports: socket.socket) -> None:
+        self._sock = reports
+        self._reports = reports.makefile("rb")
+
+    def next_port(self) -> int:
+        self._sock.sendall(_NEXT)
+        return int(self._said())
+
+    def heard(self) -> str:
+        """What the victim of the last port sent."""
+        return str(self._said())
+
+    def close(self) -> None:
+        self._reports.close()
+
+    def _said(self) -> Any:
+        line = self._reports.readline()
+        assert line, "the thief died"
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def thieving(host: str, steal: "Steal", uid: int = NOBODY) -> Iterator[Thief]:
+    """Each round: a fresh listener on `host`, whose port is reported; then `steal` says what it got from it."""
+    mine, theirs = socket.socketpair()
+    child = os.fork()
+    if not child:
+        mine.close()
+        # A group of its own: its children end with it.
+        os.setpgid(0, 0)
+        _thieve(host, steal, theirs, uid)
+    theirs.close()
+    mine.settimeout(60)
+    thief = Thief(mine)
+    try:
+        yield thief
+    finally:
+        os.killpg(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        thief.close()
+        mine.close()
+
+
+Report = Callable[[Any], None]
+Steal = Callable[[socket.socket, Report], None]
+
+
+def _thieve(host: str, steal: Steal, out: socket.socket, uid: int) -> NoReturn:
+    def report(said: Any) -> None:
+        out.sendall(json.dumps(said).encode() + b"\n")
+
+    try:
+        os.setgroups([])
+        os.setgid(uid)
+        os.setuid(uid)
+        while out.recv(1) == _NEXT:
+            listener = bound(host, 0, share=False)
+            listener.listen()
+            report(listener.getsockname()[1])
+            steal(listener, report)
+    except BaseException:
+        traceback.print_exc()
+        raise
+    finally:
+        os._exit(0)
+
+
+def accept_and_vanish(listener: socket.socket, report: Report) -> None:
+    """Nothing listens any more when the victim looks."""
+    sock, _ = listener.accept()
+    listener.close()
+    _listen_to(sock, report)
+
+
+def accept_and_bequeath(listener: socket.socket, report: Report) -> None:
+    """Who accepted is dead when the victim looks; its child has the connection."""
+    accepting = os.fork()
+    if accepting:
+        listener.close()
+        os.waitpid(accepting, 0)
+        return
+    sock, _ = listener.accept()
+    listener.close()
+    if os.fork():
+        os._exit(0)
+    _listen_to(sock, report)
+    os._exit(0)
+
+
+def relay_to(port: int) -> Steal:
+    """All that comes is passed on to the true daemon, and its answers back: it looks like it in every way."""
+
+    def relay(listener: socket.socket, report: Report) -> None:
+        sock, _ = listener.accept()
+        listener.close()
+        heard = b""
+        # Not `create_connection`: it loads a codec, from files that another user may not read.
+        with contextlib.suppress(OSError), sock, socket.socket() as daemon:
+            daemon.connect(("127.0.0.1", port))
+            ends = {sock: daemon, daemon: sock}
+            while ends:
+                for ready in select.select(list(ends), [], [])[0]:
+                    data = ready.recv(1 << 16)
+                    heard += data if ready is sock else b""
+                    if data:
+                        ends[ready].sendall(data)
+                        continue
+                    with contextlib.suppress(OSError):
+                        ends[ready].shutdown(socket.SHUT_WR)
+                    del ends[ready]
+        report(heard.decode())
+
+    return relay
+
+
+def _listen_to(sock: socket.socket, report: Report) -> None:
+    heard = b""
+    with contextlib.suppress(OSError), sock:
+        heard = sock.recv(1 << 16)
+        sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
+    report(heard.decode())
 
 
 def bound(host: str, port: int, *, share: bool = True) -> socket.socket:

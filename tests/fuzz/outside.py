@@ -49,10 +49,11 @@ def answers(data: bytes) -> None:
     with contextlib.suppress(DoorError):
         answer = conversation.whole_answer()
         _parse_event(answer.body)
-        value = decode_answer(answer.body) if answer.body else None
         if answer.status >= 300:
-            refusal = _refusal(answer, value)
+            refusal = _refusal(answer)
             assert refusal.retry_after is None or 0 <= refusal.retry_after < float("inf")
+        elif answer.body:
+            decode_answer(answer.body)
     for method in ("events.stream", "agents.list"):
         same_however_cut(data, lambda parts, method=method: _exchange(method, parts))
 

@@ -52,7 +52,7 @@ def test_a_time_to_come_back_that_is_no_number_is_none(said):
     with ours, theirs:
         theirs.sendall(head)
         answer = _Conversation(ours, time.monotonic() + 5).whole_answer()
-    assert _refusal(answer, None).retry_after is None
+    assert _refusal(answer).retry_after is None
     exchange = Exchange(ours, 7, "agents.list", {})
     assert "retryAfterMs" not in exchange.feed(head)[0]["error"]["data"]
 

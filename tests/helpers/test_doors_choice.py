@@ -1,5 +1,6 @@
-"""Which door, whose token: a token goes to our socket or to a loopback address, nowhere else."""
+"""Which broker, whose token: stored tokens go to our socket, the environment's to a loopback address, no other."""
 
+import json
 import os
 import socket
 
@@ -17,6 +18,8 @@ from bascule.doors import choice, exits, http
         ("http://localhost:5050/", ("127.0.0.1", 5050)),
         ("http://[::1]:5050", ("::1", 5050)),
         ("http://127.0.0.1", ("127.0.0.1", 80)),
+        ("https://localhost", ("127.0.0.1", 443)),
+        ("https://[::1]:5050", ("::1", 5050)),
     ],
 )
 def test_loopback_urls_are_dialled_by_number(state, monkeypatch, url, address):
@@ -28,7 +31,8 @@ def test_loopback_urls_are_dialled_by_number(state, monkeypatch, url, address):
     "url",
     [
         "http://example.com:5050",
-        "https://127.0.0.1:5050",
+        "https://example.com",
+        "ftp://127.0.0.1:5050",
         "http://127.0.0.1.example.com:5050",
         "http://127.0.0.1:5050@example.com",
         "http://user@127.0.0.1:5050",
@@ -41,19 +45,63 @@ def test_loopback_urls_are_dialled_by_number(state, monkeypatch, url, address):
 )
 def test_any_other_url_is_refused_before_anything_is_sent(state, monkeypatch, url):
     monkeypatch.setenv("BRIDGE_BROKER_URL", url)
-    with pytest.raises(exits.WrongUsage, match="only http://127"):
+    with pytest.raises(exits.WrongUsage, match="only http:// and https://"):
         choice.find_door(state)
 
 
-def test_over_tcp_the_local_token_is_the_bearer_unless_an_agent_is_chosen(state, monkeypatch):
+def note_address(state, url):
+    """What the daemon writes into its lock."""
+    note = {"pid": 1, "version": "0", "doors": {"link": "l", "http": "h", "tcp": url}}
+    places.write_private_file(places.lock_file(state), json.dumps(note).ljust(1_024))
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5050", "http://localhost:5050/", "http://127.0.0.1:05050"])
+def test_the_address_of_our_own_daemon_is_its_socket(state, monkeypatch, url):
+    note_address(state, "http://127.0.0.1:5050")
+    monkeypatch.setenv("BRIDGE_BROKER_URL", url)
+    assert choice.find_door(state).address == places.http_socket(state)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:5051", "http://[::1]:5050", "https://127.0.0.1:5050"])
+def test_any_other_address_is_another_broker(state, monkeypatch, url):
+    note_address(state, "http://127.0.0.1:5050")
+    monkeypatch.setenv("BRIDGE_BROKER_URL", url)
+    assert choice.find_door(state).state is None
+
+
+@pytest.mark.parametrize(
+    "note", ["", " " * 1_024, "{", "[]", '{"doors":{}}', '{"doors":{"tcp":7}}', '{"doors":{"tcp":"x"}}']
+)
+def test_a_lock_that_notes_no_address_means_no_daemon_of_ours(state, monkeypatch, note):
+    places.write_private_file(places.lock_file(state), note)
+    monkeypatch.setenv("BRIDGE_BROKER_URL", "http://127.0.0.1:5050")
+    assert choice.find_door(state).state is None
+
+
+def test_a_token_of_our_daemon_leads_to_its_socket_whatever_the_address(state, keep_token, monkeypatch):
+    """As under `bridge-wrap`, when the daemon has stopped or come back with another port."""
+    keep_token("Jerry", "of-jerry")
+    monkeypatch.setenv("BRIDGE_BROKER_URL", "http://127.0.0.1:5050")
+    monkeypatch.setenv("BRIDGE_AGENT_ID", "Jerry")
+    monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "of-jerry")
+    assert choice.find_door(state).state == state
+    monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "of another broker".replace(" ", "-"))
+    assert choice.find_door(state).state is None
+
+
+def test_another_broker_is_shown_the_token_of_the_environment_and_no_stored_one(state, keep_token, monkeypatch):
     places.write_private_file(places.local_token_file(state), "local-secret\n")
-    with FakeHttp(("127.0.0.1", 0), [answer(200, []), answer(200, [])]) as daemon:
+    keep_token("Jerry", "of-jerry")
+    with FakeHttp(("127.0.0.1", 0), [answer(200, [])] * 3) as daemon:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{daemon.port}")
         door = choice.find_door(state)
-        http.call(door, "GET", "/agents")
-        http.call(door, "GET", "/agents", token="of-jerry")
-    assert [got.bearer for got in daemon.got] == ["local-secret", "of-jerry"]
+        http.call(door, "GET", "/agents", token=choice.chosen_token(door, None))
+        http.call(door, "GET", "/agents", token=choice.chosen_token(door, "Jerry"))
+        monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "of-environment")
+        http.call(door, "GET", "/agents", token=choice.chosen_token(door, "Jerry"))
+    assert [got.bearer for got in daemon.got] == [None, None, "of-environment"]
     assert f"http://{daemon.got[0].headers['host']}" == door.where
+    assert choice.stored_token(door, "Jerry") is None
 
 
 def test_the_default_is_the_socket_in_the_state_directory(state):
@@ -69,45 +117,45 @@ def test_a_state_directory_too_deep_for_a_socket_is_told_so():
 def test_the_named_agent_wins_over_the_environment(state, keep_token, monkeypatch):
     keep_token("Jerry", "of-jerry")
     monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "of-environment")
-    assert choice.chosen_token(state, "Jerry") == "of-jerry"
-    assert choice.chosen_token(state, None) == "of-environment"
+    assert choice.chosen_token(choice.own_door(state), "Jerry") == "of-jerry"
+    assert choice.chosen_token(choice.own_door(state), None) == "of-environment"
 
 
 def test_the_environment_names_an_agent_by_handle(state, keep_token, monkeypatch):
     keep_token("Jerry", "of-jerry")
     monkeypatch.setenv("BRIDGE_AGENT_ID", "Jerry")
-    assert choice.chosen_token(state, None) == "of-jerry"
+    assert choice.chosen_token(choice.own_door(state), None) == "of-jerry"
 
 
 def test_nobody_named_is_nobody(state):
-    assert choice.chosen_token(state, None) is None
+    assert choice.chosen_token(choice.own_door(state), None) is None
 
 
 def test_a_handle_without_a_token_says_how_to_get_one(state):
     with pytest.raises(exits.NoIdentity) as caught:
-        choice.chosen_token(state, "Jerry")
+        choice.chosen_token(choice.own_door(state), "Jerry")
     assert "bridge-register --agent Jerry" in str(caught.value.hint)
 
 
 def test_two_handles_that_differ_in_case_have_two_tokens(state, keep_token):
     keep_token("Jerry", "one")
     keep_token("jerry", "two")
-    assert choice.stored_token(state, "Jerry") == "one"
-    assert choice.stored_token(state, "jerry") == "two"
+    assert choice.stored_token(choice.own_door(state), "Jerry") == "one"
+    assert choice.stored_token(choice.own_door(state), "jerry") == "two"
 
 
 def test_a_token_that_others_can_read_is_not_used(state, keep_token):
     keep_token("Jerry", "of-jerry")
     os.chmod(places.token_file(state, "Jerry"), 0o644)
     with pytest.raises(exits.NoIdentity, match="open to other users"):
-        choice.stored_token(state, "Jerry")
+        choice.stored_token(choice.own_door(state), "Jerry")
 
 
 @pytest.mark.parametrize("token", ["a\r\nX-Evil: 1", "a b", "tökén"])
 def test_a_token_that_would_break_a_header_is_not_used(state, keep_token, monkeypatch, token):
     keep_token("Jerry", token)
     with pytest.raises(exits.NoIdentity):
-        choice.stored_token(state, "Jerry")
+        choice.stored_token(choice.own_door(state), "Jerry")
     monkeypatch.setenv("BRIDGE_AGENT_TOKEN", token)
     with pytest.raises(exits.NoIdentity):
         choice.environment_token()

@@ -8,8 +8,19 @@ import sys
 from collections.abc import Iterator
 
 import pytest
-from living import short_dir
-from strangers import NOBODY, bound, bound_at, only_root, squatting
+from fake_http import FakeHttp, answer
+from living import Living, short_dir
+from strangers import (
+    NOBODY,
+    accept_and_bequeath,
+    accept_and_vanish,
+    bound,
+    bound_at,
+    only_root,
+    relay_to,
+    squatting,
+    thieving,
+)
 
 from bascule import places
 from bascule.client import SyncClient
@@ -132,6 +143,113 @@ def test_the_command_says_whose_program_it_found_and_sends_nothing(loose):
     assert "BRIDGE_BROKER_URL" in done.stderr
 
 
+ROUNDS = 40
+WAYS = {"vanishes": accept_and_vanish, "bequeaths": accept_and_bequeath}
+
+
+def robbed(thief, host, rounds, monkeypatch, state):
+    """How often the token was heard in so many rounds, and by what the others were ended."""
+    heard, ends = 0, set()
+    for _ in range(rounds):
+        monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://{host}:{thief.next_port()}")
+        try:
+            over_http(state)
+        except exits.DoorError as fault:
+            ends.add(type(fault))
+        heard += SECRET in thief.heard()
+    return heard, ends
+
+
+@only_root
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(("url", "listens"), [("127.0.0.1", "127.0.0.1"), ("127.0.0.1", "::"), ("[::1]", "::1")])
+def test_a_listener_that_is_gone_when_we_look_gets_no_token(loose, monkeypatch, way, url, listens):
+    rounds = ROUNDS if listens == "127.0.0.1" else 5
+    with thieving(listens, WAYS[way]) as thief:
+        heard, ends = robbed(thief, url, rounds, monkeypatch, loose)
+    assert heard == 0
+    # On a machine so busy that the thief did not accept in time, that is what is said.
+    assert exits.Stranger in ends <= {exits.Stranger, exits.ConnectionLost}
+
+
+@only_root
+@pytest.mark.parametrize("way", WAYS)
+def test_without_the_question_whose_connection_it_is_that_listener_gets_the_token(loose, monkeypatch, way):
+    monkeypatch.setattr(http, "check_peer", lambda *_: None)
+    with thieving("127.0.0.1", WAYS[way]) as thief:
+        assert robbed(thief, "127.0.0.1", 3, monkeypatch, loose) == (3, set())
+
+
+@only_root
+def test_a_relay_to_our_true_daemon_gets_no_token(daemon, loose, monkeypatch):
+    with thieving("127.0.0.1", relay_to(daemon.port)) as relay:
+        heard, ends = robbed(relay, "127.0.0.1", 5, monkeypatch, loose)
+        assert heard == 0
+        assert exits.Stranger in ends
+        # The control: it hears the token, and answers as the daemon does.
+        monkeypatch.setattr(http, "check_peer", lambda *_: None)
+        assert robbed(relay, "127.0.0.1", 1, monkeypatch, loose) == (1, {exits.Refusal})
+
+
+@only_root
+def test_a_listener_that_never_accepts_gets_nothing(loose, monkeypatch):
+    monkeypatch.setattr(http, "CONNECT_SECONDS", 0.1)
+    monkeypatch.setattr(http.connect, "__defaults__", (0.1,))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with pytest.raises(exits.ConnectionLost, match="does not accept the connection: nothing was sent"):
+            over_http(loose)
+        with listener.accept()[0] as accepted:
+            assert accepted.recv(1) == b""
+
+
+@only_root
+@pytest.mark.parametrize("stopped", ["cleanly", "killed"])
+def test_a_wrapped_program_says_nothing_at_a_port_that_was_taken_while_the_daemon_was_down(monkeypatch, stopped):
+    """Not even to a program of our own user: the token is the daemon's, and the daemon has a socket."""
+    with short_dir() as folder:
+        with Living(f"{folder}/s") as living:
+            token = http.call(choice.own_door(living.state), "POST", "/agents/register", {"agentId": "Jerry"})[
+                "agentToken"
+            ]
+            living.stop() if stopped == "cleanly" else living.kill()
+        environment = {
+            "BASCULE_STATE_DIR": living.state,
+            "BRIDGE_BROKER_URL": f"http://{living.host}",
+            "BRIDGE_AGENT_ID": "Jerry",
+            "BRIDGE_AGENT_TOKEN": token,
+        }
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        with squatting(lambda: bound("127.0.0.1", living.port), uid=os.getuid()) as squatter:
+            with pytest.raises(exits.NotRunning, match="Bascule is not running"):
+                http.call(choice.find_door(living.state), "GET", "/status", token=token)
+            assert squatter.heard() == b""
+
+
+def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
+    """Whoever listens there: what lies in the state directory is for the sockets in it."""
+    places.write_private_file(places.local_token_file(state), SECRET)
+    keep_token("Jerry", SECRET)
+    port = free_port()
+    monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{port}")
+    commands = [
+        ("bridge_send", "Jerry", "x", "--no-wait", "--as", "Jerry"),
+        ("bridge_reply", "t-1", "x", "--agent", "Jerry"),
+        ("bridge_register", "--agent", "Jerry"),
+        ("bridge_recv", "--agent", "Jerry", "--wait", "0"),
+    ]
+    with squatting(lambda: bound("127.0.0.1", port), uid=os.getuid()) as squatter:
+        for name, *words in commands:
+            code = f"import sys; from bascule.helpers.commands import {name}; sys.exit({name}())"
+            subprocess.run(
+                [sys.executable, "-c", code, *words, "--state-dir", state], capture_output=True, timeout=60, check=False
+            )
+        heard = squatter.heard()
+    assert heard.count(b"HTTP/1.1") >= len(commands)
+    assert SECRET.encode() not in heard
+
+
 @only_root
 def test_another_users_listener_on_another_address_is_none_of_our_business():
     port = free_port()
@@ -139,12 +257,68 @@ def test_another_users_listener_on_another_address_is_none_of_our_business():
         squatting(lambda: bound("127.0.0.2", port, share=False)),
         socket.create_server(("127.0.0.1", port)) as ours,
         socket.create_connection(ours.getsockname()) as sock,
+        ours.accept()[0],
     ):
-        peers.check_peer(sock, "here")
+        peers.check_peer(sock, "here", 30)
 
 
-def test_where_the_kernel_keeps_no_table_of_listeners_the_port_is_taken_on_trust(monkeypatch):
-    monkeypatch.setattr(peers, "_TABLES", ("/nonexistent",))
-    with socket.create_server(("127.0.0.1", 0)) as ours, socket.create_connection(ours.getsockname()) as sock:
-        assert peers._stranger_on(sock.getpeername()) is None
-        peers.check_peer(sock, "here")
+def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, monkeypatch):
+    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    with FakeHttp(("127.0.0.1", 0), [answer(200, [])]) as broker:
+        monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{broker.port}")
+        door = choice.find_door(state)
+        with pytest.raises(exits.Stranger, match="cannot be told on this system: the token was not sent"):
+            http.call(door, "GET", "/agents", token=SECRET)
+        assert http.call(door, "GET", "/agents") == []
+    assert [got.bearer for got in broker.got] == [None]
+
+
+def test_where_the_kernel_shows_no_owners_the_shim_sends_no_token_either(state, monkeypatch):
+    monkeypatch.setattr(peers, "_TABLE4", "/nonexistent")
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
+        with contextlib.closing(HttpSocket(choice.find_door(state), state)) as shim:
+            with pytest.raises(exits.Stranger, match="the token was not sent"):
+                shim.send(HELLO)
+            shim.receive()
+        with listener.accept()[0] as accepted:
+            assert accepted.recv(1) == b""
+
+
+def test_the_table_is_read_for_this_very_connection(tmp_path, monkeypatch):
+    """Rows of listeners, of others' connections, of ends that nobody has accepted yet, and the one that counts."""
+
+    class Connected:
+        family = socket.AF_INET
+
+        def getsockname(self):
+            return ("127.0.0.1", 0xC000)
+
+        def getpeername(self):
+            return ("127.0.0.1", 0x1F90)
+
+    def table(*rows):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}"
+        path.write_text("  sl  local_address rem_address   st\n" + "".join(f"   0: {row}\n" for row in rows))
+        return str(path)
+
+    here, there = ("0100007F", "0100007F") if sys.byteorder == "little" else ("7F000001", "7F000001")
+    mapped = f"0000000000000000{'FFFF0000' if sys.byteorder == 'little' else '0000FFFF'}{here}"
+    rest = "0:0 00:0 0 {uid} 0 {inode} 1"
+    listener = f"{there}:1F90 00000000:0000 0A " + rest.format(uid=1, inode=11)
+    ours = f"{here}:C000 {there}:1F90 01 " + rest.format(uid=2, inode=12)
+    neighbour = f"{there}:1F90 {here}:C001 01 " + rest.format(uid=3, inode=13)
+    closing = f"{there}:1F90 {here}:C000 04 " + rest.format(uid=4, inode=14)
+    waiting = f"{there}:1F90 {here}:C000 01 " + rest.format(uid=0, inode=0)
+    accepted = f"{there}:1F90 {here}:C000 01 " + rest.format(uid=1000, inode=15)
+    by_six = f"{mapped}:1F90 {mapped}:C000 01 " + rest.format(uid=1001, inode=16)
+    for four, six, end in (
+        ((listener, ours, neighbour, closing), (), None),
+        ((waiting,), (), None),
+        ((listener, neighbour, accepted), (), (1000, 15)),
+        ((), (by_six,), (1001, 16)),
+        ((accepted,), (by_six,), None),
+    ):
+        monkeypatch.setattr(peers, "_TABLE4", table(*four))
+        monkeypatch.setattr(peers, "_TABLE6", table(*six))
+        assert peers.far_end(Connected()) == end

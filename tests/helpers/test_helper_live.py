@@ -99,7 +99,7 @@ def test_a_handle_of_others_cannot_be_used_without_its_token(daemon):
         assert done.returncode == exits.REFUSED
 
 
-def test_over_tcp_the_local_token_is_found_by_itself(daemon):
+def test_the_address_of_our_own_daemon_needs_no_token(daemon):
     url = f"http://127.0.0.1:{daemon.port}"
     jerry, _ = names()
     ok(daemon, "bridge-register", "--agent", jerry, BRIDGE_BROKER_URL=url)

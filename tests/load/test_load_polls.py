@@ -1,11 +1,14 @@
 """Thousands who wait: all are held, all are woken, nothing stays behind; and what the limits say to one more."""
 
+import contextlib
 import os
 import resource
 
 import pytest
 from wires import Caller, Wire, request
 
+from bascule.daemon.descriptors import RESERVED_FILES, WANTED_FILES, port_share, room_for_connections
+from bascule.web.http import MAX_CONNECTIONS
 from load_scenes import Swarm, descriptors, gauge, polls, rss_bytes, threads, until
 
 AGENTS, EACH = 100, 100
@@ -88,6 +91,35 @@ def test_one_connection_above_the_limit_hears_503_and_there_is_room_again_after_
     for wire in wires:
         wire.close()
     assert until(lambda: _answers(living), 20)
+
+
+def test_a_daemon_with_few_descriptors_says_so_before_it_runs_out_of_them(start):
+    """The port takes what the limit allows and refuses the next one; store, log and socket still have theirs."""
+    few = "import resource; resource.setrlimit(resource.RLIMIT_NOFILE, (120, 240))"
+    living, target = start(durability="memory", bug=few)
+    assert resource.prlimit(target.pid, resource.RLIMIT_NOFILE)[0] == 240
+    room = room_for_connections(240)
+    with contextlib.ExitStack() as held:
+        for _ in range(port_share(room)):
+            held.enter_context(Wire(living.tcp))
+        with Wire(living.tcp) as late:
+            assert late.head()[0] == 503
+        # Who fills the port has not filled the socket; with it both are full, and the daemon still has its files.
+        for _ in range(room - port_share(room)):
+            unix = held.enter_context(Wire(living.http_socket))
+        assert unix.ask("GET", "/healthz", [("Host", "localhost")]).status == 200
+        with Wire(living.http_socket) as late:
+            assert late.head()[0] == 503
+        assert descriptors(target.pid) < 240
+    assert until(lambda: _answers(living), 30)
+
+
+@pytest.mark.parametrize("files", [64, 256, 1_024, 20_000, WANTED_FILES, 1_000_000])
+def test_clients_leave_room_for_files(files):
+    room = room_for_connections(files)
+    assert files - room >= min(RESERVED_FILES, files // 2)
+    assert 0 < port_share(room) < room
+    assert port_share(room_for_connections(20_000)) == MAX_CONNECTIONS
 
 
 def test_a_daemon_out_of_descriptors_serves_whom_it_has_and_comes_back(start):

@@ -3,6 +3,7 @@
 import pytest
 from driving import Script
 
+from bascule.doors.choice import own_door
 from bascule.doors.exits import NotRunning, Refusal, WrongUsage
 from bascule.shim import tools, words
 from bascule.shim.calls import TOOLS, Ask, Become, Me, answer
@@ -350,7 +351,7 @@ def tokens_and_names(script):
 
 
 def test_a_new_name_is_registered_and_acted_as(state):
-    identity = Identity(state, "otter", "claude", {"cwd": "/"})
+    identity = Identity(own_door(state), "otter", "claude", {"cwd": "/"})
     script = Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO)
     assert script.methods == ["hello", "hello", "agents.register", "hello"]
     assert tokens_and_names(script) == [None, None, "otter", "new"]
@@ -360,21 +361,21 @@ def test_a_new_name_is_registered_and_acted_as(state):
 
 def test_a_stored_token_is_a_way_back_to_the_name(state):
     keep(state, "otter", "kept")
-    identity = Identity(state, "otter", "claude", {})
+    identity = Identity(own_door(state), "otter", "claude", {})
     script = Script(identity.introduce(), HELLO, HELLO, {"reconnected": True, "unread": 1})
     assert tokens_and_names(script) == [None, "kept", "otter"]
 
 
 def test_a_stale_token_is_put_aside(state):
     keep(state, "otter", "stale")
-    identity = Identity(state, "otter", "claude", {})
+    identity = Identity(own_door(state), "otter", "claude", {})
     script = Script(identity.introduce(), HELLO, refused("unauthenticated"), HELLO, {"agentToken": "new"}, HELLO)
     assert tokens_and_names(script) == [None, "stale", None, "otter", "new"]
 
 
 def test_a_taken_name_leads_to_the_next(state):
     keep(state, "otter", "kept")
-    identity = Identity(state, "otter", "claude", {})
+    identity = Identity(own_door(state), "otter", "claude", {})
     script = Script(identity.introduce(), HELLO, HELLO, refused("conflict"), HELLO, {"agentToken": "two"}, HELLO)
     # The second hello carries no token: otherwise the new handle would be registered by the old one.
     assert tokens_and_names(script) == [None, "kept", "otter", None, "otter-2", "two"]
@@ -383,18 +384,18 @@ def test_a_taken_name_leads_to_the_next(state):
 
 def test_another_refusal_is_not_a_taken_name(state):
     with pytest.raises(Refusal, match="version_mismatch"):
-        Script(Identity(state, "otter", "claude", {}).introduce(), refused("version_mismatch"))
+        Script(Identity(own_door(state), "otter", "claude", {}).introduce(), refused("version_mismatch"))
 
 
 def test_coming_back_uses_the_token_in_memory(state):
-    identity = Identity(state, "otter", "claude", {})
+    identity = Identity(own_door(state), "otter", "claude", {})
     Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO)
     script = Script(identity.introduce(), HELLO, HELLO, {"reconnected": True})
     assert tokens_and_names(script) == [None, "new", "otter"]
 
 
 def test_a_refused_change_of_name_leaves_us_who_we_were(state):
-    identity = Identity(state, "otter", "claude", {"cwd": "/"})
+    identity = Identity(own_door(state), "otter", "claude", {"cwd": "/"})
     Script(identity.introduce(), HELLO, HELLO, {"agentToken": "new"}, HELLO)
     generator = identity.become(Become("Jerry", "codex", {"a": 1}, None))
     assert generator.send(None).params.get("token") is None

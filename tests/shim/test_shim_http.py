@@ -1,4 +1,7 @@
-"""`bascule mcp` with BRIDGE_BROKER_URL: the same calls over HTTP, and nothing is started."""
+"""`bascule mcp` with BRIDGE_BROKER_URL: the same calls over HTTP, and nothing is started.
+
+The broker there is a daemon of another state directory, without tokens: those of its own files are not for TCP.
+"""
 
 import itertools
 import json
@@ -21,10 +24,19 @@ from bascule.doors.exits import BadAnswer, ConnectionLost
 from bascule.protocols.tools import TOOLS
 from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
 from bascule.shim.resources import RECENT_URI
+from certificates import certificate_in
 
 
-def over_http(daemon, *options, **variables):
-    return RawClient(daemon.state, *options, BRIDGE_BROKER_URL=f"http://127.0.0.1:{daemon.port}", **variables)
+@pytest.fixture(scope="module")
+def daemon():
+    with short_dir() as folder, Living(f"{folder}/s", auth="off") as living:
+        yield living
+
+
+def over_http(daemon, *options, scheme="http", **variables):
+    elsewhere = f"{daemon.state}-elsewhere"
+    os.makedirs(elsewhere, mode=0o700, exist_ok=True)
+    return RawClient(elsewhere, *options, BRIDGE_BROKER_URL=f"{scheme}://127.0.0.1:{daemon.port}", **variables)
 
 
 def name_of(client):
@@ -52,8 +64,7 @@ def test_an_ask_goes_over_http_and_comes_back(daemon):
 
 def test_every_tool_works_over_http(daemon):
     with over_http(daemon, "--agent", "HttpAll") as client, over_http(daemon, "--agent", "HttpPeer") as peer:
-        client.initialize()
-        peer.initialize()
+        assert (name_of(client), name_of(peer)) == ("HttpAll", "HttpPeer")
         workers = client.call("co_workers")["structuredContent"]
         assert workers["you"] == "HttpAll"
         assert "HttpPeer" in [each["agentId"] for each in workers["agents"]]
@@ -136,39 +147,59 @@ def test_calls_in_flight_survive_a_restart_of_the_daemon():
     with short_dir() as folder:
         port = free_port()
         with (
-            Living(f"{folder}/s", port=port) as before,
+            Living(f"{folder}/s", port=port, auth="off") as before,
             over_http(before, "--agent", "One") as one,
             over_http(before, "--agent", "Two") as two,
         ):
-            one.initialize()
-            two.initialize()
+            assert (name_of(one), name_of(two)) == ("One", "Two")
             asking = one.start_call("send_message", agentId="Two", payload="still there?")
             ticket = two.call("wait_for_message")["structuredContent"]["ticketId"]
             before.kill()
-            with Living(f"{folder}/s", port=port):
+            with Living(f"{folder}/s", port=port, auth="off"):
                 assert not two.call("post_reply", ticketId=ticket, payload="yes")["isError"]
                 assert one.answer_to(asking)["result"]["structuredContent"]["payload"] == "yes"
 
 
+def test_an_ask_goes_over_https_to_a_broker_whose_certificate_is_known(tmp_path):
+    certificate, key = certificate_in(tmp_path)
+    with (
+        short_dir() as folder,
+        Living(f"{folder}/s", auth="off", tls_cert=str(certificate), tls_key=str(key)) as broker,
+        over_http(broker, "--agent", "One", scheme="https", BRIDGE_BROKER_CA=str(certificate)) as one,
+    ):
+        assert name_of(one) == "One"
+        # Larger than one TLS record, both ways.
+        text = "x" * 200_000
+        one.call("send_message", agentId="One", payload=text, awaitResponse=False)
+        assert one.call("wait_for_message")["structuredContent"]["payload"] == text
+        with over_http(broker, "--agent", "Two", scheme="https") as two:
+            two.initialize()
+            refused = two.call("co_workers")
+            assert refused["isError"]
+            assert "is not trusted" in refused["content"][0]["text"]
+
+
 def test_a_daemon_that_is_not_there_is_not_started(state):
     with RawClient(state, BRIDGE_BROKER_URL=f"http://127.0.0.1:{free_port()}") as client:
-        assert "Bascule is not running" in client.initialize()["instructions"]
+        assert "no broker answers at" in client.initialize()["instructions"]
         assert client.request("tools/list")["result"]["tools"]
     assert os.listdir(state) == []
 
 
-def test_a_wrong_local_token_is_told(daemon, state):
-    with open(os.open(f"{state}/local.token", os.O_WRONLY | os.O_CREAT, 0o600), "w", encoding="ascii") as file:
-        file.write("stale")
-    url = f"http://127.0.0.1:{daemon.port}"
-    with RawClient(state, BRIDGE_BROKER_URL=url) as client:
-        client.initialize()
-        result = client.call("co_workers")
-        assert result["isError"]
-        assert "token" in result["content"][0]["text"]
+def test_the_address_of_our_own_daemon_means_its_socket(state):
+    with short_dir() as folder, Living(f"{folder}/s") as own:
+        with RawClient(own.state, "--agent", "Wrapped", BRIDGE_BROKER_URL=f"http://127.0.0.1:{own.port}") as client:
+            assert name_of(client) == "Wrapped"
+        assert '"door":"tcp"' not in own.log().replace(" ", "")
+        # Elsewhere it is a broker like any other, and wants a token that is not in our files.
+        with RawClient(state, BRIDGE_BROKER_URL=f"http://127.0.0.1:{own.port}") as client:
+            client.initialize()
+            result = client.call("co_workers")
+            assert result["isError"]
+            assert "token" in result["content"][0]["text"]
 
 
-@pytest.mark.parametrize("url", ["http://10.0.0.1:5050", "https://127.0.0.1:5050", "http://evil.example", "x"])
+@pytest.mark.parametrize("url", ["http://10.0.0.1:5050", "https://10.0.0.1:5050", "http://evil.example", "x"])
 def test_only_loopback_is_spoken_to(state, url):
     done = subprocess.run(
         [*COMMAND, "--state-dir", state],

@@ -11,6 +11,7 @@ from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO
 
 from bascule import places
+from bascule.doors.choice import own_door
 from bascule.doors.exits import DoorError
 from bascule.doors.link import LinkSocket
 from bascule.shim.identity import Identity
@@ -36,7 +37,7 @@ class InThread:
         link = Link(lambda: LinkSocket(self._state), self._state, self._starter, time.monotonic)
         shim = Shim(
             link,
-            lambda _client: Identity(self._state, "Jerry", "test", {}),
+            lambda _client: Identity(own_door(self._state), "Jerry", "test", {}),
             starts=self._starter.enabled,
             stdin=reading,
             stdout=writing,

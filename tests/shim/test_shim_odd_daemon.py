@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from raw_client import modern
 
+from bascule.doors.choice import own_door
 from bascule.doors.link import Frames
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
@@ -46,7 +47,7 @@ class Scene:
         self.link = Link(lambda: self.daemon, "here", Starter(state, enabled=False), lambda: 1.0)
         self.shim = Shim(
             self.link,
-            lambda _client: Identity(state, "Jerry", "test", {}),
+            lambda _client: Identity(own_door(state), "Jerry", "test", {}),
             starts=False,
             stdin=-1,
             stdout=stdout,

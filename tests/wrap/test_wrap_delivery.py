@@ -242,7 +242,7 @@ def spool(daemon, agents, tmp_path):
 def spool_token(daemon, agent):
     from bascule.doors import choice
 
-    return choice.stored_token(daemon.state, agent)
+    return choice.stored_token(choice.own_door(daemon.state), agent)
 
 
 def serve(made):

@@ -100,8 +100,8 @@ def _list_tickets(options: argparse.Namespace, state: str) -> int:
 
 
 def _show(options: argparse.Namespace, state: str) -> int:
-    token = choice.chosen_token(state, agent_id(options.agent) if options.agent else None)
     door = choice.find_door(state)
+    token = choice.chosen_token(door, agent_id(options.agent) if options.agent else None)
     view = call(door, "GET", f"/tickets/{ticket_id(options.ticket)}", token=token)
     if options.json:
         terminal.show_json(view)
@@ -132,11 +132,12 @@ def _show_text(title: str, payload: Any) -> None:
 
 
 def _cancel(options: argparse.Namespace, state: str) -> int:
-    token = choice.chosen_token(state, agent_id(options.agent) if options.agent else None)
+    door = choice.find_door(state)
+    token = choice.chosen_token(door, agent_id(options.agent) if options.agent else None)
     ticket = ticket_id(options.ticket)
     body = {"reason": options.reason} if options.reason else {}
     try:
-        view = call(choice.find_door(state), "POST", f"/tickets/{ticket}/cancel", body, token=token)
+        view = call(door, "POST", f"/tickets/{ticket}/cancel", body, token=token)
     except Refusal as fault:
         if fault.status == 403 and not options.agent:
             fault.hint = fault.hint or "a ticket is cancelled by one of its two sides: pass --agent NAME"

@@ -7,7 +7,13 @@ import sys
 from bascule import places
 
 # Codex gives an MCP server a handful of variables; these must be named to get through.
-PASSED_VARIABLES = ["BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BASCULE_STATE_DIR"]
+PASSED_VARIABLES = [
+    "BRIDGE_AGENT_ID",
+    "BRIDGE_AGENT_TOKEN",
+    "BRIDGE_BROKER_URL",
+    "BRIDGE_BROKER_CA",
+    "BASCULE_STATE_DIR",
+]
 
 
 def command() -> str:

@@ -20,11 +20,13 @@ from bascule.clock import Clock, SystemClock
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import BadConfig, Config, declared_agents
+from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace
+from bascule.web.http import Room
 from bascule.web.server import HttpDoor
 from bascule.wire import codec
 
@@ -208,11 +210,15 @@ async def _live(
     await daemon.open()
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
-    doors = [HttpDoor(daemon.web_app("unix"), http)]
+    most = room_for_connections(claim_files())
+    room = Room(most)
+    doors = [HttpDoor(daemon.web_app("unix"), http, room=room)]
     daemon.doors = {"link": places.link_socket(state_dir), "http": places.http_socket(state_dir)}
     if tcp is not None:
         port = tcp.getsockname()[1]
-        doors.append(HttpDoor(daemon.web_app("tcp", port), tcp, tls_cert=config.tls_cert, tls_key=config.tls_key))
+        tls = {"tls_cert": config.tls_cert, "tls_key": config.tls_key}
+        app = daemon.web_app("tcp", port)
+        doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
         scheme = "https" if config.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
     async with asyncio.TaskGroup() as group:

@@ -1,11 +1,12 @@
-"""The client's side of the daemon's doors: HTTP over `http.sock` or a loopback URL, and link frames.
+"""The client's side of the daemon's doors: HTTP over `http.sock` or to a broker on loopback, and link frames.
 
 For the programs that start thousands of times a day: helpers, shim, bridgectl. Standard library only, and
 only its cheap parts (no asyncio, http.client, typing, uuid, logging). May import `places`, nothing else.
 
     exits   exit codes, and the errors that lead to them
     values  ids and JSON, as strict as the daemon's
-    peers   whose program listens there
+    peers   whose program is at the other end
+    tls     https, with the certificate verified
     http    one blocking request; server-sent events
     choice  which door, which token
     retry   how often to knock again

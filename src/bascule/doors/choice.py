@@ -1,8 +1,11 @@
-"""Which door a command goes through, and whose token it carries.
+"""Which broker a command talks to, and whose token it shows there.
 
-A token is sent only to our own socket or to a loopback address, whatever `BRIDGE_BROKER_URL` says: a project
-file that sets the variable must not be able to send tokens off the machine. `peers` asks who listens there before
-anything is sent.
+Tokens that lie in the state directory are for the daemon of that directory, and go through its unix sockets alone,
+where the kernel names the owner of the other end. `BRIDGE_BROKER_URL` changes nothing about that: when it is the
+address of this daemon (as `bridge-wrap` sets it), the socket is used. Any other address is a broker of somebody else's
+making. It must be on loopback, so that a project file which sets the variable cannot send anything off the machine; it
+is shown `BRIDGE_AGENT_TOKEN` and no other token; and before anything is sent the kernel or a certificate has said whose
+it is.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ import socket
 from bascule import places
 from bascule.doors.exits import DoorError, NoIdentity, WrongUsage
 from bascule.doors.http import Door, call, unix_address
-from bascule.doors.values import agent_id
+from bascule.doors.values import agent_id, decode
 
 # Host as written -> address dialled. `localhost` is not looked up: a hosts file could say anything.
 LOOPBACK = {
@@ -21,18 +24,45 @@ LOOPBACK = {
     "localhost": (socket.AF_INET, "127.0.0.1"),
     "::1": (socket.AF_INET6, "::1"),
 }
-_HTTP_PORT = 80
+_PORTS = {"http": 80, "https": 443}
 
 
 def find_door(state: str) -> Door:
     url = os.environ.get("BRIDGE_BROKER_URL")
     if not url:
-        return Door(socket.AF_UNIX, unix_address(places.http_socket(state)), "localhost")
-    family, address, host = _loopback(url)
-    return Door(family, address, host, local_token(state))
+        return own_door(state)
+    door = _loopback(url)
+    if _is_own(state, door):
+        return own_door(state)
+    door.bearer = environment_token()
+    return door
 
 
-def _loopback(url: str) -> tuple[int, tuple[str, int], str]:
+def own_door(state: str) -> Door:
+    """The daemon of this state directory."""
+    return Door(socket.AF_UNIX, unix_address(places.http_socket(state)), state=state)
+
+
+def _is_own(state: str, door: Door) -> bool:
+    """Whether the address, or the token that would be shown there, is that of the daemon of this directory."""
+    if _noted_target(state) == (door.address, door.tls is not None):
+        return True
+    # The daemon may have stopped, or have another port since `bridge-wrap` wrote the address down.
+    handle, token = environment_handle(), environment_token()
+    return handle is not None and token is not None and _stored_token(state, handle) == token
+
+
+def _noted_target(state: str) -> tuple[object, bool] | None:
+    """Address, and whether it speaks TLS, as a daemon writes it into its lock; None after it has stopped."""
+    try:
+        note = decode(places.read_private_file(places.lock_file(state)))
+        door = _loopback(note["doors"]["tcp"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, places.UnsafePlace, WrongUsage):
+        return None
+    return door.address, door.tls is not None
+
+
+def _loopback(url: str) -> Door:
     scheme, _, rest = url.partition("://")
     rest = rest.rstrip("/")
     if rest.startswith("["):
@@ -40,24 +70,23 @@ def _loopback(url: str) -> tuple[int, tuple[str, int], str]:
         port = port.removeprefix(":")
     else:
         name, _, port = rest.partition(":")
-    if scheme != "http" or name not in LOOPBACK or not (port.isdigit() or not port) or len(port) > 5:
+    if scheme not in _PORTS or name not in LOOPBACK or not (port.isdigit() or not port) or len(port) > 5:
         raise WrongUsage(
-            f"BRIDGE_BROKER_URL is {url!r}: only http://127.0.0.1:PORT, http://localhost:PORT and "
-            "http://[::1]:PORT are accepted, because tokens are sent there",
+            f"BRIDGE_BROKER_URL is {url!r}: only http:// and https:// with 127.0.0.1:PORT, localhost:PORT or "
+            "[::1]:PORT are accepted, because tokens are sent there",
             "unset it to use the daemon's own socket",
         )
-    number = int(port) if port else _HTTP_PORT
+    number = int(port) if port else _PORTS[scheme]
     family, numeric = LOOPBACK[name]
-    return family, (numeric, number), rest
+    return Door(family, (numeric, number), rest, tls=name if scheme == "https" else None)
 
 
-def local_token(state: str) -> str | None:
-    """The bearer for TCP; none when the daemon runs with `--auth off` or keeps its state elsewhere."""
-    return _read_token(places.local_token_file(state))
+def stored_token(door: Door, handle: str) -> str | None:
+    """What the daemon wrote when the handle was registered; none for a broker that is not the daemon of our files."""
+    return None if door.state is None else _stored_token(door.state, handle)
 
 
-def stored_token(state: str, handle: str) -> str | None:
-    """What the daemon wrote when the handle was registered."""
+def _stored_token(state: str, handle: str) -> str | None:
     return _read_token(places.token_file(state, handle))
 
 
@@ -88,9 +117,9 @@ def environment_handle() -> str | None:
     return agent_id(handle) if handle else None
 
 
-def token_of(state: str, handle: str) -> str:
+def token_of(door: Door, handle: str) -> str:
     """The token to act as `handle`, or how to get one."""
-    token = stored_token(state, handle) or environment_token()
+    token = stored_token(door, handle) or environment_token()
     if token is None:
         raise NoIdentity(
             f"there is no token of {handle} here, so this command cannot act as {handle}",
@@ -99,15 +128,29 @@ def token_of(state: str, handle: str) -> str:
     return token
 
 
-def chosen_token(state: str, named: str | None) -> str | None:
-    """`--agent`, then `BRIDGE_AGENT_TOKEN`, then `BRIDGE_AGENT_ID`; None when nobody was named."""
+def chosen_token(door: Door, named: str | None) -> str | None:
+    """`--agent`, then `BRIDGE_AGENT_TOKEN`, then `BRIDGE_AGENT_ID`; None when nobody was named.
+
+    Another broker need not know tokens at all: there it is `BRIDGE_AGENT_TOKEN` or none.
+    """
+    if door.state is None:
+        return environment_token()
     if named:
-        return token_of(state, named)
+        return token_of(door, named)
     token = environment_token()
     if token:
         return token
     handle = environment_handle()
-    return token_of(state, handle) if handle else None
+    return token_of(door, handle) if handle else None
+
+
+def inbox_owner(door: Door, named: str | None) -> tuple[str, str | None]:
+    """Whose inbox is meant, and the token that opens it."""
+    token = chosen_token(door, named)
+    handle = named or environment_handle() or (handle_of_token(door, token) if token else None)
+    if handle is None:
+        raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
+    return handle, token
 
 
 def handle_of_token(door: Door, token: str) -> str:

@@ -114,11 +114,18 @@ class NotRunning(DoorError):
 
     exit_code = UNREACHABLE
 
-    def __init__(self, where: str) -> None:
-        super().__init__(
-            "Bascule is not running: start it with `bascule up -d`",
-            f"nobody answers at {where}; the daemon's log is shown by `bridgectl tail logs`",
-        )
+    def __init__(self, where: str, *, foreign: bool = False) -> None:
+        """`foreign`: it is a broker that BRIDGE_BROKER_URL names, not the daemon of the state directory."""
+        if foreign:
+            super().__init__(
+                f"no broker answers at {where}, the address in BRIDGE_BROKER_URL",
+                "start that broker; or unset BRIDGE_BROKER_URL, and `bascule up -d` starts your own daemon",
+            )
+        else:
+            super().__init__(
+                "Bascule is not running: start it with `bascule up -d`",
+                f"nobody answers at {where}; the daemon's log is shown by `bridgectl tail logs`",
+            )
 
 
 class ConnectionLost(DoorError):

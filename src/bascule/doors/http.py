@@ -13,14 +13,16 @@ from bascule import places
 from bascule.doors.exits import (
     BadAnswer,
     ConnectionLost,
+    DoorError,
     NotRunning,
     Refusal,
     SocketsForbidden,
+    Stranger,
     inside_codex_without_network,
     sockets_forbidden,
 )
-from bascule.doors.peers import check_peer
-from bascule.doors.values import NOT_YET, chunk_size, decode_answer, encode, number_in_header
+from bascule.doors.peers import can_tell, check_peer, is_itself
+from bascule.doors.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -44,19 +46,49 @@ _MAX_CHUNK_LINE_BYTES = 256
 
 
 class Door:
-    """Where the daemon listens, and the bearer used there when no agent is chosen."""
+    """Where a broker listens.
 
-    __slots__ = ("address", "bearer", "family", "host")
+    `state` is the state directory whose daemon this is; its tokens are for this door alone. None: a broker that
+    BRIDGE_BROKER_URL names. `tls` is the name that its certificate must have; None: no TLS. `bearer` is shown when no
+    agent is chosen.
+    """
 
-    def __init__(self, family: int, address: str | tuple[str, int], host: str, bearer: str | None = None) -> None:
+    __slots__ = ("address", "bearer", "family", "host", "state", "tls")
+
+    def __init__(
+        self,
+        family: int,
+        address: str | tuple[str, int],
+        host: str = "localhost",
+        *,
+        state: str | None = None,
+        tls: str | None = None,
+        bearer: str | None = None,
+    ) -> None:
         self.family = family
         self.address = address
         self.host = host
+        self.state = state
+        self.tls = tls
         self.bearer = bearer
 
     @property
     def where(self) -> str:
-        return self.address if isinstance(self.address, str) else f"http://{self.host}"
+        if isinstance(self.address, str):
+            return self.address
+        return f"{'http' if self.tls is None else 'https'}://{self.host}"
+
+    def authorization(self, token: str | None) -> list[str]:
+        """The header line that shows `token`; refused where nobody can say who would read it."""
+        token = token or self.bearer
+        if not token:
+            return []
+        if self.family != socket.AF_UNIX and self.tls is None and not can_tell():
+            raise Stranger(
+                f"whose program {self.where} is cannot be told on this system: the token was not sent",
+                "use an https:// address, or unset BRIDGE_BROKER_URL to use the daemon's own socket",
+            )
+        return [f"Authorization: Bearer {token}"]
 
 
 class Answer:
@@ -94,42 +126,56 @@ def _call(door: Door, verb: str, path: str, body: Any, *, token: str | None, sec
         answer = conversation.whole_answer()
     if answer.status == 204:
         return None
-    value = decode_answer(answer.body) if answer.body else None
     if answer.status >= 300 or answer.status == NOT_YET:
-        raise _refusal(answer, value)
-    return value
+        raise _refusal(answer)
+    return decode_answer(answer.body) if answer.body else None
 
 
-def connect(family: int, address: str | tuple[str, int], where: str, seconds: float = CONNECT_SECONDS) -> socket.socket:
-    """A connected stream socket, or the error that says which of the usual things is wrong.
+def connect(door: Door, seconds: float = CONNECT_SECONDS) -> socket.socket:
+    """A connected stream socket whose other end is known to be ours, or the error that says what is wrong.
 
     With no seconds to wait it never blocks: a unix socket is connected at once, or its queue is full.
     """
+    sock = _dialled(door, seconds)
     try:
-        sock = socket.socket(family, socket.SOCK_STREAM)
+        if door.tls is None:
+            check_peer(sock, door.where, seconds)
+            return sock
+        from bascule.doors import tls  # noqa: PLC0415 - 20 ms that only https pays
+
+        # Its certificate says whose it is; the kernel need not.
+        return tls.secured(sock, door.tls, door.where)
+    except BaseException:
+        sock.close()
+        raise
+
+
+def _dialled(door: Door, seconds: float) -> socket.socket:
+    try:
+        sock = socket.socket(door.family, socket.SOCK_STREAM)
     except PermissionError as fault:
         raise sockets_forbidden(fault.strerror or "refused") from None
     try:
         sock.settimeout(seconds)
-        sock.connect(address)
-    except PermissionError as fault:
-        sock.close()
-        raise sockets_forbidden(fault.strerror or "refused") from None
-    except (FileNotFoundError, ConnectionRefusedError) as fault:
-        sock.close()
-        # A sandbox may hide the state directory or give us a network of our own.
-        if inside_codex_without_network():
-            raise sockets_forbidden("CODEX_SANDBOX_NETWORK_DISABLED is set") from fault
-        raise NotRunning(where) from None
+        sock.connect(door.address)
+        if door.family != socket.AF_UNIX and is_itself(sock):
+            raise ConnectionRefusedError
     except OSError as fault:
         sock.close()
-        raise ConnectionLost(f"cannot connect to Bascule at {where}: {fault}", "try again in a moment") from None
-    try:
-        check_peer(sock, where)
-    except BaseException:
-        sock.close()
-        raise
+        raise _unreachable(door, fault) from None
     return sock
+
+
+def _unreachable(door: Door, fault: OSError) -> DoorError:
+    match fault:
+        case PermissionError():
+            return sockets_forbidden(fault.strerror or "refused")
+        case FileNotFoundError() | ConnectionRefusedError():
+            # A sandbox may hide the state directory or give us a network of our own.
+            if inside_codex_without_network():
+                return sockets_forbidden("CODEX_SANDBOX_NETWORK_DISABLED is set")
+            return NotRunning(door.where, foreign=door.state is None)
+    return ConnectionLost(f"cannot connect to Bascule at {door.where}: {fault}", "try again in a moment")
 
 
 def unix_address(path: str) -> str:
@@ -167,7 +213,7 @@ class EventStream:
         status, headers = self._conversation.read_head()
         if status != 200:
             answer = self._conversation.rest_of_answer(status, headers)
-            raise _refusal(answer, decode_answer(answer.body) if answer.body else None)
+            raise _refusal(answer)
 
     def next_event(self, seconds: float) -> dict[str, str] | None:
         """`{"event", "data", "id"}` as far as sent; None after `seconds` of quiet.
@@ -225,15 +271,13 @@ def _ask(
         f"Accept: {accept}",
         f"Bascule-Protocol: {PROTOCOL_VERSION}",
     ]
-    bearer = token or door.bearer
-    if bearer:
-        lines.append(f"Authorization: Bearer {bearer}")
+    lines += door.authorization(token)
     if body is not None:
         lines.append("Content-Type: application/json")
     if body is not None or verb == "POST":
         lines.append(f"Content-Length: {len(payload)}")
     head = "\r\n".join(lines) + "\r\n\r\n"
-    conversation = _Conversation(connect(door.family, door.address, door.where), time.monotonic() + seconds)
+    conversation = _Conversation(connect(door), time.monotonic() + seconds)
     try:
         conversation.send(head.encode("ascii") + payload)
     except BaseException:
@@ -372,7 +416,14 @@ class _Conversation:
         return bool(data)
 
 
-def _refusal(answer: Answer, value: Any) -> Refusal:
+def _refusal(answer: Answer) -> Refusal:
+    """Other brokers refuse in their own words: `{"error": "text"}`, a page, nothing at all."""
+    try:
+        value = decode(answer.body)
+    except ValueError:
+        value = None
     error = value.get("error") if isinstance(value, dict) else None
+    if isinstance(error, str):
+        error = {"message": error}
     retry_after = number_in_header(answer.headers.get("retry-after", ""))
     return Refusal(answer.status, error if isinstance(error, dict) else {}, retry_after)

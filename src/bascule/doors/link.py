@@ -9,7 +9,7 @@ import socket
 
 from bascule import places
 from bascule.doors.exits import BadAnswer, ConnectionLost
-from bascule.doors.http import connect, unix_address
+from bascule.doors.http import Door, connect, unix_address
 from bascule.doors.values import decode_answer, encode
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -80,7 +80,7 @@ class LinkSocket:
 
     def __init__(self, state: str) -> None:
         path = unix_address(places.link_socket(state))
-        self._sock = connect(socket.AF_UNIX, path, path, seconds=0)
+        self._sock = connect(Door(socket.AF_UNIX, path, state=state), seconds=0)
         self._frames = Frames()
         self.unsent = bytearray()
 

@@ -34,7 +34,7 @@ class SessionOver(DoorError):
 def watch(
     door: Door,
     handle: str,
-    token: str,
+    token: str | None,
     *,
     wait_ms: int = 0,
     by: str | None = None,

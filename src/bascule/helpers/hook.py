@@ -73,10 +73,10 @@ class Hook:
     def is_one_shot(self) -> bool:
         return self.client_pid is not None and kin.is_one_shot(self.client, self.client_pid, self.processes)
 
-    def agent(self, state: str, named: str | None, door: Door) -> tuple[str, str] | None:
+    def agent(self, named: str | None, door: Door) -> tuple[str, str] | None:
         """Handle and token: `--agent`, the shim of this session, `BRIDGE_AGENT_ID`, the one agent of this place."""
         if named:
-            return named, choice.token_of(state, named)
+            return named, choice.token_of(door, named)
         agents = call(door, "GET", "/agents?status=online")
         found = kin.agent_of_session(agents, self.client_pid, self.cwd, self.processes)
         handle = str(found["agentId"]) if found else choice.environment_handle()
@@ -84,7 +84,7 @@ class Hook:
             found = kin.agent_of_place(agents, self.client, self.cwd or os.getcwd(), self.processes)
             handle = str(found["agentId"]) if found else None
         self.explain(f"{self.client} is process {self.client_pid}; its agent is {handle or 'not known'}")
-        return (handle, choice.token_of(state, handle)) if handle else None
+        return (handle, choice.token_of(door, handle)) if handle else None
 
 
 def run(client: str, event: str | None, state: str, *, agent: str | None, wait_ms: int | None, options: Any) -> int:
@@ -105,7 +105,7 @@ def run(client: str, event: str | None, state: str, *, agent: str | None, wait_m
         answers = _wake
     wait = BELL_WAIT_MS if wait_ms is None else wait_ms
     try:
-        return answers(hook, state, agent, choice.find_door(state), wait)
+        return answers(hook, agent, choice.find_door(state), wait)
     except DoorError as fault:
         hook.explain(fault.message)
     except OSError as fault:
@@ -156,9 +156,9 @@ def _object(data: bytes) -> dict[str, Any] | None:
 # -- what is answered --
 
 
-def _notice(hook: Hook, state: str, named: str | None, door: Door, _wait_ms: int) -> int:
+def _notice(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     """One line of context, at once. After a tool only for messages that no bell was rung for yet."""
-    who = hook.agent(state, named, door)
+    who = hook.agent(named, door)
     skip = "any" if hook.event == "PostToolUse" else "none"
     seen = bell.watch(door, *who, by=f"{hook.client} {hook.event}", skip=skip) if who else None
     if who is None or seen is None:
@@ -169,7 +169,7 @@ def _notice(hook: Hook, state: str, named: str | None, door: Door, _wait_ms: int
     return exits.OK
 
 
-def _wake(hook: Hook, state: str, named: str | None, door: Door, wait_ms: int) -> int:
+def _wake(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     """For `asyncRewake`: wait in the background, wake the agent once for every message.
 
     `stop_hook_active` says that the agent is at work because of a hook. What was rung for is not rung for again,
@@ -178,7 +178,7 @@ def _wake(hook: Hook, state: str, named: str | None, door: Door, wait_ms: int) -
     if hook.is_one_shot():
         hook.explain("this session answers once and ends: no bell")
         return exits.OK
-    who = _patiently(hook, lambda: hook.agent(state, named, door))
+    who = _patiently(hook, lambda: hook.agent(named, door))
     if who is None:
         return exits.OK
     seen = None
@@ -198,10 +198,10 @@ def _wake(hook: Hook, state: str, named: str | None, door: Door, wait_ms: int) -
     return WAKE
 
 
-def _block(hook: Hook, state: str, named: str | None, door: Door, _wait_ms: int) -> int:
+def _block(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     """Codex, `Stop`: `decision: "block"` makes Codex go on, with `reason` as its next prompt."""
     # "stop_hook_active": this turn was continued by a hook already.
-    who = None if hook.said.get("stop_hook_active") else hook.agent(state, named, door)
+    who = None if hook.said.get("stop_hook_active") else hook.agent(named, door)
     seen = bell.watch(door, *who, by="codex Stop", skip="own") if who else None
     if who is None or seen is None:
         return _nothing(hook)
@@ -209,7 +209,7 @@ def _block(hook: Hook, state: str, named: str | None, door: Door, _wait_ms: int)
     return exits.OK
 
 
-def _queue(hook: Hook, state: str, named: str | None, door: Door, wait_ms: int) -> int:
+def _queue(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     """For an `async` hook of Codex: wait in the background, then put the bell into the session's own queue.
 
     Recorded as rung only when `codex queue` took it. Codex shows queued text as the user's, hence the line's last
@@ -223,7 +223,7 @@ def _queue(hook: Hook, state: str, named: str | None, door: Door, wait_ms: int) 
         hook.explain("this session answers once and ends: no bell")
         return exits.OK
     time.sleep(QUEUE_HEAD_START_SECONDS)
-    who = _patiently(hook, lambda: hook.agent(state, named, door))
+    who = _patiently(hook, lambda: hook.agent(named, door))
     if who is None:
         return exits.OK
     seen = bell.wait_as_bell(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from bascule import places
 from bascule.doors import choice, exits
-from bascule.doors.exits import NothingCame, WrongUsage
-from bascule.doors.http import ANSWER_SECONDS, Door, call
+from bascule.doors.exits import NothingCame
+from bascule.doors.http import ANSWER_SECONDS, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id
 from bascule.helpers import program, seen, terminal, waiting
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     state = places.state_dir(options.state_dir)
     door = choice.find_door(state)
-    handle, token = _who(options, state, door)
+    handle, token = choice.inbox_owner(door, agent_id(options.agent) if options.agent else None)
     taken = waiting.wait_in_slices(
         lambda slice_ms: call(
             door,
@@ -86,15 +86,6 @@ def describe(message: dict[str, Any], handle: str, remaining: int) -> str:
         lines.append(f"{remaining} more waiting: run bridge-recv again")
     header = "\n".join("[bascule] " + line for line in lines)
     return f"{header}\n{'-' * 40}\n{visible(terminal.payload_text(message['payload']))}"
-
-
-def _who(options: argparse.Namespace, state: str, door: Door) -> tuple[str, str]:
-    handle = agent_id(options.agent) if options.agent else None
-    token = choice.chosen_token(state, handle)
-    if token is None:
-        raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
-    handle = handle or choice.environment_handle() or choice.handle_of_token(door, token)
-    return handle, token
 
 
 def _wait_ms(text: str) -> int:

@@ -43,15 +43,19 @@ def main(arguments: Sequence[str]) -> int:
     if options.heartbeat_ms:
         body["heartbeatIntervalMs"] = options.heartbeat_ms
     door = choice.find_door(state)
-    result = retrying(lambda: _register(door, state, handle, body))
+    result = retrying(lambda: _register(door, handle, body))
     token = result.pop("agentToken", None)
-    kept = choice.stored_token(state, handle)
+    kept = choice.stored_token(door, handle)
     if options.json:
-        terminal.show_json({**result, "tokenFile": places.token_file(state, handle)})
+        terminal.show_json({**result, "tokenFile": places.token_file(state, handle)} if kept else result)
     else:
         how = "reconnected" if result.get("reconnected") else "registered"
-        unread = result.get("unread", 0)
-        terminal.show(f"{how} {handle}, {unread} unread; receive with: bridge-recv --agent {handle}")
+        if door.state is None and "unread" not in result:
+            # A broker with no inbox to receive from.
+            terminal.show(f"{how} {handle} at {door.where}")
+        else:
+            unread = result.get("unread", 0)
+            terminal.show(f"{how} {handle}, {unread} unread; receive with: bridge-recv --agent {handle}")
     if token and token != kept:
         terminal.say(
             "the daemon keeps its tokens in another state directory; "
@@ -60,9 +64,9 @@ def main(arguments: Sequence[str]) -> int:
     return exits.OK
 
 
-def _register(door: Door, state: str, handle: str, body: dict[str, Any]) -> dict[str, Any]:
+def _register(door: Door, handle: str, body: dict[str, Any]) -> dict[str, Any]:
     # Read at every attempt: if an answer was lost, the daemon has written the token meanwhile.
-    token = choice.stored_token(state, handle) or choice.environment_token()
+    token = choice.stored_token(door, handle) or choice.environment_token()
     try:
         answer = call(door, "POST", "/agents/register", body, token=token)
     except Refusal as fault:

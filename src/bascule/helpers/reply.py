@@ -43,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             raise WrongUsage('--metadata is not a JSON object like {"status":"completed"}')
     state = places.state_dir(options.state_dir)
     door = choice.find_door(state)
-    token = _identity(options, state, door, ticket)
+    token = _identity(options, door, ticket)
     retrying(lambda: call(door, "POST", "/replies", body, token=token))
     if options.json:
         terminal.show_json({"ticketId": ticket, "status": "sent"})
@@ -71,15 +71,16 @@ def _only_word_is_ticket(options: argparse.Namespace) -> bool:
     return options.message is not None or not os.environ.get("BRIDGE_TICKET")
 
 
-def _identity(options: argparse.Namespace, state: str, door: Door, ticket: str) -> str:
-    token = choice.chosen_token(state, agent_id(options.agent) if options.agent else None)
-    if token:
+def _identity(options: argparse.Namespace, door: Door, ticket: str) -> str | None:
+    token = choice.chosen_token(door, agent_id(options.agent) if options.agent else None)
+    # Another broker may know neither tokens nor tickets' sides: section 5 has `POST /replies` and no more.
+    if token or door.state is None:
         return token
-    handle = seen.handle_of(state, ticket)
-    if handle is None or choice.stored_token(state, handle) is None:
+    handle = seen.handle_of(door.state, ticket)
+    if handle is None or choice.stored_token(door, handle) is None:
         view = retrying(lambda: call(door, "GET", f"/tickets/{ticket}"))
         handle = agent_id(str(view.get("targetAgent", "")))
-    return choice.token_of(state, handle)
+    return choice.token_of(door, handle)
 
 
 def build_parser() -> argparse.ArgumentParser:

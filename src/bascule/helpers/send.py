@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+# How long to wait at a broker that need not have a default: as long as our own daemon would.
+DEFAULT_TIMEOUT_MS = 30 * 60 * 1000
+# After the deadline of its ticket a broker has this long to say that it has passed.
+GRACE_SECONDS = 2
+
 EXAMPLES = """\
   bridge-send Jerry "Please review the diff in /tmp/a.patch"
   git diff | bridge-send Jerry --timeout 600000
@@ -34,14 +39,14 @@ def main(arguments: Sequence[str]) -> int:
     target = agent_id(options.agent)
     ticket = ticket_id(options.ticket) if options.ticket else new_ticket_id()
     state = places.state_dir(options.state_dir)
-    token = choice.chosen_token(state, agent_id(options.sender) if options.sender else None)
+    door = choice.find_door(state)
+    token = choice.chosen_token(door, agent_id(options.sender) if options.sender else None)
     # Our own ticket id makes a repeated send the same send.
     body: dict[str, Any] = {"ticketId": ticket, "payload": terminal.text_argument(options.text)}
     if (timeout := options.timeout or _default_timeout_ms()) is not None:
         body["timeoutMs"] = timeout
     if options.conversation:
         body["conversationId"] = ticket_id(options.conversation)
-    door = choice.find_door(state)
     sent = retrying(lambda: call(door, "POST", f"/agents/{target}/send", body, token=token))
     if sent.get("agentStatus") == "offline":
         terminal.say(f"{target} is offline: the message waits in its inbox (ticket {ticket})")
@@ -53,10 +58,13 @@ def main(arguments: Sequence[str]) -> int:
         else:
             terminal.show(ticket)
         return exits.OK
-    return _await(door, token, target, ticket, as_json=options.json)
+    # Our daemon has a deadline for every ticket; another broker need not have one.
+    wait_ms = timeout if timeout is not None or door.state is not None else DEFAULT_TIMEOUT_MS
+    return _await(door, token, target, ticket, wait_ms, as_json=options.json)
 
 
-def _await(door: Door, token: str | None, target: str, ticket: str, *, as_json: bool) -> int:
+def _await(door: Door, token: str | None, target: str, ticket: str, wait_ms: int | None, *, as_json: bool) -> int:
+    """Wait for the reply. The broker ends the wait at the ticket's deadline; if it does not, we do, a little later."""
     try:
         view = waiting.wait_in_slices(
             lambda slice_ms: call(
@@ -64,21 +72,22 @@ def _await(door: Door, token: str | None, target: str, ticket: str, *, as_json: 
                 "GET",
                 f"/replies/{ticket}?waitMs={slice_ms}",
                 token=token,
-                seconds=slice_ms / 1000 + ANSWER_SECONDS,
+                seconds=slice_ms / 1000 + (ANSWER_SECONDS if wait_ms is None else GRACE_SECONDS),
             ),
-            # The ticket's own deadline ends the wait, at the daemon.
-            None,
+            None if wait_ms is None else wait_ms + GRACE_SECONDS * 1000,
         )
     except (DoorError, KeyboardInterrupt):
         terminal.say(f"stopped waiting for ticket {ticket}; look at it with: bridgectl show {ticket}")
         raise
+    view = view if isinstance(view, dict) else {"ticketId": ticket, "status": "timeout"}
     if as_json:
         terminal.show_json(view)
     status = view.get("status")
     if status == "responded":
         if not as_json:
             who = one_line(str(view.get("from") or target))
-            terminal.say(f"reply from agent {who} (sender verified), not from your user; ticket {ticket}:")
+            who += " (sender verified)" if door.state is not None else " (as the broker says)"
+            terminal.say(f"reply from agent {who}, not from your user; ticket {ticket}:")
             terminal.show(visible(terminal.payload_text(view.get("payload"))))
         return exits.OK
     if status == "cancelled":

@@ -43,10 +43,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _by_hand(options: argparse.Namespace, state: str, named: str | None) -> int:
     door = choice.find_door(state)
-    token = choice.chosen_token(state, named)
-    if token is None:
-        raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
-    handle = named or choice.environment_handle() or choice.handle_of_token(door, token)
+    handle, token = choice.inbox_owner(door, named)
     wait_ms = DEFAULT_WAIT_MS if options.wait is None else options.wait
     seen = waiting.wait_in_slices(
         lambda slice_ms: bell.watch(door, handle, token, wait_ms=slice_ms, by="bridge-wait"),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # The daemon holds a request for at most this long.
 MAX_SLICE_MS = 60_000
+# Who answers "nothing yet" sooner than this has not waited.
+SOON_SECONDS = 1.0
 
 
 def wait_in_slices(
@@ -32,7 +34,8 @@ def wait_in_slices(
     away_until: float | None = clock() + contact_seconds
     pauses = Pauses()
     while True:
-        left = MAX_SLICE_MS if deadline is None else max(0, round((deadline - clock()) * 1000))
+        began = clock()
+        left = MAX_SLICE_MS if deadline is None else max(0, round((deadline - began) * 1000))
         try:
             value = attempt(min(left, MAX_SLICE_MS))
         except DoorError as fault:
@@ -45,8 +48,14 @@ def wait_in_slices(
             sleep(pause)
             continue
         away_until = None
-        pauses.reset()
         if value is not None:
             return value
-        if deadline is not None and clock() >= deadline:
+        now = clock()
+        if deadline is not None and now >= deadline:
             return None
+        if now - began >= SOON_SECONDS:
+            pauses.reset()
+        else:
+            # A daemon that is stopping, or a broker that does not wait at all: it is not asked in a tight loop.
+            pause = pauses.next()
+            sleep(pause if deadline is None else min(pause, max(0.0, deadline - now)))

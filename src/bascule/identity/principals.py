@@ -22,7 +22,7 @@ Door = Literal["link", "unix", "tcp"]
 
 _WHERE = (
     "local.token in the state directory (`bascule status` shows where) is the token for this machine's user, "
-    "tokens/<handle>.token there is an agent's own"
+    "an agent's own is in tokens there: +ann.token is Ann's"
 )
 
 

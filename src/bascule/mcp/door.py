@@ -74,8 +74,8 @@ class McpDoor:
         if handle is None:
             raise Forbidden(
                 "/mcp serves agents, and this request has no agentToken",
-                hint="register first (`bridge-register --agent NAME`) and send the agentToken that it stores in "
-                "tokens/NAME.token of the state directory as `Authorization: Bearer ...`, from the client's user "
+                hint="register first (`bridge-register --agent Jerry`) and send the agentToken that it stores in "
+                "tokens/+jerry.token of the state directory as `Authorization: Bearer ...`, from the client's user "
                 "settings or an environment variable, never from a project file; or let the client start "
                 "`bascule mcp`, which needs no token",
             )

@@ -10,7 +10,7 @@ daemon on the other.
     resources  recent transactions, and who wants to hear of more; no I/O
     identity   which handle this process gets; no I/O
     link       the connection to the daemon: reconnects, repeats, expires
-    over_http  the same messages over HTTP, for BRIDGE_BROKER_URL
+    over_http  the same messages over HTTP, for another broker at BRIDGE_BROKER_URL
     starter    starts the daemon when none runs
     mcp        the protocol's two eras: requests in, answers out
     serve      the loop

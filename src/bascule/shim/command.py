@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
+    from bascule.doors.http import Door
     from bascule.shim.calls import Fallback
 
 
@@ -53,11 +54,12 @@ def _shim(arguments: Sequence[str]) -> Shim:
     toolsets = (options.toolset if options else None) or environment("BRIDGE_TOOLSETS")
     trust = (options.trust_label if options else None) or environment("BRIDGE_TRUST_LABEL")
     timeout = environment("BRIDGE_DEFAULT_TIMEOUT_MS", "")
-    # Whoever names a broker means that one: another must not be started beside it.
-    starts = not (options and options.no_start) and not environment("BRIDGE_BROKER_URL")
+    door = find_door(state)
+    # Whoever names another broker means that one: our daemon must not be started beside it.
+    starts = not (options and options.no_start) and door.state is not None
     return Shim(
-        _link(state, Starter(state, enabled=starts)),
-        lambda client: identity_for(state, client, name, kind),
+        _link(state, door, Starter(state, enabled=starts)),
+        lambda client: identity_for(door, client, name, kind),
         starts=starts,
         toolsets=tools.toolsets_in(toolsets) if toolsets else tools.DEFAULT_TOOLSETS,
         hidden=("register_agent",) if options and options.no_rename else (),
@@ -77,17 +79,15 @@ def _fallback(options: argparse.Namespace | None) -> Fallback | None:
     return answer
 
 
-def _link(state: str, starter: Starter) -> Link:
-    if not os.environ.get("BRIDGE_BROKER_URL"):
+def _link(state: str, door: Door, starter: Starter) -> Link:
+    if door.state is not None:
         return Link(lambda: LinkSocket(state), places.link_socket(state), starter, time.monotonic)
     from bascule.shim.over_http import HttpSocket  # noqa: PLC0415 - 3 ms that only this way pays
 
-    # Now, so that a wrong address is told at once; and again each time, because a new daemon has a new token.
-    where = find_door(state).where
-    return Link(lambda: HttpSocket(find_door(state), state), where, starter, time.monotonic)
+    return Link(lambda: HttpSocket(door, state), door.where, starter, time.monotonic)
 
 
-def identity_for(state: str, client: dict[str, Any], name: str | None, kind: str | None) -> Identity:
+def identity_for(door: Door, client: dict[str, Any], name: str | None, kind: str | None) -> Identity:
     said = str(client.get("name") or "")
     cwd = os.getcwd()
     metadata: dict[str, Any] = {"cwd": cwd, "pid": os.getpid()}
@@ -96,7 +96,7 @@ def identity_for(state: str, client: dict[str, Any], name: str | None, kind: str
     if client.get("version"):
         metadata["clientVersion"] = str(client["version"])[:64]
     shared = os.environ.get("BRIDGE_WRAPPED")
-    return Identity(state, name or invented_name(said, cwd), kind or said, metadata, shared=shared)
+    return Identity(door, name or invented_name(said, cwd), kind or said, metadata, shared=shared)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

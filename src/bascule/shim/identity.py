@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
     from typing import Any
 
+    from bascule.doors.http import Door
+
     Asking = Generator[Ask, Any, None]
 
 # Enough that two projects rarely share one, few enough to be learned. Short: they are typed.
@@ -66,9 +68,10 @@ class Identity:
     """The handle, its token, and how the link comes to act as it."""
 
     def __init__(
-        self, state: str, name: str, kind: str, metadata: dict[str, Any], *, shared: str | None = None
+        self, door: Door, name: str, kind: str, metadata: dict[str, Any], *, shared: str | None = None
     ) -> None:
-        self._state = state
+        # Whose stored tokens are shown; another broker than our own daemon is shown none.
+        self._door = door
         self.name = name
         self.kind = kind[:MAX_TYPE_CHARS] or "agent"
         self.metadata = metadata
@@ -88,7 +91,7 @@ class Identity:
         yield _hello(None)
         first = [self.handle] if self.handle else []
         for name in (*first, *namesakes(self.name)):
-            token = self._token if name == self.handle else choice.stored_token(self._state, name)
+            token = self._token if name == self.handle else choice.stored_token(self._door, name)
             try:
                 yield from self._claim(name, token)
             except Refusal as fault:
@@ -109,7 +112,7 @@ class Identity:
         """Be another agent from now on; if that is refused, stay who we are."""
         name = wanted.name
         before = (self.kind, self.metadata, self.heartbeat_ms, self.groups)
-        token = self._token if name == self.handle else choice.stored_token(self._state, name)
+        token = self._token if name == self.handle else choice.stored_token(self._door, name)
         self.kind, self.metadata, self.heartbeat_ms, self.groups = (
             wanted.kind or self.kind,
             self.metadata | wanted.metadata,

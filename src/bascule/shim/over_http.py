@@ -1,4 +1,4 @@
-"""Link messages carried over HTTP, for `BRIDGE_BROKER_URL`: the same calls, one connection each.
+"""Link messages over HTTP, for another broker at `BRIDGE_BROKER_URL`: the same calls, one connection each.
 
 It stands where `doors.link.LinkSocket` stands, so that reconnecting, repeating and expiring are written once.
 `hello` becomes a question to /status with the token it names; `$/cancel` closes that call's connection, which
@@ -124,12 +124,14 @@ class HttpSocket:
         if method == "hello":
             self._token = params.get("token")
             params = {}
+        taken = method == "agents.register" and not self._names.take(params["agentId"])
+        # A handle that another session holds is not ours to touch; asking for the status only keeps the order.
+        request = self._request("hello", {}) if taken else self._request(method, params)
         sock, self._spare = self._spare or self._connect(), None
         exchange = Exchange(sock, number, method, params)
         self._exchanges[number] = exchange
-        exchange.taken = method == "agents.register" and not self._names.take(params["agentId"])
-        # A handle that another session holds is not ours to touch; asking for the status only keeps the order.
-        exchange.unsent += self._request("hello", {}) if exchange.taken else self._request(method, params)
+        exchange.taken = taken
+        exchange.unsent += request
         self._selector.register(sock, selectors.EVENT_READ | selectors.EVENT_WRITE, exchange)
 
     def flush(self) -> None:
@@ -167,7 +169,7 @@ class HttpSocket:
             exchange.sock.close()
 
     def _connect(self) -> socket.socket:
-        sock = connect(self._door.family, self._door.address, self._door.where, CONNECT_SECONDS)
+        sock = connect(self._door, CONNECT_SECONDS)
         sock.setblocking(False)
         return sock
 
@@ -185,8 +187,7 @@ class HttpSocket:
             path += "?" + "&".join(f"{name}={_quoted(value)}" for name, value in rest.items())
         lines = [f"{verb} {path} HTTP/1.1", f"Host: {self._door.host}", "Connection: close"]
         lines.append(f"Bascule-Protocol: {PROTOCOL_VERSION}")
-        if bearer := self._token or self._door.bearer:
-            lines.append(f"Authorization: Bearer {bearer}")
+        lines += self._door.authorization(self._token)
         body = b""
         if verb != "GET":
             body = encode(rest)
@@ -222,6 +223,8 @@ class Exchange:
             self.unsent.clear()
             return
         except OSError as fault:
+            if _wants_more(fault):
+                return
             raise ConnectionLost(f"the connection to the daemon broke: {fault.strerror or fault}") from None
         del self.unsent[:sent]
 
@@ -231,6 +234,8 @@ class Exchange:
         except (BlockingIOError, InterruptedError):
             return []
         except OSError as fault:
+            if _wants_more(fault):
+                return []
             raise ConnectionLost(f"the connection to the daemon broke: {fault.strerror or fault}") from None
         return self.feed(data)
 
@@ -324,6 +329,11 @@ class Exchange:
     def _error(self, data: dict[str, Any]) -> dict[str, Any]:
         error = {"code": -32000, "message": data.get("message"), "data": data}
         return {"jsonrpc": "2.0", "id": self.number, "error": error}
+
+
+def _wants_more(fault: OSError) -> bool:
+    """TLS: part of a record is there, or a record without a byte for us; by name, for `ssl` is costly to load."""
+    return type(fault).__name__ in {"SSLWantReadError", "SSLWantWriteError"}
 
 
 class Body:

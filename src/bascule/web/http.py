@@ -39,7 +39,7 @@ MAX_HEADERS = 100
 MAX_AHEAD = 16
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
-# Below the usual 20,000 open files, with room for the store, the log and the links.
+# Ten thousand agents that wait, with some room; a process that may open fewer files takes fewer (daemon.descriptors).
 MAX_CONNECTIONS = 12_000
 
 _HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -71,16 +71,41 @@ class _Request:
         self.size = 0
 
 
+class Room:
+    """Connections that several doors may have together."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
+
+    def take(self) -> bool:
+        """Whether there was a place; it is to be given back."""
+        if self._taken >= self._most:
+            return False
+        self._taken += 1
+        return True
+
+    def give_back(self) -> None:
+        self._taken -= 1
+
+
 class HttpConnection(HttpToolsProtocol):
     """Refused when it is not ours, cut when what it began does not come or does not end."""
 
     def __init__(
-        self, *arguments: Any, peer_uid: int | None = None, max_connections: int | None = None, **options: Any
+        self,
+        *arguments: Any,
+        peer_uid: int | None = None,
+        max_connections: int | None = None,
+        room: Room | None = None,
+        **options: Any,
     ) -> None:
         """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
         super().__init__(*arguments, **options)
+        self._room = room
+        self._in_room = False
         self._peer_uid = os.getuid() if peer_uid is None else peer_uid
-        self._max_connections = MAX_CONNECTIONS if max_connections is None else max_connections
+        self._max_connections = MAX_CONNECTIONS if max_connections is None else min(MAX_CONNECTIONS, max_connections)
         # In the mirror of a test another application may stand in front of ours.
         self._direct = self.app if isinstance(self.app, App) else None
         self._stage: _Stage = "head"
@@ -109,7 +134,9 @@ class HttpConnection(HttpToolsProtocol):
             self._deaf = True
             transport.abort()
             return
-        if len(self.connections) > self._max_connections:
+        if len(self.connections) <= self._max_connections:
+            self._in_room = self._room is None or self._room.take()
+        if not self._in_room:
             self._deaf = True
             transport.write(_FULL)
             transport.close()
@@ -139,6 +166,9 @@ class HttpConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._deaf = True
+        if self._room is not None and self._in_room:
+            self._in_room = False
+            self._room.give_back()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

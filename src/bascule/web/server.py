@@ -4,12 +4,13 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import uvicorn
 from uvicorn.server import ServerState
 
-from bascule.web.http import KEEP_ALIVE_SECONDS, HttpConnection
+from bascule.web.http import KEEP_ALIVE_SECONDS, HttpConnection, Room
 
 BACKLOG = 4_096
 
@@ -29,10 +30,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-def _config(app: Callable[..., Any], **more: Any) -> uvicorn.Config:
+def _config(
+    app: Callable[..., Any], http: Callable[..., HttpConnection] = HttpConnection, **more: Any
+) -> uvicorn.Config:
     return uvicorn.Config(
         app,
-        http=HttpConnection,
+        # Only ever called.
+        http=cast("type[HttpConnection]", http),
         ws="none",
         lifespan="off",
         loop="none",
@@ -59,10 +63,14 @@ class HttpDoor:
         app: Callable[..., Any],
         sock: socket.socket,
         *,
+        room: Room,
+        max_connections: int | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
     ) -> None:
-        self._server = _Server(_config(app, ssl_certfile=tls_cert, ssl_keyfile=tls_key))
+        """`max_connections` is how many of the places in `room` this door may take."""
+        http = partial(HttpConnection, room=room, max_connections=max_connections)
+        self._server = _Server(_config(app, http, ssl_certfile=tls_cert, ssl_keyfile=tls_key))
         self._sock = sock
         self._task: asyncio.Task[None] | None = None
 

@@ -167,7 +167,7 @@ async def _environment(options: argparse.Namespace, post: Post, state: str, *, j
     environment["BRIDGE_WRAPPED"] = post.handle
     if options.state_dir:
         environment["BASCULE_STATE_DIR"] = state
-    if token := choice.stored_token(state, post.handle):
+    if token := choice.stored_token(choice.own_door(state), post.handle):
         environment["BRIDGE_AGENT_TOKEN"] = token
     if options.ticket:
         environment["BRIDGE_TICKET"] = options.ticket

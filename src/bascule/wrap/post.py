@@ -82,10 +82,9 @@ class Post:
                 continue
 
     async def broker_url(self) -> str | None:
-        """Where the daemon's TCP door is, when it has one that helpers can use."""
+        """Where the daemon's TCP door is, when it has one. Our own programs take it for the name of its socket."""
         status: StatusResult = await self.client.call("daemon.status", {}, StatusResult)
-        url = status.doors.get("tcp", "")
-        return url if url.startswith("http://") else None
+        return status.doors.get("tcp")
 
     async def beat(self) -> None:
         """A heartbeat for as long as the program lives."""

@@ -52,7 +52,8 @@ def _allowed(handle: str) -> list[tuple[str, re.Pattern[str]]]:
 
 class Spool:
     def __init__(self, state: str, handle: str, parent: str | None = None) -> None:
-        self._state = state
+        # Whatever BRIDGE_BROKER_URL says: the token is our daemon's.
+        self._door = choice.own_door(state)
         self._handle = handle
         self._allowed = _allowed(handle)
         self.path = tempfile.mkdtemp(prefix="bascule-spool-", dir=parent)
@@ -96,7 +97,7 @@ class Spool:
         return fresh
 
     async def _serve(self, name: str) -> None:
-        token = choice.stored_token(self._state, self._handle)
+        token = choice.stored_token(self._door, self._handle)
         try:
             data = spool.read(self._folder, name + spool.REQUEST)
             os.unlink(name + spool.REQUEST, dir_fd=self._folder)
@@ -124,8 +125,7 @@ class Spool:
         if not abs(time.time() - _number(said.get("at"))) < spool.MAX_AGE_SECONDS:
             return _refused(409, "conflict", "the request is too old")
         seconds = min(max(_number(said.get("seconds")), 1.0), MAX_WAIT_MS / 1000 + ANSWER_SECONDS)
-        door = choice.find_door(self._state)
-        return await asyncio.to_thread(_ask, door, (str(verb), path, said.get("body")), token, seconds)
+        return await asyncio.to_thread(_ask, self._door, (str(verb), path, said.get("body")), token, seconds)
 
 
 def _ask(door: Door, asked: tuple[str, str, Any], token: str, seconds: float) -> dict[str, Any]:

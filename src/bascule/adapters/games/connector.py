@@ -7,8 +7,8 @@ import socket
 import stat
 from typing import cast
 
-from bascule.adapters.games import tcp_owner
 from bascule.bridges.game.ports import Address, ConnectFault, OnData, OnLost, Wire
+from bascule.doors import peers
 from bascule.transports.peercred import peer_of
 
 # A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
@@ -17,7 +17,6 @@ MAX_UNSENT_BYTES = 16 * 1024 * 1024
 CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
 OWNER_SECONDS = 5.0
-OWNER_LOOK_SECONDS = 0.02
 
 
 class StreamWire(asyncio.Protocol):
@@ -63,7 +62,8 @@ class StreamWire(asyncio.Protocol):
             return None
         if sock.family == socket.AF_UNIX:
             return peer_of(sock).pid or None
-        return tcp_owner.pid_of(int(sock.getpeername()[1]), int(sock.getsockname()[1]))
+        end = peers.far_end(sock)
+        return None if end is None else _holder(end[1])
 
 
 class LoopbackConnector:
@@ -109,54 +109,57 @@ class LoopbackConnector:
         try:
             sock.setblocking(False)
             await asyncio.get_running_loop().sock_connect(sock, path)
-            self._check(path, [peer_of(sock).uid])
+            self._check(path, peer_of(sock).uid)
         except BaseException:
             sock.close()
             raise
         return sock
 
     async def _tcp(self, port: int) -> socket.socket:
-        if tcp_owner.can_tell():
-            self._check(f"port {port}", tcp_owner.listeners(port))
         sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         try:
             sock.setblocking(False)
             # Calls are small and wait for an answer.
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
-            _check_not_itself(sock)
-            if tcp_owner.can_tell():
-                await self._check_accepted(port, int(sock.getsockname()[1]))
+            await self._check_accepted(sock, port)
         except BaseException:
             sock.close()
             raise
         return sock
 
-    def _check(self, what: str, owners: list[int]) -> None:
-        foreign = [uid for uid in owners if uid != self._uid]
-        if foreign:
+    def _check(self, what: str, owner: int) -> None:
+        if owner != self._uid:
             raise ConnectFault(
-                f"{what} belongs to uid {foreign[0]}, not to you: the token is not sent; start the game again",
-                fatal=True,
+                f"{what} belongs to uid {owner}, not to you: the token is not sent; start the game again", fatal=True
             )
 
-    async def _check_accepted(self, port: int, own_port: int) -> None:
-        """Until it is accepted, older kernels show uid 0 for the other end."""
+    async def _check_accepted(self, sock: socket.socket, port: int) -> None:
+        if peers.is_itself(sock):
+            raise ConnectFault(f"nobody listens on port {port}")
+        if not peers.can_tell():
+            return
         look = 0.0
-        while True:
-            owner = tcp_owner.accepted_by(port, own_port)
-            if owner == self._uid:
-                break
-            if owner is not None and owner != 0:
-                self._check(f"port {port}", [owner])
+        # In a thread: the kernel's table is long on a busy machine.
+        while (end := await asyncio.to_thread(peers.far_end, sock)) is None:
+            if peers.is_closed(sock):
+                raise ConnectFault(f"port {port} closed the connection at once")
             if look >= OWNER_SECONDS:
                 raise ConnectFault(f"whose port {port} is cannot be told: the token is not sent")
-            await asyncio.sleep(OWNER_LOOK_SECONDS)
-            look += OWNER_LOOK_SECONDS
-        self._check(f"port {port}", tcp_owner.listeners(port))
+            await asyncio.sleep(peers.LOOK_SECONDS)
+            look += peers.LOOK_SECONDS
+        self._check(f"port {port}", end[0])
 
 
-def _check_not_itself(sock: socket.socket) -> None:
-    # Linux connects a port to itself when nobody listens there and it picks the same one.
-    if sock.getsockname() == sock.getpeername():
-        raise ConnectFault(f"nobody listens on port {sock.getpeername()[1]}")
+def _holder(inode: int) -> int | None:
+    """The process of ours that has this socket open. Looks through all of them: for rare occasions."""
+    name = f"socket:[{inode}]"
+    for process in os.listdir("/proc"):
+        if process.isdigit() and int(process) != os.getpid():
+            # Others' processes cannot be looked into, and those of ours come and go.
+            with contextlib.suppress(OSError):
+                for descriptor in os.listdir(f"/proc/{process}/fd"):
+                    with contextlib.suppress(OSError):
+                        if os.readlink(f"/proc/{process}/fd/{descriptor}") == name:
+                            return int(process)
+    return None

@@ -156,13 +156,12 @@ def check_memory(patient: Patient) -> Verdict:
 
 
 def check_open_files(_: Patient) -> Verdict:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == resource.RLIM_INFINITY or soft >= MIN_OPEN_FILES:
-        return ok("no limit" if soft == resource.RLIM_INFINITY else f"up to {soft}")
-    fix = f"run `ulimit -n {MIN_OPEN_FILES}` before `bascule up`"
-    if hard != resource.RLIM_INFINITY and hard < MIN_OPEN_FILES:
-        fix = f"have the hard limit of {hard} raised (`nofile` in /etc/security/limits.conf) and log in again"
-    return warn(f"up to {soft}; each waiting agent takes one", fix)
+    # The soft limit does not matter: the daemon raises it by itself.
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    if hard == resource.RLIM_INFINITY or hard >= MIN_OPEN_FILES:
+        return ok("no limit" if hard == resource.RLIM_INFINITY else f"up to {hard}")
+    fix = f"have the hard limit of {hard} raised (`nofile` in /etc/security/limits.conf) and log in again"
+    return warn(f"up to {hard}; each waiting agent takes one", fix)
 
 
 def check_helpers(patient: Patient) -> Verdict:
