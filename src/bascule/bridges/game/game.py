@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from bascule.bridges.game.calls import Calls
 from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
@@ -147,7 +147,8 @@ class Game:
 
     def new_link(self) -> Link:
         self._noted = 0
-        session = BridgeSession(self.settings.wire_mode, self._limits, seen=self._seen)
+        limits = structs.replace(self._limits, max_receive_bytes=self.settings.max_receive_bytes)
+        session = BridgeSession(self.settings.wire_mode, limits, seen=self._seen)
         return Link(session, on_answer=self._calls.answered, on_event=self._on_event, on_note=self._note)
 
     async def discover(self, link: Link) -> None:
