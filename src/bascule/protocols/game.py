@@ -286,7 +286,8 @@ class Attention(_Wire, frozen=True, kw_only=True):
     attention_id: str
     state: Literal["open", "cleared"]
     severity: Severity = "warning"
-    blocking: bool = False
+    # Left out it counts as true: what acts is held back rather than run on a state nobody has looked at.
+    blocking: bool = True
     state_invalidated: bool = False
     summary: str = ""
     opened_at_sequence: int = 0

@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.errors import Overloaded, TooLarge
 from bascule.protocols import game, game_schemas
-from bascule.protocols.game_errors import ErrorCode, GameError, from_peer
+from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer, from_peer
 from bascule.protocols.game_session import (
     RESULT_DECODERS,
     Noted,
@@ -18,7 +18,7 @@ from bascule.protocols.game_session import (
 )
 from bascule.protocols.game_states import Move, Side, State, after
 from bascule.wire import gabp
-from bascule.wire.codec import BadJson, Raw
+from bascule.wire.codec import BadJson, Raw, decoder
 from bascule.wire.gabp import Mode, to_json
 
 # The one state in which the table lets the bridge ask and the mod tell, and it stays in it: asked for every message.
@@ -26,6 +26,8 @@ _OPEN: Final = State.OPEN
 _GREETING: Final = State.GREETING
 # Whose results may have any size up to the receive limit: they are kept, and read piece by piece.
 _MAY_BE_LARGE: Final = frozenset({game.TOOLS_CALL, game.RESOURCES_READ})
+
+_attention: Final = decoder(game.Attention)
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -270,6 +272,12 @@ class BridgeSession(Session):
         if not self._is_wanted(message.channel):
             # Under way when we unsubscribed, or never asked for: nobody is told.
             return
+        if self.mode is Mode.STRICT and message.channel in game_schemas.EVENTS:
+            try:
+                self._shaped(message.payload, _attention, game_schemas.EVENTS, message.channel, "payload")
+            except BadJson as bad:
+                self._violation(f"an event of {message.channel} is no attention: {bad.message}")
+                return
         missed = self._missed(message.channel, message.seq)
         if missed is None:
             self._violation(f"event {message.seq} of {message.channel} came after a later one")
@@ -299,16 +307,14 @@ class BridgeSession(Session):
 
 
 def _no_answer(method: str, code: int, why: str) -> GameError:
-    """The mod did answer, so it ran; what it answered cannot be used."""
-    return GameError(code, f"the mod's answer to {method} cannot be read: {why}", executed="yes")
+    return UnreadableAnswer(code, f"the mod's answer to {method} cannot be read: {why}")
 
 
 def _too_large(method: str, size: int, limit: int) -> GameError:
     hint = "; or raise `max_receive_bytes` in games.toml" if method in _MAY_BE_LARGE else ""
-    return GameError(
+    return UnreadableAnswer(
         ErrorCode.TOOL_FAILED,
         f"the mod's answer to {method} has {size} bytes, over the limit of {limit}, and was dropped: "
         f"ask for less at once{hint}",
         {"executed": True, "size": size, "limit": limit},
-        executed="yes",
     )
