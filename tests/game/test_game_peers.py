@@ -4,14 +4,18 @@ import asyncio
 import json
 import socket
 import statistics
+import threading
 import time
 
 import pytest
 import uvloop
+from msgspec import structs
 from playground import PATIENCE, attached, on_loop, playground, until
 from scripted_mod import ScriptedMod
 from two_ends import LAUNCH, hello, message, opened
 
+from bascule.adapters.games import connector, tcp_owner
+from bascule.bridges.game.ports import Address, ConnectFault
 from bascule.protocols import game
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Refused
 from bascule.protocols.game_errors import ErrorCode, GameError
@@ -183,3 +187,57 @@ def test_a_welcome_above_the_limit_is_a_refusal():
     (refused,) = bridge.receive(frame(b'{"result":"%b"}' % PAD.encode()))
     assert isinstance(refused, Refused)
     assert "over the limit of 65536" in refused.error.message
+
+
+# -- mods that close at once --
+
+
+@pytest.mark.req("GABP-6.2-1")
+@on_loop
+async def test_a_mod_that_accepts_and_closes_at_once_is_known_at_once_and_tried_again(monkeypatch):
+    closed = threading.Event()
+    look = tcp_owner.accepted_by
+
+    def accept_and_close(listener):
+        listener.accept()[0].close()
+        closed.set()
+
+    def look_late(*ports):
+        # When the mod was quicker than we are.
+        assert closed.wait(PATIENCE)
+        return look(*ports)
+
+    monkeypatch.setattr(tcp_owner, "accepted_by", look_late)
+    # Whoever waits for this never sees the end of the test.
+    monkeypatch.setattr(connector, "OWNER_SECONDS", 3_600.0)
+    monkeypatch.setattr(connector, "CONNECT_SECONDS", 3_600.0)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        mod = threading.Thread(target=accept_and_close, args=(listener,))
+        mod.start()
+        address = Address(transport="tcp", where=str(listener.getsockname()[1]))
+        async with asyncio.timeout(PATIENCE):
+            with pytest.raises(ConnectFault, match="closed the connection at once") as caught:
+                await connector.LoopbackConnector().connect(address, lambda _: None, lambda _: None)
+        mod.join()
+    assert not caught.value.fatal
+
+
+@on_loop
+async def test_a_mod_that_welcomes_and_closes_is_not_reached_for_without_a_pause(tmp_path):
+    paused = []
+
+    def pauses():
+        paused.append(1)
+        return iter([0.001])
+
+    async with ScriptedMod() as mod, playground(tmp_path) as ground, asyncio.timeout(PATIENCE):
+        attached(ground, mod.port)
+        await ground.games.start("arena")
+        arena = ground.games.find("arena")
+        arena.life._machine = structs.replace(arena.life._machine, delays=pauses)
+        for connects in range(2, 5):
+            before = len(paused)
+            mod.drop()
+            await until(lambda connects=connects: arena.connects == connects)
+            # One for the pause, one for the tries.
+            assert len(paused) == before + 2

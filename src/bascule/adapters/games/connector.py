@@ -148,7 +148,7 @@ class LoopbackConnector:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
             _check_not_itself(sock)
             if tcp_owner.can_tell():
-                await self._check_accepted(port, int(sock.getsockname()[1]))
+                await self._check_accepted(sock, port)
         except BaseException:
             sock.close()
             raise
@@ -162,8 +162,9 @@ class LoopbackConnector:
                 fatal=True,
             )
 
-    async def _check_accepted(self, port: int, own_port: int) -> None:
+    async def _check_accepted(self, sock: socket.socket, port: int) -> None:
         """Until it is accepted, older kernels show uid 0 for the other end."""
+        own_port = int(sock.getsockname()[1])
         look = 0.0
         while True:
             owner = tcp_owner.accepted_by(port, own_port)
@@ -171,11 +172,22 @@ class LoopbackConnector:
                 break
             if owner is not None and owner != 0:
                 self._check(f"port {port}", [owner])
+            if _is_closed(sock):
+                # Its row is gone from the kernel's table, and will not come.
+                raise ConnectFault(f"whoever listens on port {port} closed the connection at once")
             if look >= OWNER_SECONDS:
                 raise ConnectFault(f"whose port {port} is cannot be told: the token is not sent")
             await asyncio.sleep(OWNER_LOOK_SECONDS)
             look += OWNER_LOOK_SECONDS
         self._check(f"port {port}", tcp_owner.listeners(port))
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    """By the other end. A mod says nothing before hello, so there is nothing else to read."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
 
 
 def _check_not_itself(sock: socket.socket) -> None:

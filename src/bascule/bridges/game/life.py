@@ -37,7 +37,9 @@ from bascule.protocols.game_session import new_id
 HELLO_SECONDS = 30.0
 # After the connection of a stdio game ended, its process gets so long to end too.
 STDIO_GRACE_SECONDS = 5.0
-
+# A mod that ends a session sooner than this after its welcome is not reached for again at once: it would go on like
+# that without a pause.
+SHORT_LIFE_SECONDS = 1.0
 # A process that is not gone so long after SIGKILL hangs in the kernel.
 KILL_SECONDS = 5.0
 
@@ -254,6 +256,7 @@ class Life:
                 continue
             self._link, self._was_connected = link, True
             self._news.set()
+            began = asyncio.get_running_loop().time()
             why = await link.over
             self._link = None
             self._owner.dropped(why)
@@ -263,6 +266,8 @@ class Life:
                 # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
                 await asyncio.sleep(STDIO_GRACE_SECONDS)
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
+            elif asyncio.get_running_loop().time() - began < SHORT_LIFE_SECONDS:
+                await asyncio.sleep(next(iter(self._machine.delays())))
 
     async def _give_up(self, why: str) -> None:
         self._given_up = why
