@@ -18,7 +18,7 @@ from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.client.sync import SyncClient
 from bascule.clock import SystemClock
-from bascule.places import read_private_file, write_private_file
+from bascule.places import read_unreachable_file, write_private_file
 from bascule.transports.backoff import delays
 
 PATIENCE_SECONDS = 60.0
@@ -58,7 +58,7 @@ async def games_of(
         clock=clock,
         log=log,
         delays=partial(delays, 0.1, 1.0),
-        read_token=read_private_file,
+        read_token=read_unreachable_file,
     )
     async with Games(LiveSettings(TomlFile(path)), machine) as games:
         for name in names[:started]:
