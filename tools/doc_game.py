@@ -18,6 +18,7 @@ _MODULES = (
     "protocols.games",
     "protocols.game",
     "protocols.game_kept",
+    "protocols.game_words",
     "bridges.game.games",
     "bridges.game.life",
     "bridges.game.events",

@@ -304,6 +304,7 @@ GAME-TRUST-1 must done
     Games of games.toml may be started and their tools called; destructive ones ask.
 GAME-TRUST-2 must done
     A tool of an attached game asks on its first use, whatever was allowed of a game of that name before.
+    ~ One answer may stand for all its tools that are new and not destructive, as they are at that moment.
 GAME-TRUST-3 must done
     A tool whose schema or description changed since it was allowed asks again, whoever calls.
 GAME-TRUST-4 must done
@@ -318,12 +319,16 @@ GAME-TRUST-7 must done
 GAME-TRUST-8 must done
     A game sees none of the daemon's secrets.
 GAME-TRUST-9 must done
-    Only a token is sent as one: the file is private and holds one word.
+    Only a token is sent as one: nobody else can reach the file, and it holds one word.
 GAME-TRUST-10 must done
     Under the restrictive policy games are watched and not played.
 GAME-TRUST-11 must later
     A call that waits for a person is -32103 with data in GABP.
     ~ No agent speaks GABP with the daemon; HTTP, link and MCP have forms of their own.
+GAME-TRUST-12 must done
+    The token of a launch is masked in whatever its game prints, answers or tells.
+GAME-TRUST-13 must done
+    What a mod says of its tools, of attention and of errors is bounded before an agent reads it.
 GAME-SDK-1 must done
     The SDK needs msgspec and nothing else.
 GAME-SDK-2 must done

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_words import bounded_attention
 from bascule.wire.codec import BadJson, Raw, decode, decoder
 from bascule.wire.gabp import to_json
 
@@ -54,7 +55,7 @@ _WORD_ENDS: Final = re.compile(r"[/_.-]+")
 def read(payload: Raw, channel: str) -> tuple[game.Attention, str | None]:
     """An event's payload, and what is wrong with it."""
     try:
-        return _attention.decode(payload), None
+        return bounded_attention(_attention.decode(payload)), None
     except BadJson as bad:
         problem = bad.message
     try:
@@ -64,17 +65,18 @@ def read(payload: Raw, channel: str) -> tuple[game.Attention, str | None]:
     fields = found if isinstance(found, dict) else {}
     id_, summary = fields.get("attentionId"), fields.get("summary")
     cleared = channel == game.ATTENTION_CLEARED or fields.get("state") == "cleared"
-    return game.Attention(
+    item = game.Attention(
         attention_id=id_ if isinstance(id_, str) and id_ else UNREADABLE_ID,
         state="cleared" if cleared else "open",
         severity="error",
         blocking=fields.get("blocking") is not False,
         summary=summary if isinstance(summary, str) and summary else f"the game's attention cannot be read: {problem}",
-    ), problem
+    )
+    return bounded_attention(item), problem
 
 
 def still_open(item: game.Attention | None) -> game.Attention | None:
-    return None if item is None or item.state == "cleared" else item
+    return None if item is None or item.state == "cleared" else bounded_attention(item)
 
 
 def unreadable(why: str) -> game.Attention:

@@ -90,6 +90,8 @@ class BridgeSession(Session):
     def hello(self, params: game.HelloParams) -> None:
         self._move(Move.HELLO)
         self._hello_id = new_id()
+        # A mod may print it in a result, an event or an error; all of that reaches agents and logs.
+        self._reader.mask(params.token)
         self._send(gabp.request(self._hello_id, game.HELLO, to_json(params)))
 
     def request(self, method: str, params: bytes) -> str:

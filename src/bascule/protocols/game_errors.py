@@ -5,6 +5,8 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET, UnsetType
 
+from bascule.protocols.game_words import MAX_ERROR_CHARS, bounded_data, cut
+
 
 class ErrorCode(IntEnum):
     PARSE_ERROR = -32700
@@ -113,8 +115,8 @@ def from_peer(code: int, message: str, data: Any) -> GameError:
     not_run = isinstance(data, dict) and data.get("executed") is False
     return GameError(
         int(known),
-        message or "the mod gave no message",
-        data,
+        cut(message, MAX_ERROR_CHARS) or "the mod gave no message",
+        bounded_data(data),
         executed="no" if not_run or known in _NEVER_RAN else "yes",
         peer_code=code if known != code else None,
     )

@@ -53,6 +53,8 @@ _METHOD_COMPAT: Final = re.compile(r"[a-z][a-z0-9_-]*(?:/[a-z][a-z0-9_-]*)+")
 # Of a body that was skipped only excerpts are left: where such a field stands in it is not known.
 _ANY_ID: Final = re.compile(rb'"id"\s*:\s*"([^"\\]{1,%d})"' % MAX_ID_CHARS)
 _ANY_TYPE: Final = re.compile(rb'"type"\s*:\s*"(request|response|event)"')
+# Strings of one text in which escapes are looked for; each costs some microseconds on the event loop.
+MAX_UNESCAPED_STRINGS = 50_000
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -119,6 +121,7 @@ class _StrictEvent(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
 Message = Request | Response | Event
 
 _strict: Final = Decoder[Any](_StrictRequest | _StrictResponse | _StrictEvent, max_depth=MAX_ANSWER_DEPTH).decode
+_string: Final = Decoder[str](str).decode
 _compat: Final = Decoder[Any](Request | Response | Event, max_depth=MAX_ANSWER_DEPTH).decode
 
 
@@ -157,7 +160,7 @@ class SkippedMessage(BadMessage):
 class Reader:
     """Bytes in, messages out; bad ones in their place among the good."""
 
-    __slots__ = ("_frames", "_max_body_bytes", "_mode")
+    __slots__ = ("_frames", "_mask", "_max_body_bytes", "_mode", "_secret")
 
     def __init__(
         self,
@@ -169,6 +172,7 @@ class Reader:
     ) -> None:
         self._mode = mode
         self._max_body_bytes = max_body_bytes
+        self._secret = self._mask = b""
         # transport.md 2.1: "The Content-Type header MUST be application/json"; GABS and the spec's own guide omit it.
         self._frames = FrameReader(
             max_body_bytes,
@@ -176,6 +180,11 @@ class Reader:
             require_content_type=mode is Mode.STRICT,
             max_skipped_bytes=max_skipped_bytes,
         )
+
+    def mask(self, secret: str) -> None:
+        """From now on it is read as so many asterisks, wherever a peer writes it."""
+        self._secret = secret.encode()
+        self._mask = b"*" * len(self._secret)
 
     @property
     def mid_frame(self) -> bool:
@@ -199,6 +208,8 @@ class Reader:
             if type(body) is Oversized:
                 out.append(SkippedMessage(body, self._max_body_bytes))
                 continue
+            if self._secret and self._secret in body:
+                body = body.replace(self._secret, self._mask)  # noqa: PLW2901 - nobody is to see what came
             try:
                 out.append(parse(body, self._mode))
             except BadMessage as bad:
@@ -385,6 +396,28 @@ def ascii_text(text: bytes) -> bytes:
     if text.isascii():
         return text
     return _NOT_ASCII.sub(_escaped, text.decode()).encode("ascii")
+
+
+def utf8_text(text: bytes) -> bytes:
+    """JSON text with characters in place of `\\u` escapes, where there may be any; the rest of it as it came.
+
+    A text of very many strings is left as it is.
+    """
+    if b"\\u" not in text:
+        return text
+    # Control characters are nowhere in JSON text. Without escaped backslashes and quotes, a quote ends a string.
+    plain = text.replace(b"\\\\", b"\x00").replace(b'\\"', b"\x01")
+    if plain.count(b'"') > 2 * MAX_UNESCAPED_STRINGS:
+        return text
+    parts = plain.split(b'"')
+    for number in range(1, len(parts), 2):
+        if b"\\u" in parts[number]:
+            parts[number] = encode(_string(b'"%b"' % _with_escapes(parts[number])))[1:-1]
+    return _with_escapes(b'"'.join(parts))
+
+
+def _with_escapes(plain: bytes) -> bytes:
+    return plain.replace(b"\x01", b'\\"').replace(b"\x00", b"\\\\")
 
 
 def _escaped(found: re.Match[str]) -> str:

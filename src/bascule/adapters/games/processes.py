@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from bascule.adapters.games.connector import MAX_UNSENT_BYTES
+from bascule.adapters.games.masking import Mask
 from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
 from bascule.later import Later
 from bascule.wire.codec import decode
@@ -34,7 +35,7 @@ _PIECE_BYTES = 64 * 1024
 class _Process(asyncio.SubprocessProtocol):
     """One game and its keeper; also the wire of a stdio game, whose stdout is the connection."""
 
-    def __init__(self, control: socket.socket, *, stdio: bool) -> None:
+    def __init__(self, control: socket.socket, *, stdio: bool, secret: str = "") -> None:
         # The game's own; after its launcher is gone, the first of what that left running.
         self.pid = 0
         self.exit_code: int | None = None
@@ -50,6 +51,8 @@ class _Process(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
         self._output: deque[bytes] = deque()
         self._output_bytes = 0
+        # By pipe: what is split over two reads of one is whole for neither.
+        self._masks = {1: Mask(secret), 2: Mask(secret)}
         self._early = bytearray()
         self._on_data: OnData | None = None
         self._on_lost: OnLost | None = None
@@ -70,6 +73,7 @@ class _Process(asyncio.SubprocessProtocol):
             elif len(self._early) < MAX_EARLY_BYTES:
                 self._early += data
             return
+        data = self._masks[fd].feed(data)
         self._output.append(data)
         self._output_bytes += len(data)
         while self._output_bytes > MAX_OUTPUT_BYTES and len(self._output) > 1:
@@ -174,7 +178,8 @@ class _Process(asyncio.SubprocessProtocol):
     # -- GameProcess --
 
     def output(self) -> str:
-        text = b"".join(self._output)[-MAX_OUTPUT_BYTES:].decode(errors="replace")
+        kept = [*self._output, *(mask.held() for mask in self._masks.values())]
+        text = b"".join(kept)[-MAX_OUTPUT_BYTES:].decode(errors="replace")
         return "".join(each if each.isprintable() or each in "\n\t" else "?" for each in text)
 
     async def wait(self) -> int:
@@ -275,7 +280,7 @@ class GameLauncher:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            process = _Process(ours, stdio=launch.stdio)
+            process = _Process(ours, stdio=launch.stdio, secret=launch.secret)
             loop = asyncio.get_running_loop()
             try:
                 await loop.subprocess_exec(

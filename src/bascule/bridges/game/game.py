@@ -1,7 +1,7 @@
 """One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
 
 import asyncio
-from collections.abc import Callable, Hashable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Any, Final
 
 from msgspec import UNSET, structs
@@ -160,33 +160,39 @@ class Game:
         own = self._own_channels(link)
         wanted = sorted(self.subscriptions.wanted().union(own).difference(game.ATTENTION_CHANNELS))
         # Apart: a mod of 1.0 that has no attention may refuse the whole list.
-        subscribed = [
-            link.subscribe(channels)
-            for channels in ([*game.ATTENTION_CHANNELS], wanted)
-            if channels and link.session.offers(game.SUBSCRIBE)
-        ]
+        subscribes = link.session.offers(game.SUBSCRIBE)
+        attended = link.subscribe([*game.ATTENTION_CHANNELS]) if subscribes else None
         self.catalog = Catalog((await listed).tools)
         for note in self.catalog.notes:
             self._note(note)
+        await self._look_after(attention)
+        if attended is not None:
+            await self._heard(attended, "attention", quietly=not self._attends)
+        if wanted and subscribes:
+            await self._heard(self.subscriptions.ask(link, wanted, self.announced()), "channels")
+
+    async def _look_after(self, attention: Later[Any] | None) -> None:
         self.attention = None
         self._attends = False
-        if attention is not None:
-            try:
-                self.attention = still_open((await attention).attention)
-                self._attends = True
-            except UnreadableAnswer as error:
-                self.attention = unreadable(error.message)
-                self._attends = True
-                self._note(str(error))
-            except GameError as error:
-                # A mod of 1.0 has no attention.
-                self._note(f"no attention: {error}")
-        for each in subscribed:
-            try:
-                await each
-            except GameError as error:
-                if self._attends or each is not subscribed[0]:
-                    self._note(f"channels could not be subscribed to: {error}")
+        if attention is None:
+            return
+        try:
+            self.attention = still_open((await attention).attention)
+            self._attends = True
+        except UnreadableAnswer as error:
+            self.attention = unreadable(error.message)
+            self._attends = True
+            self._note(str(error))
+        except GameError as error:
+            # A mod of 1.0 has no attention.
+            self._note(f"no attention: {error}")
+
+    async def _heard(self, subscribing: Awaitable[Any], what: str, *, quietly: bool = False) -> None:
+        try:
+            await subscribing
+        except GameError as error:
+            if not quietly:
+                self._note(f"{what} could not be subscribed to: {error}")
 
     def _own_channels(self, link: Link) -> list[str]:
         welcome = link.session.welcome
@@ -291,13 +297,7 @@ class Game:
         link = self._link
         if not new or link is None:
             return []
-        try:
-            result = await link.subscribe(new)
-        except GameError as error:
-            if error.code != ErrorCode.CHANNEL_NOT_FOUND:
-                raise
-            return new
-        return [each for each in new if each not in result.subscribed]
+        return await self.subscriptions.ask(link, new, self.announced())
 
     async def unsubscribe(self, client: Hashable, channels: list[str] | None = None) -> None:
         if channels is None:
@@ -306,7 +306,7 @@ class Game:
         link = self._link
         if link is not None:
             own = self._own_channels(link)
-            gone = [each for each in gone if each not in own]
+            gone = [each for each in self.subscriptions.asked_for(gone, self.announced()) if each not in own]
             if gone:
                 await link.unsubscribe(gone)
 

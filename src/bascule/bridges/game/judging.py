@@ -19,11 +19,10 @@ from bascule.call import PERSON, Call, Principal
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.rules import Rule
 from bascule.protocols import game
+from bascule.protocols.game_words import DESTRUCTIVE
 from bascule.protocols.games import CallToolParams, GameParams, SetStateParams
 from bascule.wire.canonical import digest
 
-# What the mod SDK tags such tools with; GABS's users do by hand.
-DESTRUCTIVE = "destructive"
 # Pinned like a tool: it has no schema that could change, but an attached game asks on its first use too.
 SET_STATE = game.STATE_SET
 _SET_STATE_HASH = digest({"method": SET_STATE})

@@ -242,6 +242,7 @@ class Life:
             cwd=None if settings.cwd is None else os.path.expanduser(settings.cwd),
             env=env,
             stdio=self._address.transport == "stdio",
+            secret=self._token,
         )
 
     # -- the connection --

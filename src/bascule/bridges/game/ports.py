@@ -62,6 +62,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     # Its stdin and stdout are the connection.
     stdio: bool = False
+    # Not to be seen in what it prints.
+    secret: str = ""
 
 
 class LaunchFault(Exception):

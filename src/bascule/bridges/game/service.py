@@ -26,6 +26,7 @@ from bascule.later import Later
 from bascule.protocols import game
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_kept import KeptResult
+from bascule.protocols.game_words import bounded_names, bounded_resources
 from bascule.protocols.games import (
     Acknowledged,
     AcknowledgeParams,
@@ -161,9 +162,11 @@ class GameBridge:
             cwd=settings.cwd,
             mode=settings.mode,
             call_timeout_ms=int(settings.call_timeout * 1000),
-            methods=_listed(capabilities.methods),
-            channels=_listed(capabilities.events),
-            extensions=sorted(capabilities.extensions) if isinstance(capabilities.extensions, dict) else [],
+            methods=bounded_names(capabilities.methods),
+            channels=bounded_names(capabilities.events),
+            extensions=bounded_names(sorted(capabilities.extensions))
+            if isinstance(capabilities.extensions, dict)
+            else [],
             output=found.process.output()[-MAX_OUTPUT_CHARS:] if found.process is not None else "",
         )
 
@@ -361,16 +364,16 @@ class GameBridge:
         asked = game.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
         return answer_with(
             or_refuse(lambda: found.list_resources(call.principal, asked)),
-            lambda result: ResourcesPage(game_id=found.id, resources=result.resources),
+            lambda result: ResourcesPage(game_id=found.id, resources=bounded_resources(result.resources)),
         )
 
     def read_resource(self, call: Call, params: ResourceParams) -> Later[ResourceContent]:
         found = self.games.find(params.game_id)
-        kept = found.large.comes_in_pieces(params.uri)
-        uri = f"{params.uri}?offset={params.offset}&length={params.limit}" if kept else params.uri
+        kept = found.large.size_of(params.uri)
+        uri = params.uri if kept is None else f"{params.uri}?offset={params.offset}&length={params.limit}"
         return answer_with(
             or_refuse(lambda: found.read_resource(call.principal, uri)),
-            lambda result: piece_of(result, params, is_piece=kept),
+            lambda result: piece_of(result, params, kept=kept),
         )
 
     # -- state and attention --
