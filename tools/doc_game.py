@@ -25,6 +25,7 @@ _MODULES = (
     "bridges.game.following",
     "bridges.game.subscriptions",
     "bridges.game.pins",
+    "bridges.game.ports",
     "bridges.game.settings",
     "bridges.game.attaching",
     "adapters.games.connector",

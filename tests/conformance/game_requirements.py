@@ -36,7 +36,8 @@ GABP-2.1-2 must done
     ~ The specification's own example says 156 where it is 152.
 GABP-2.1-3 must differs
     Content-Type is application/json.
-    ~ Always sent; demanded by strict sessions only, for GABS and the specification's own guide leave it out.
+    ~ Always sent; demanded by strict sessions only, for GABS and the specification's own guide leave it out. Compat
+    sessions do not look at it, also where it is another.
 GABP-2.1-4 must done
     The headers end with an empty line of CR LF.
 GABP-2.1-5 must done
@@ -77,9 +78,9 @@ GABP-5.1-1 must done
     The bridge writes its configuration where the platform keeps such files.
 GABP-5.2-1 must done
     The configuration is a JSON object with token, transport and metadata.
-GABP-5.3-1 must done
+GABP-5.3-1 must differs
     It names the transport: tcp, stdio or pipe.
-    ~ A launch over stdio writes no file: there is nothing in it that another process could use.
+    ~ Never stdio: such a launch writes no file, for another process could not use it and would read its token.
 GABP-5.3-2 must done
     For TCP the address is the port as a string, for a socket its path.
 GABP-5.3-3 may done
@@ -116,6 +117,7 @@ GABP-7.3-1 should done
     Outgoing messages are buffered so that nobody blocks.
 GABP-7.3-2 should done
     The size of the buffers can be set.
+    ~ `max_unsent_bytes` in games.toml; `max_buffer` and `max_event_buffer` of a mod.
 GABP-7.3-3 must done
     A full buffer is handled gracefully.
     ~ Events are dropped and show as a gap; a peer that takes no answers is cut off.

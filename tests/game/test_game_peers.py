@@ -242,3 +242,53 @@ async def test_a_mod_that_welcomes_and_closes_is_not_reached_for_without_a_pause
             await until(lambda connects=connects: arena.connects == connects)
             # One for the pause, one for the tries.
             assert len(paused) == before + 2
+
+
+# -- mods that do not read --
+
+
+class Deaf(ScriptedMod):
+    """Reads until it is told not to."""
+
+    def __init__(self, **answers):
+        super().__init__(**answers)
+        self.deaf = False
+
+    def _answer(self, writer, request, params):
+        super()._answer(writer, request, params)
+        if self.deaf:
+            writer.transport.pause_reading()
+
+
+@pytest.mark.req("GABP-7.3-2")
+@pytest.mark.parametrize(("limit", "lost"), [(2 * 1024 * 1024, True), (64 * 1024 * 1024, False)])
+@on_loop
+async def test_how_much_waits_for_a_mod_that_does_not_read_is_a_setting(tmp_path, limit, lost):
+    async with Deaf(tools_call=1) as mod, playground(tmp_path) as ground, asyncio.timeout(PATIENCE):
+        # So that the kernel takes little of it.
+        mod._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        attached(ground, mod.port, max_unsent_bytes=limit)
+        await ground.games.start("arena")
+        arena = ground.games.find("arena")
+        mod.deaf = True
+        await arena.call_tool("me", "a/b", {})
+        calls = [arena.call_tool(f"agent-{number}", "a/b", {"pad": "x" * 900_000}) for number in range(16)]
+        if lost:
+            with pytest.raises(GameError, match="does not read what it is sent"):
+                await calls[-1]
+        else:
+            # The control: as much of it waits, and nothing is given up.
+            assert arena.counts == (0, len(calls))
+            assert arena.connects == 1
+        for call in calls:
+            call.cancel()
+
+
+@pytest.mark.req("GABP-2.1-3")
+@pytest.mark.parametrize(("mode", "taken"), [(Mode.COMPAT, True), (Mode.STRICT, False)])
+def test_a_wrong_content_type_is_a_matter_of_strict_sessions(mode, taken):
+    bridge, _ = opened(mode)
+    id_ = bridge.request(game.TOOLS_CALL, b'{"name":"a/b"}')
+    body = b'{"v":"gabp/1","id":"%b","type":"response","result":1}' % id_.encode()
+    (happened,) = bridge.receive(frame(body, content_type="text/plain"))
+    assert isinstance(happened, Answered) is taken

@@ -8,11 +8,9 @@ import stat
 from typing import Final, cast
 
 from bascule.adapters.games import tcp_owner
-from bascule.bridges.game.ports import Address, ConnectFault, OnData, OnLost, Wire
+from bascule.bridges.game.ports import MAX_UNSENT_BYTES, Address, ConnectFault, OnData, OnLost, Wire
 from bascule.transports.peercred import peer_of
 
-# A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
-MAX_UNSENT_BYTES = 16 * 1024 * 1024
 # A listener on this machine answers at once, or hangs.
 CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
@@ -30,7 +28,7 @@ class StreamWire(asyncio.Protocol):
         self,
         on_data: OnData,
         on_lost: OnLost,
-        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        max_unsent_bytes: int,
         *,
         tcp: socket.socket | None = None,
     ) -> None:
@@ -88,9 +86,8 @@ class StreamWire(asyncio.Protocol):
 
 
 class LoopbackConnector:
-    def __init__(self, *, uid: int | None = None, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
+    def __init__(self, *, uid: int | None = None) -> None:
         self._uid = os.getuid() if uid is None else uid
-        self._max_unsent = max_unsent_bytes
 
     def free_port(self) -> int:
         """Free now; the game must take it before somebody else does, and the owner check tells when it did not."""
@@ -105,7 +102,9 @@ class LoopbackConnector:
                 if stat.S_ISSOCK(found.st_mode) and found.st_uid == self._uid:
                     os.unlink(address.where)
 
-    async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
+    async def connect(
+        self, address: Address, on_data: OnData, on_lost: OnLost, *, max_unsent_bytes: int = MAX_UNSENT_BYTES
+    ) -> Wire:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if address.transport == "pipe":
@@ -119,7 +118,7 @@ class LoopbackConnector:
             raise ConnectFault(f"cannot connect to {address.where}: {reason}") from None
         loop = asyncio.get_running_loop()
         tcp = sock if address.transport == "tcp" else None
-        wire = StreamWire(on_data, on_lost, self._max_unsent, tcp=tcp)
+        wire = StreamWire(on_data, on_lost, max_unsent_bytes, tcp=tcp)
         await loop.create_connection(lambda: wire, sock=sock)
         return wire
 

@@ -242,6 +242,7 @@ class Life:
             cwd=None if settings.cwd is None else os.path.expanduser(settings.cwd),
             env=env,
             stdio=self._address.transport == "stdio",
+            max_unsent_bytes=self.settings.max_unsent_bytes,
             secret=self._token,
         )
 
@@ -341,7 +342,9 @@ class Life:
             assert self.process is not None
             wire = self.process.wire(link.data, link.lost)
         else:
-            wire = await self._machine.connector.connect(self._address, link.data, link.lost)
+            wire = await self._machine.connector.connect(
+                self._address, link.data, link.lost, max_unsent_bytes=self.settings.max_unsent_bytes
+            )
         link.greet(
             wire,
             game.HelloParams(

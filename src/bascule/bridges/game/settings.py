@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.bridges.game.ports import Address, Discovery, SettingsFile, Transport
+from bascule.bridges.game.ports import MAX_UNSENT_BYTES, Address, Discovery, SettingsFile, Transport
 from bascule.protocols.game import MAX_RECEIVE_BYTES
 from bascule.wire.codec import BadJson, convert
 from bascule.wire.gabp import Mode
@@ -36,6 +36,8 @@ _RESERVED_ENV: Final = ("GABP_", "GABS_", "BASCULE_", "BRIDGE_")
 
 # A result takes several times its size while it is read; and less than the first would break tools/list.
 _ReceiveBytes = Annotated[int, Meta(ge=64 * 1024, le=256 * 1024 * 1024)]
+# Two requests of the largest size, so that one that waits does not cost the connection.
+_UnsentBytes = Annotated[int, Meta(ge=2 * 1024 * 1024, le=1024 * 1024 * 1024)]
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
@@ -62,6 +64,8 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     stop_timeout: _Seconds = DEFAULT_STOP_SECONDS
     # The largest message its mod may send; a larger one is skipped, and fails its call.
     max_receive_bytes: _ReceiveBytes = MAX_RECEIVE_BYTES
+    # transport.md 7.3: "Buffer size SHOULD be configurable". Of what waits for a mod that does not read.
+    max_unsent_bytes: _UnsentBytes = MAX_UNSENT_BYTES
     mode: Literal["compat", "strict"] = "compat"
     discovery: Discovery = "environment"
 
