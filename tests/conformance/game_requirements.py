@@ -36,8 +36,7 @@ GABP-2.1-2 must done
     ~ The specification's own example says 156 where it is 152.
 GABP-2.1-3 must differs
     Content-Type is application/json.
-    ~ Always sent; demanded by strict sessions only, for GABS and the specification's own guide leave it out. Compat
-    sessions do not look at it, also where it is another.
+    ~ Always sent; demanded by strict sessions only, for GABS and the guide leave it out. Compat does not look at it.
 GABP-2.1-4 must done
     The headers end with an empty line of CR LF.
 GABP-2.1-5 must done

@@ -73,7 +73,9 @@ REFUSAL = [b'{"v":"gabp/1","id":"$ID","type":"response","error":{"code":-32101,"
 
 
 def takes(token):
-    return ScriptedMod(session_hello=lambda params: WELCOME if params["token"] == token else REFUSAL, tools_call=token)
+    return ScriptedMod(
+        session_hello=lambda params: WELCOME if params["token"] == token else REFUSAL, tools_call=token[:8]
+    )
 
 
 def gabs_file(path: Path, mod: ScriptedMod, token: str) -> None:
@@ -90,12 +92,12 @@ async def test_the_bridge_file_is_read_again_when_the_game_was_started_anew(tmp_
         gabs_file(file, old, OLD)
         assert (await ground.games.start("arena", PATIENCE)).state == "live"
         arena = ground.games.find("arena")
-        assert json.loads(bytes(await arena.call_tool("me", "a/b", {}))) == OLD
+        assert json.loads(bytes(await arena.call_tool("me", "a/b", {}))) == OLD[:8]
         gabs_file(file, new, NEW)
         old._server.close()
         old.drop()
         await until(lambda: arena.connects == 2)
-        assert json.loads(bytes(await arena.call_tool("me", "a/b", {}))) == NEW
+        assert json.loads(bytes(await arena.call_tool("me", "a/b", {}))) == NEW[:8]
 
 
 @on_loop
