@@ -16,13 +16,16 @@ from game_requirements import GAME_REQUIREMENTS, game_proofs
 # Where the bridge's limits stand.
 _MODULES = (
     "protocols.games",
+    "protocols.game",
     "protocols.game_kept",
+    "protocols.game_words",
     "bridges.game.games",
     "bridges.game.life",
     "bridges.game.events",
     "bridges.game.following",
     "bridges.game.subscriptions",
     "bridges.game.pins",
+    "bridges.game.ports",
     "bridges.game.settings",
     "bridges.game.attaching",
     "adapters.games.connector",

@@ -36,7 +36,7 @@ GABP-2.1-2 must done
     ~ The specification's own example says 156 where it is 152.
 GABP-2.1-3 must differs
     Content-Type is application/json.
-    ~ Always sent; demanded by strict sessions only, for GABS and the specification's own guide leave it out.
+    ~ Always sent; demanded by strict sessions only, for GABS and the guide leave it out. Compat does not look at it.
 GABP-2.1-4 must done
     The headers end with an empty line of CR LF.
 GABP-2.1-5 must done
@@ -77,9 +77,9 @@ GABP-5.1-1 must done
     The bridge writes its configuration where the platform keeps such files.
 GABP-5.2-1 must done
     The configuration is a JSON object with token, transport and metadata.
-GABP-5.3-1 must done
+GABP-5.3-1 must differs
     It names the transport: tcp, stdio or pipe.
-    ~ A launch over stdio writes no file: there is nothing in it that another process could use.
+    ~ Never stdio: such a launch writes no file, for another process could not use it and would read its token.
 GABP-5.3-2 must done
     For TCP the address is the port as a string, for a socket its path.
 GABP-5.3-3 may done
@@ -105,6 +105,7 @@ GABP-7.1-1 should done
     Messages of up to 1 MB are supported.
 GABP-7.1-2 may done
     Larger ones may be refused.
+    ~ The bridge takes 16 MiB (`max_receive_bytes`); a larger one is skipped and fails its call. Our mods take 1 MiB.
 GABP-7.1-3 should done
     Large payloads go by resource uri.
 GABP-7.2-1 may done
@@ -115,6 +116,7 @@ GABP-7.3-1 should done
     Outgoing messages are buffered so that nobody blocks.
 GABP-7.3-2 should done
     The size of the buffers can be set.
+    ~ `max_unsent_bytes` in games.toml; `max_buffer` and `max_event_buffer` of a mod.
 GABP-7.3-3 must done
     A full buffer is handled gracefully.
     ~ Events are dropped and show as a gap; a peer that takes no answers is cut off.
@@ -303,6 +305,7 @@ GAME-TRUST-1 must done
     Games of games.toml may be started and their tools called; destructive ones ask.
 GAME-TRUST-2 must done
     A tool of an attached game asks on its first use, whatever was allowed of a game of that name before.
+    ~ One answer may stand for all its tools that are new and not destructive, as they are at that moment.
 GAME-TRUST-3 must done
     A tool whose schema or description changed since it was allowed asks again, whoever calls.
 GAME-TRUST-4 must done
@@ -317,12 +320,16 @@ GAME-TRUST-7 must done
 GAME-TRUST-8 must done
     A game sees none of the daemon's secrets.
 GAME-TRUST-9 must done
-    Only a token is sent as one: the file is private and holds one word.
+    Only a token is sent as one: nobody else can reach the file, and it holds one word.
 GAME-TRUST-10 must done
     Under the restrictive policy games are watched and not played.
 GAME-TRUST-11 must later
     A call that waits for a person is -32103 with data in GABP.
     ~ No agent speaks GABP with the daemon; HTTP, link and MCP have forms of their own.
+GAME-TRUST-12 must done
+    The token of a launch is masked in whatever its game prints, answers or tells.
+GAME-TRUST-13 must done
+    What a mod says of its tools, of attention and of errors is bounded before an agent reads it.
 GAME-SDK-1 must done
     The SDK needs msgspec and nothing else.
 GAME-SDK-2 must done

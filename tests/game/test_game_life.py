@@ -117,21 +117,23 @@ async def test_a_game_sees_the_launch_and_none_of_the_daemons_secrets(tmp_path, 
     monkeypatch.setenv("GABP_TOKEN", "stale")
     source = (
         "import json, os\nfrom bascule.mod import Mod\nmod = Mod('arena')\n"
-        "@mod.tool\ndef environment() -> dict[str, str]:\n    return dict(os.environ)\nmod.serve()\n"
+        # Backwards, for the token is masked in what a game answers.
+        "@mod.tool\ndef environment() -> dict[str, str]:\n"
+        "    return {name: value[::-1] for name, value in os.environ.items()}\nmod.serve()\n"
     )
     async with playground(tmp_path) as ground:
         ground.write(source=source)
         await ground.games.start("arena")
         seen = await ground.call("environment")
         assert {"GABP_SERVER_PORT", "GABP_TOKEN", "GABS_GAME_ID", "GABP_TRANSPORT", "GABP_ADDRESS"} <= seen.keys()
-        assert seen["GABS_GAME_ID"] == "arena"
+        assert seen["GABS_GAME_ID"][::-1] == "arena"
         assert re.fullmatch("[0-9a-f]{64}", seen["GABP_TOKEN"])
         assert not {"BRIDGE_AGENT_TOKEN", "BASCULE_STATE_DIR"} & seen.keys()
         await ground.games.stop("arena")
         await ground.games.start("arena")
         # transport.md 5.4: "Token SHOULD rotate per session".
         assert (await ground.call("environment"))["GABP_TOKEN"] != seen["GABP_TOKEN"]
-        assert all(seen["GABP_TOKEN"] not in str(line) for line in ground.logged)
+        assert all(seen["GABP_TOKEN"][::-1] not in str(line) for line in ground.logged)
 
 
 # -- ending ---------------------------------------------------------------------------------------
@@ -270,8 +272,9 @@ async def test_a_lost_connection_is_made_again_and_everything_is_as_before(tmp_p
             await call
         await arena.reached(GameState.LIVE)
         assert mod.methods()[:2] == ["session/hello", "tools/list"]
-        assert {"channels": ["attention/cleared", "attention/opened", "attention/updated", "noise/a"]} in [
-            params for method, params in mod.asked if method == "events/subscribe"
+        assert [params["channels"] for method, params in mod.asked if method == "events/subscribe"] == [
+            ["attention/opened", "attention/updated", "attention/cleared"],
+            ["noise/a"],
         ]
         # The call is not made again by itself.
         assert "tools/call" not in mod.methods()
@@ -427,7 +430,7 @@ async def test_a_game_that_runs_alone_takes_up_the_file_of_a_bridge_that_comes_l
 async def test_the_token_file_of_an_attached_game_must_be_private(tmp_path):
     async with ScriptedMod() as mod, playground(tmp_path) as ground:
         attached(ground, mod.port)
-        (tmp_path / "token").chmod(0o644)
+        (tmp_path / "token").chmod(0o664)
         status = await ground.games.start("arena")
         assert status.state == "stopped"
         assert "open to other users" in status.problem

@@ -94,7 +94,7 @@ async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_cal
 
 def content(content, **more):
     params = ResourceParams(game_id="g", uri="gabp://game/x", **more)
-    return piece_of(ResourcesReadResult(content=content), params, is_piece=False)
+    return piece_of(ResourcesReadResult(content=content), params, kept=None)
 
 
 def test_a_resource_is_read_in_pieces_whatever_it_is():

@@ -253,3 +253,28 @@ def shown(message: object) -> object:
 
 def vars_of(message: object) -> list[object]:
     return [getattr(message, name) for name in message.__struct_fields__]
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text() | st.text(alphabet='\\"/u0\n\x00\x7f\u00e9\U0001f600'),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(json_values)
+def test_text_without_escapes_means_the_same_and_is_never_longer(value):
+    escaped = json.dumps(value).encode()
+    text = gabp.utf8_text(escaped)
+    assert json.loads(text) == value
+    assert len(text) <= len(escaped)
+    # Nothing is escaped that need not be.
+    assert gabp.ascii_text(text).isascii()
+    assert gabp.utf8_text(text) == text
+
+
+def test_text_with_very_many_escapes_is_left_as_it_is(monkeypatch):
+    monkeypatch.setattr(gabp, "MAX_UNESCAPED_STRINGS", 3)
+    many, few = json.dumps(["\u00e9"] * 4).encode(), json.dumps("\u00e9" * 1_000).encode()
+    assert gabp.utf8_text(many) == many
+    assert gabp.utf8_text(few) == json.dumps("\u00e9" * 1_000, ensure_ascii=False).encode()

@@ -23,7 +23,7 @@ from bascule.protocols.game_kept import Kept
 from bascule.protocols.game_mod_session import Asked, arguments_of
 from bascule.protocols.game_session import SessionLimits, channel_matches
 from bascule.wire.codec import BadJson
-from bascule.wire.gabp import to_json
+from bascule.wire.gabp import to_json, utf8_text
 
 log = logging.getLogger("bascule.mod")
 
@@ -339,7 +339,7 @@ class Answering:
                 raise answer
             if len(answer) + _ENVELOPE_BYTES > self._limits.max_message_bytes:
                 # transport.md 7.1: "Large payloads SHOULD be transferred via resource URIs when possible".
-                kept = {"resource": self._kept.keep(answer)}
+                kept = {"resource": self._kept.keep(utf8_text(answer))}
                 answer = to_json({"content": kept} if request.method == game.RESOURCES_READ else kept)
             connection.session.answer(request.id, answer)
         except GameError as error:

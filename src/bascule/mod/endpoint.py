@@ -125,7 +125,8 @@ def observed(environment: Mapping[str, str] | None = None) -> game.Observed | No
     names = [name for name in asked.split(",") if name]
     absent = [name for name in env.get("GABS_ABSENT_ENV", "").split(",") if name]
     return game.Observed(
-        argv=list(sys.argv),
+        # With the interpreter: GABS compares what follows the program that it started.
+        argv=list(sys.orig_argv),
         cwd=_cwd(),
         env_values={name: env[name] for name in names if name in env},
         env_absent=[name for name in dict.fromkeys((*names, *absent)) if name not in env],

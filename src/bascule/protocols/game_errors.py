@@ -5,6 +5,8 @@ from typing import Any, Final, Literal
 
 from msgspec import UNSET, UnsetType
 
+from bascule.protocols.game_words import MAX_ERROR_CHARS, bounded_data, cut
+
 
 class ErrorCode(IntEnum):
     PARSE_ERROR = -32700
@@ -100,14 +102,21 @@ class GameError(Exception):
         return f"{self.message} (GABP {self.code})"
 
 
+class UnreadableAnswer(GameError):
+    """The mod did answer, so it ran; what it answered cannot be used."""
+
+    def __init__(self, code: int, message: str, data: Any | UnsetType = UNSET) -> None:
+        super().__init__(code, message, data, executed="yes")
+
+
 def from_peer(code: int, message: str, data: Any) -> GameError:
     """What a mod answered. Its `data` is kept; `data.executed: false` is a promise that nothing happened."""
     known = LIB_GAB_CODES.get(code, code)
     not_run = isinstance(data, dict) and data.get("executed") is False
     return GameError(
         int(known),
-        message or "the mod gave no message",
-        data,
+        cut(message, MAX_ERROR_CHARS) or "the mod gave no message",
+        bounded_data(data),
         executed="no" if not_run or known in _NEVER_RAN else "yes",
         peer_code=code if known != code else None,
     )

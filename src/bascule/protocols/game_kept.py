@@ -9,15 +9,16 @@ from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import new_id
 
-# Of ASCII JSON in one answer: in the worst case, every character a quote, it doubles when quoted.
-PIECE_BYTES = 384 * 1024
+# Of UTF-8 in one answer. We write ASCII: a character of two bytes becomes an escape of six, so that an answer has three
+# times as many bytes at most, and fits into one message of 1 MiB.
+PIECE_BYTES = 320 * 1024
 # Of all results that are kept for one game; the oldest go first.
 MAX_KEPT_BYTES = 64 * 1024 * 1024
 MAX_KEPT = 64
 
 
 class KeptResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What stands in for the result: read `uri`, then `uri?offset=<n>` until `size` is reached."""
+    """What stands in for the result: read `uri`, then `uri?offset=<n>` until `size` is reached; both are bytes."""
 
     uri: str
     size: int
@@ -38,7 +39,7 @@ class Kept:
         self._bytes = 0
 
     def keep(self, text: bytes) -> KeptResult:
-        """`text` is ASCII JSON. GameError when it is larger than all that may be kept."""
+        """`text` is JSON in UTF-8. GameError when it is larger than all that may be kept."""
         if len(text) > self._max_bytes:
             raise GameError(
                 ErrorCode.TOOL_FAILED,
@@ -58,7 +59,7 @@ class Kept:
         return uri.startswith(self._base)
 
     def read(self, uri: str) -> game.ResourcesReadResult:
-        """A piece of it: from `?offset=`, of at most `?length=` bytes."""
+        """A piece of it: from `?offset=`, of `?length=` bytes and what is missing of the last character."""
         plain, query = split_query(uri)
         text = self._texts.get(plain)
         if text is None:
@@ -67,15 +68,26 @@ class Kept:
             )
         offset = _number(query, "offset", 0)
         length = min(_number(query, "length", self._piece), self._piece)
-        return game.ResourcesReadResult(
-            content=text[offset : offset + length].decode("ascii"), mime_type="application/json", encoding="utf-8"
-        )
+        end = _character_end(text, offset + length)
+        content = text[offset:end].decode(errors="replace")
+        return game.ResourcesReadResult(content=content, mime_type="application/json", encoding="utf-8")
+
+    def size_of(self, uri: str) -> int | None:
+        text = self._texts.get(uri)
+        return None if text is None else len(text)
 
     def list(self) -> list[game.Resource]:
         return [
             game.Resource(uri=uri, name="a large result", mime_type="application/json", size=len(text))
             for uri, text in self._texts.items()
         ]
+
+
+def _character_end(text: bytes, at: int) -> int:
+    # The bytes of a character after its first are 10xxxxxx.
+    while at < len(text) and text[at] & 0xC0 == 0x80:
+        at += 1
+    return at
 
 
 def split_query(uri: str) -> tuple[str, dict[str, list[str]]]:

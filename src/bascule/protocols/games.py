@@ -280,7 +280,7 @@ class ResourceParams(Params, frozen=True, kw_only=True):
     game_id: GameId
     uri: Uri
     offset: Annotated[int, Meta(ge=0, le=2**53)] = 0
-    # Characters; what is not text is cut as JSON text.
+    # Characters, or bytes of a large result; what is not text is cut as JSON text.
     limit: Annotated[int, Meta(ge=1, le=MAX_READ_CHARS)] = MAX_READ_CHARS
 
 

@@ -22,6 +22,7 @@ from bascule.wire.content_length import (
     DEFAULT_MAX_HEADER_BYTES,
     FrameError,
     FrameReader,
+    Oversized,
 )
 
 VERSION: Final = "gabp/1"
@@ -49,6 +50,11 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 # gabp.md section 5 and the envelope schema; the registry (section 1.1) also allows digits, "_" and "-".
 _METHOD_STRICT: Final = re.compile(r"[a-z]+(?:/[a-z]+)+")
 _METHOD_COMPAT: Final = re.compile(r"[a-z][a-z0-9_-]*(?:/[a-z][a-z0-9_-]*)+")
+# Of a body that was skipped only excerpts are left: where such a field stands in it is not known.
+_ANY_ID: Final = re.compile(rb'"id"\s*:\s*"([^"\\]{1,%d})"' % MAX_ID_CHARS)
+_ANY_TYPE: Final = re.compile(rb'"type"\s*:\s*"(request|response|event)"')
+# Strings of one text in which escapes are looked for; each costs some microseconds on the event loop.
+MAX_UNESCAPED_STRINGS = 50_000
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -115,6 +121,7 @@ class _StrictEvent(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=
 Message = Request | Response | Event
 
 _strict: Final = Decoder[Any](_StrictRequest | _StrictResponse | _StrictEvent, max_depth=MAX_ANSWER_DEPTH).decode
+_string: Final = Decoder[str](str).decode
 _compat: Final = Decoder[Any](Request | Response | Event, max_depth=MAX_ANSWER_DEPTH).decode
 
 
@@ -135,10 +142,25 @@ class BadMessage(Exception):
         return self.code == PARSE_ERROR
 
 
+class SkippedMessage(BadMessage):
+    """A message above the limit, of which only the first and the last KiB were looked at."""
+
+    def __init__(self, body: Oversized, limit: int) -> None:
+        found = _ANY_TYPE.search(body)
+        super().__init__(
+            INVALID_VALUE,
+            f"a message of {body.length} bytes is over the limit of {limit}",
+            type=None if found is None else found[1].decode(),
+        )
+        self.length = body.length
+        # Whatever looks like one, in the order in which it stands there.
+        self.ids = [each.decode(errors="replace") for each in _ANY_ID.findall(body)]
+
+
 class Reader:
     """Bytes in, messages out; bad ones in their place among the good."""
 
-    __slots__ = ("_frames", "_mode")
+    __slots__ = ("_frames", "_mask", "_max_body_bytes", "_mode", "_secret")
 
     def __init__(
         self,
@@ -146,10 +168,23 @@ class Reader:
         *,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         max_header_bytes: int = DEFAULT_MAX_HEADER_BYTES,
+        max_skipped_bytes: int = 0,
     ) -> None:
         self._mode = mode
+        self._max_body_bytes = max_body_bytes
+        self._secret = self._mask = b""
         # transport.md 2.1: "The Content-Type header MUST be application/json"; GABS and the spec's own guide omit it.
-        self._frames = FrameReader(max_body_bytes, max_header_bytes, require_content_type=mode is Mode.STRICT)
+        self._frames = FrameReader(
+            max_body_bytes,
+            max_header_bytes,
+            require_content_type=mode is Mode.STRICT,
+            max_skipped_bytes=max_skipped_bytes,
+        )
+
+    def mask(self, secret: str) -> None:
+        """From now on it is read as so many asterisks, wherever a peer writes it."""
+        self._secret = secret.encode()
+        self._mask = b"*" * len(self._secret)
 
     @property
     def mid_frame(self) -> bool:
@@ -170,6 +205,11 @@ class Reader:
     def _messages(self, bodies: list[bytes]) -> list[Message | BadMessage]:
         out: list[Message | BadMessage] = []
         for body in bodies:
+            if type(body) is Oversized:
+                out.append(SkippedMessage(body, self._max_body_bytes))
+                continue
+            if self._secret and self._secret in body:
+                body = body.replace(self._secret, self._mask)  # noqa: PLW2901 - nobody is to see what came
             try:
                 out.append(parse(body, self._mode))
             except BadMessage as bad:
@@ -356,6 +396,28 @@ def ascii_text(text: bytes) -> bytes:
     if text.isascii():
         return text
     return _NOT_ASCII.sub(_escaped, text.decode()).encode("ascii")
+
+
+def utf8_text(text: bytes) -> bytes:
+    """JSON text with characters in place of `\\u` escapes, where there may be any; the rest of it as it came.
+
+    A text of very many strings is left as it is.
+    """
+    if b"\\u" not in text:
+        return text
+    # Control characters are nowhere in JSON text. Without escaped backslashes and quotes, a quote ends a string.
+    plain = text.replace(b"\\\\", b"\x00").replace(b'\\"', b"\x01")
+    if plain.count(b'"') > 2 * MAX_UNESCAPED_STRINGS:
+        return text
+    parts = plain.split(b'"')
+    for number in range(1, len(parts), 2):
+        if b"\\u" in parts[number]:
+            parts[number] = encode(_string(b'"%b"' % _with_escapes(parts[number])))[1:-1]
+    return _with_escapes(b'"'.join(parts))
+
+
+def _with_escapes(plain: bytes) -> bytes:
+    return plain.replace(b"\x01", b'\\"').replace(b"\x00", b"\\\\")
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -5,28 +5,37 @@ import contextlib
 import os
 import socket
 import stat
-from typing import cast
+from typing import Final, cast
 
-from bascule.bridges.game.ports import Address, ConnectFault, OnData, OnLost, Wire
+from bascule.bridges.game.ports import MAX_UNSENT_BYTES, Address, ConnectFault, OnData, OnLost, Wire
 from bascule.doors import peers
 from bascule.transports.peercred import peer_of
 
-# A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
-MAX_UNSENT_BYTES = 16 * 1024 * 1024
 # A listener on this machine answers at once, or hangs.
 CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
 OWNER_SECONDS = 5.0
+# Linux only. Lib.GAB writes a frame's header and body by two sends with Nagle's algorithm on: the body waits for the
+# ACK of the header, which Linux delays by 40 ms and more.
+_QUICK_ACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)
 
 
 class StreamWire(asyncio.Protocol):
     """Bytes both ways. Told once that it is lost, also when we close it."""
 
-    def __init__(self, on_data: OnData, on_lost: OnLost, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
+    def __init__(
+        self,
+        on_data: OnData,
+        on_lost: OnLost,
+        max_unsent_bytes: int,
+        *,
+        tcp: socket.socket | None = None,
+    ) -> None:
         self._on_data = on_data
         self._on_lost = on_lost
         self._max_unsent = max_unsent_bytes
         self._transport: asyncio.WriteTransport | None = None
+        self._tcp = tcp if _QUICK_ACK else None
         self._overflow = False
         self._lost = False
 
@@ -34,10 +43,11 @@ class StreamWire(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self._acknowledge_at_once()
         self._on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._tcp = None
         if not self._lost:
             self._lost = True
             overflow = ConnectFault("the mod does not read what it is sent") if self._overflow else None
@@ -51,6 +61,15 @@ class StreamWire(asyncio.Protocol):
         if transport.get_write_buffer_size() > self._max_unsent:
             self._overflow = True
             transport.abort()
+            return
+        self._acknowledge_at_once()
+
+    def _acknowledge_at_once(self) -> None:
+        """The option holds until the kernel takes the connection for an interactive one again, so after each turn."""
+        if self._tcp is not None:
+            # A connection that was reset meanwhile is reported by the transport.
+            with contextlib.suppress(OSError):
+                self._tcp.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -67,9 +86,8 @@ class StreamWire(asyncio.Protocol):
 
 
 class LoopbackConnector:
-    def __init__(self, *, uid: int | None = None, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
+    def __init__(self, *, uid: int | None = None) -> None:
         self._uid = os.getuid() if uid is None else uid
-        self._max_unsent = max_unsent_bytes
 
     def free_port(self) -> int:
         """Free now; the game must take it before somebody else does, and the owner check tells when it did not."""
@@ -84,7 +102,9 @@ class LoopbackConnector:
                 if stat.S_ISSOCK(found.st_mode) and found.st_uid == self._uid:
                     os.unlink(address.where)
 
-    async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
+    async def connect(
+        self, address: Address, on_data: OnData, on_lost: OnLost, *, max_unsent_bytes: int = MAX_UNSENT_BYTES
+    ) -> Wire:
         try:
             async with asyncio.timeout(CONNECT_SECONDS):
                 if address.transport == "pipe":
@@ -97,7 +117,8 @@ class LoopbackConnector:
             reason = os.strerror(error.errno) if error.errno is not None else str(error)
             raise ConnectFault(f"cannot connect to {address.where}: {reason}") from None
         loop = asyncio.get_running_loop()
-        wire = StreamWire(on_data, on_lost, self._max_unsent)
+        tcp = sock if address.transport == "tcp" else None
+        wire = StreamWire(on_data, on_lost, max_unsent_bytes, tcp=tcp)
         await loop.create_connection(lambda: wire, sock=sock)
         return wire
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from bascule.adapters.games.connector import MAX_UNSENT_BYTES
+from bascule.adapters.games.masking import Mask
 from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
 from bascule.later import Later
 from bascule.text import visible
@@ -35,7 +35,7 @@ _PIECE_BYTES = 64 * 1024
 class _Process(asyncio.SubprocessProtocol):
     """One game and its keeper; also the wire of a stdio game, whose stdout is the connection."""
 
-    def __init__(self, control: socket.socket, *, stdio: bool) -> None:
+    def __init__(self, control: socket.socket, launch: Launch) -> None:
         # The game's own; after its launcher is gone, the first of what that left running.
         self.pid = 0
         self.exit_code: int | None = None
@@ -47,10 +47,13 @@ class _Process(asyncio.SubprocessProtocol):
         self._group = 0
         self.handed_on = False
         self._told_code: int | None = None
-        self._stdio = stdio
+        self._stdio = launch.stdio
+        self._max_unsent = launch.max_unsent_bytes
         self._transport: asyncio.SubprocessTransport | None = None
         self._output: deque[bytes] = deque()
         self._output_bytes = 0
+        # By pipe: what is split over two reads of one is whole for neither.
+        self._masks = {1: Mask(launch.secret), 2: Mask(launch.secret)}
         self._early = bytearray()
         self._on_data: OnData | None = None
         self._on_lost: OnLost | None = None
@@ -71,6 +74,7 @@ class _Process(asyncio.SubprocessProtocol):
             elif len(self._early) < MAX_EARLY_BYTES:
                 self._early += data
             return
+        data = self._masks[fd].feed(data)
         self._output.append(data)
         self._output_bytes += len(data)
         while self._output_bytes > MAX_OUTPUT_BYTES and len(self._output) > 1:
@@ -175,8 +179,8 @@ class _Process(asyncio.SubprocessProtocol):
     # -- GameProcess --
 
     def output(self) -> str:
-        text = b"".join(self._output)[-MAX_OUTPUT_BYTES:].decode(errors="replace")
-        return visible(text)
+        kept = [*self._output, *(mask.held() for mask in self._masks.values())]
+        return visible(b"".join(kept)[-MAX_OUTPUT_BYTES:].decode(errors="replace"))
 
     async def wait(self) -> int:
         await self._exited.wait()
@@ -204,7 +208,7 @@ class _Process(asyncio.SubprocessProtocol):
         if pipe is None or pipe.is_closing():
             return
         pipe.write(data)
-        if pipe.get_write_buffer_size() > MAX_UNSENT_BYTES:
+        if pipe.get_write_buffer_size() > self._max_unsent:
             pipe.abort()
 
     def close(self) -> None:
@@ -276,7 +280,7 @@ class GameLauncher:
         ours, theirs = socket.socketpair()
         with theirs:
             ours.setblocking(False)
-            process = _Process(ours, stdio=launch.stdio)
+            process = _Process(ours, launch)
             loop = asyncio.get_running_loop()
             try:
                 await loop.subprocess_exec(

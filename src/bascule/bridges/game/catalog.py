@@ -7,9 +7,10 @@ import msgspec
 
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_words import MAX_SCHEMA_BYTES, bounded_tool
 from bascule.text import is_plain
 from bascule.wire.canonical import digest
-from bascule.wire.codec import BadJson, Raw, decode, decoder
+from bascule.wire.codec import BadJson, Raw, decode, decoder, encode
 from bascule.wire.json_schema import Schema
 
 # The largest mod known has 123; a list beyond this is a fault or an attack.
@@ -37,6 +38,8 @@ class Catalog:
             self._add(number, text)
         if len(listed) > MAX_TOOLS:
             self.notes.append(f"{len(listed) - MAX_TOOLS} tools beyond the first {MAX_TOOLS} are left out")
+        # Of all of them together: the same as long as no tool comes, goes or changes.
+        self.digest = digest({name: known.schema_hash for name, known in self.tools.items()})
 
     def _add(self, number: int, text: Raw) -> None:
         try:
@@ -50,8 +53,10 @@ class Catalog:
             self.notes.append(f"tool {number} has no usable name")
         elif name in self.tools:
             self.notes.append(f"tool {name} is listed twice; the first one counts")
+        elif max(len(encode(each)) for each in (tool.input_schema, tool.output_schema)) > MAX_SCHEMA_BYTES:
+            self.notes.append(f"tool {name} is left out: one of its schemas is larger than {MAX_SCHEMA_BYTES} bytes")
         else:
-            self.tools[name] = KnownTool(tool, digest(whole), Schema(tool.input_schema))
+            self.tools[name] = KnownTool(bounded_tool(tool), digest(whole), Schema(tool.input_schema))
 
     def find(self, name: str) -> KnownTool:
         found = self.tools.get(name)

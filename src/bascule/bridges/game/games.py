@@ -13,6 +13,7 @@ from bascule.bridges.game.settings import GameSettings, LiveSettings
 from bascule.errors import Conflict, NotFound
 from bascule.later import Later, settle
 from bascule.protocols.game_session import SessionLimits
+from bascule.protocols.game_words import MAX_TITLE_CHARS, cut
 from bascule.protocols.games import GameState, GameStatus
 
 # How long `start` waits for the game to be live before it answers that it is starting.
@@ -119,8 +120,8 @@ class Games(AbstractAsyncContextManager["Games"]):
             description=found.settings.description,
             problem=found.problem,
             pid=found.process.pid if found.process is not None and found.state is not GameState.STOPPED else None,
-            app=welcome.app.name if welcome is not None else None,
-            version=welcome.app.version if welcome is not None else None,
+            app=cut(welcome.app.name, MAX_TITLE_CHARS) if welcome is not None else None,
+            version=cut(welcome.app.version, MAX_TITLE_CHARS) if welcome is not None else None,
             transport=found.settings.transport,
             attached=found.settings.command is None,
             started_by=None if found.state is GameState.STOPPED else found.started_by,
@@ -143,6 +144,9 @@ class Games(AbstractAsyncContextManager["Games"]):
             raise Conflict(
                 f"games.toml has a game {game_id}", hint="attach to it by that name alone, or choose another"
             )
+        if running is not None and running.state is GameState.FAILED and game_id in self._attached:
+            # It was let go of already, but for its name.
+            await self.stop(game_id)
         if running is not None and running.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {running.state} already", hint="stop it first, or choose another name")
         for each in list(self._attached):

@@ -7,7 +7,7 @@ import msgspec
 from bascule.protocols import game
 from bascule.protocols.game_kept import MAX_KEPT, Kept, KeptResult
 from bascule.wire.codec import BadJson, Raw, decoder
-from bascule.wire.gabp import ascii_text
+from bascule.wire.gabp import utf8_text
 
 # As `bascule.mod` announces it: {"large-results": {"field": "resource"}}.
 LARGE_RESULTS: Final = "large-results"
@@ -25,14 +25,16 @@ _stand_in = decoder(_StandIn)
 class LargeResults:
     def __init__(self, game_id: str) -> None:
         self._ours = Kept(f"gabp://bridge/{game_id}/results/")
-        # Where the mod keeps some, the newest last: what is read there comes in pieces.
-        self._theirs: dict[str, None] = {}
+        # Where the mod keeps some, the newest last, and how large they are: what is read there comes in pieces.
+        self._theirs: dict[str, int] = {}
 
     def seen(self, result: Raw, inline_bytes: int, welcome: game.Welcome | None) -> Raw | KeptResult:
         """The result, or where it is kept."""
         size = memoryview(result).nbytes
         if size > inline_bytes:
-            return self._ours.keep(ascii_text(bytes(result)))
+            # By its UTF-8, whether or not the mod writes escapes.
+            text = utf8_text(bytes(result))
+            return self._ours.keep(text) if len(text) > inline_bytes else Raw(text)
         # Nearly every result ends here, so a look at its bytes comes before any parsing.
         if size > MAX_STANDIN_BYTES or b'"resource"' not in bytes(result):
             return result
@@ -42,14 +44,14 @@ class LargeResults:
             kept = _stand_in.decode(result).resource
         except BadJson:
             return result
-        self._theirs[kept.uri] = None
+        self._theirs[kept.uri] = kept.size
         if len(self._theirs) > MAX_KEPT:
             del self._theirs[next(iter(self._theirs))]
         return kept
 
-    def comes_in_pieces(self, uri: str) -> bool:
-        """It understands `?offset=` and `?length=`."""
-        return self._ours.owns(uri) or uri in self._theirs
+    def size_of(self, uri: str) -> int | None:
+        """Of one that comes in pieces: it understands `?offset=` and `?length=`, in bytes. None of all others."""
+        return self._ours.size_of(uri) if self._ours.owns(uri) else self._theirs.get(uri)
 
     def owns(self, uri: str) -> bool:
         return self._ours.owns(uri)

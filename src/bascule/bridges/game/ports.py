@@ -9,6 +9,9 @@ Transport = Literal["tcp", "pipe", "stdio"]
 # With launches by a bridge the environment names the port; a mod that reads only bridge.json needs that file to itself.
 Discovery = Literal["environment", "file"]
 
+# A mod that does not read while this much waits for it is stuck; the session ends, and is made anew.
+MAX_UNSENT_BYTES = 16 * 1024 * 1024
+
 OnData = Callable[[bytes], None]
 # With the reason, or None when the peer closed in good order.
 OnLost = Callable[[Exception | None], None]
@@ -42,7 +45,9 @@ class Wire(Protocol):
 
 
 class Connector(Protocol):
-    async def connect(self, address: Address, on_data: OnData, on_lost: OnLost) -> Wire:
+    async def connect(
+        self, address: Address, on_data: OnData, on_lost: OnLost, *, max_unsent_bytes: int = MAX_UNSENT_BYTES
+    ) -> Wire:
         """Only to a listener of our own user: what it is sent first is the token."""
 
     def free_port(self) -> int: ...
@@ -62,6 +67,10 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     env: Mapping[str, str]
     # Its stdin and stdout are the connection.
     stdio: bool = False
+    # Of what is sent to it over stdio and not read.
+    max_unsent_bytes: int = MAX_UNSENT_BYTES
+    # Not to be seen in what it prints.
+    secret: str = ""
 
 
 class LaunchFault(Exception):

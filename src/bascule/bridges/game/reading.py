@@ -6,13 +6,13 @@ from bascule.protocols import game
 from bascule.protocols.games import ResourceContent, ResourceParams
 
 
-def piece_of(result: game.ResourcesReadResult, params: ResourceParams, *, is_piece: bool) -> ResourceContent:
-    """The part that was asked for. `is_piece`: it was cut where it is kept, and begins at the offset already."""
+def piece_of(result: game.ResourcesReadResult, params: ResourceParams, *, kept: int | None) -> ResourceContent:
+    """The part that was asked for. `kept`: the whole has so many bytes, and was cut where it is kept."""
     content = result.content
     next_offset: int | None = None
-    if is_piece:
-        if len(content) == params.limit:
-            next_offset = params.offset + len(content)
+    if kept is not None and isinstance(content, str):
+        end = params.offset + len(content.encode())
+        next_offset = end if content and end < kept else None
     elif isinstance(content, str) or params.offset:
         content, next_offset = _cut(content, params)
     elif len(text := json.dumps(content, ensure_ascii=False)) > params.limit:
