@@ -54,8 +54,8 @@ ANSWERS: dict[str, Any] = {
 }
 
 
-async def serve(port: int, ready: Callable[[int], None]) -> None:
-    server = await asyncio.get_running_loop().create_server(Frames, "127.0.0.1", port)
+async def serve(port: int, ready: Callable[[int], None], kind: type[Frames] = Frames) -> None:
+    server = await asyncio.get_running_loop().create_server(kind, "127.0.0.1", port)
     ready(server.sockets[0].getsockname()[1])
     await server.serve_forever()
 

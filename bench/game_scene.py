@@ -18,7 +18,7 @@ from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.client.sync import SyncClient
 from bascule.clock import SystemClock
-from bascule.places import read_private_file
+from bascule.places import read_unreachable_file, write_private_file
 from bascule.transports.backoff import delays
 
 PATIENCE_SECONDS = 60.0
@@ -58,7 +58,7 @@ async def games_of(
         clock=clock,
         log=log,
         delays=partial(delays, 0.1, 1.0),
-        read_token=read_private_file,
+        read_token=read_unreachable_file,
     )
     async with Games(LiveSettings(TomlFile(path)), machine) as games:
         for name in names[:started]:
@@ -77,6 +77,24 @@ def daemon_with(directory: str, durability: str, program: str) -> Iterator[SyncC
     with processes.bascule(state, durability=durability), SyncClient.connect(state) as client:
         client.call("games.start", {"gameId": "bench"})
         yield client
+
+
+@contextlib.contextmanager
+def daemon_attached(directory: str, port: str) -> Iterator[str]:
+    """The state directory of a daemon in memory that plays a game which listens there already."""
+    state = f"{directory}/state"
+    os.makedirs(f"{state}/config")
+    os.chmod(state, 0o700)
+    write_private_file(f"{state}/token", "0" * 64)
+    with open(f"{state}/config/games.toml", "w", encoding="utf-8") as file:
+        file.write(f"[games.bench]\naddress = {port!r}\ntoken_file = '{state}/token'\n")
+    # Nobody is here to be asked about the tools of an attached game.
+    with (
+        processes.bascule(state, durability="memory", BASCULE_POLICY="permissive"),
+        SyncClient.connect(state) as client,
+    ):
+        client.call("games.start", {"gameId": "bench"})
+        yield state
 
 
 @contextlib.contextmanager

@@ -51,7 +51,7 @@ def test_one_quick_measure_prints_a_table_with_every_call_of_an_ask():
             ("game-calls",),
             (
                 *("asyncio, Content-Length and JSON", "the same echo as its mod", "a mod with our SDK"),
-                *("in memory", "ledger on disk", "through `bascule mcp`"),
+                *("in memory", "ledger on disk", "through `bascule mcp`", "header and body apart"),
             ),
             ("a bare echo of its frames", "our SDK as the mod"),
         ),

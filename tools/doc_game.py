@@ -16,6 +16,7 @@ from game_requirements import GAME_REQUIREMENTS, game_proofs
 # Where the bridge's limits stand.
 _MODULES = (
     "protocols.games",
+    "protocols.game",
     "protocols.game_kept",
     "bridges.game.games",
     "bridges.game.life",

@@ -128,15 +128,37 @@ def make_private_dir(path: str) -> None:
     check_private_dir(path)
 
 
-def read_private_file(path: str) -> str:
-    """The text of a 0600 file of ours; refuses links and files others can read."""
+def read_unreachable_file(path: str) -> str:
+    """Like `read_private_file`, also where a directory above the file is closed to others and the file itself is not.
+
+    GABS writes its bridge.json 0644; in a home directory of mode 0700 nobody else reaches it.
+    """
+    # Without links: what counts is where the file really lies.
+    path = os.path.join(os.path.realpath(os.path.dirname(os.path.abspath(path))), os.path.basename(path))
+    return read_private_file(path, open_to_others=_is_closed_above(path))
+
+
+def _is_closed_above(path: str) -> bool:
+    while (parent := os.path.dirname(path)) != path:
+        path = parent
+        status = os.lstat(path)
+        if status.st_uid == os.getuid() and not stat.S_IMODE(status.st_mode) & 0o077:
+            return True
+    return False
+
+
+def read_private_file(path: str, *, open_to_others: bool = False) -> str:
+    """The text of a 0600 file of ours; refuses links and files others can read, unless `open_to_others` says they may.
+
+    What others can write is refused in any case.
+    """
     # O_NONBLOCK: a pipe somebody put there must not make us wait for its writer.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise UnsafePlace(f"{path} is not a regular file; move it away")
-        _check_owner(path, status)
+        _check_owner(path, status, 0o022 if open_to_others else 0o077)
         return os.read(descriptor, MAX_PRIVATE_FILE_BYTES).decode()
     except UnicodeDecodeError:
         raise UnsafePlace(f"{path} is damaged: it holds no text; move it away") from None
@@ -180,9 +202,9 @@ def sync_dir(path: str) -> None:
         os.close(descriptor)
 
 
-def _check_owner(path: str, status: os.stat_result) -> None:
+def _check_owner(path: str, status: os.stat_result, forbidden: int = 0o077) -> None:
     if status.st_uid != os.getuid():
         raise UnsafePlace(f"{path} belongs to uid {status.st_uid}, not to you (uid {os.getuid()}); move it away")
-    if stat.S_IMODE(status.st_mode) & 0o077:
+    if stat.S_IMODE(status.st_mode) & forbidden:
         mode = stat.S_IMODE(status.st_mode)
         raise UnsafePlace(f"{path} is open to other users (mode {mode:04o}); run: chmod go= '{path}'")

@@ -105,6 +105,7 @@ GABP-7.1-1 should done
     Messages of up to 1 MB are supported.
 GABP-7.1-2 may done
     Larger ones may be refused.
+    ~ The bridge takes 16 MiB (`max_receive_bytes`); a larger one is skipped and fails its call. Our mods take 1 MiB.
 GABP-7.1-3 should done
     Large payloads go by resource uri.
 GABP-7.2-1 may done

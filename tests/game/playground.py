@@ -21,7 +21,7 @@ from bascule.bridges.game.games import Games
 from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.clock import SystemClock
-from bascule.places import read_private_file
+from bascule.places import read_unreachable_file
 from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode
@@ -179,7 +179,7 @@ class Playground:
             clock=clock,
             log=self.log,
             delays=partial(delays, 0.1, 1.0),
-            read_token=read_private_file,
+            read_token=read_unreachable_file,
             socket_dir=self.socket_dir,
         )
 

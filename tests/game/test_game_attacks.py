@@ -248,13 +248,15 @@ async def test_a_mod_that_breaks_the_framing_in_any_way_costs_only_its_own_sessi
         for name in ("arena", "good"):
             assert (await ground.games.start(name)).state == "live"
         arena, other = ground.games.find("arena"), ground.games.find("good")
-        for number, attack in enumerate(ATTACKS.values(), 1):
+        # A bridge takes larger messages than a mod, and skips what is larger still.
+        attacks = [attack for name, attack in ATTACKS.items() if name != "one byte over"]
+        for number, attack in enumerate(attacks, 1):
             mod.send(attack)
             await until(lambda number=number: arena.connects > number or arena.state is not GameState.LIVE)
             assert bytes(await other.call_tool("me", "a/b", {})) == b"1"
             await arena.reached(GameState.LIVE)
         assert other.connects == 1
-        assert arena.connects == len(ATTACKS) + 1
+        assert arena.connects == len(attacks) + 1
         assert len(arena.notes) <= 32
         assert not [line for line in ground.logged if line["level"] == "error"]
 

@@ -103,6 +103,7 @@ def test_a_game_that_is_not_in_games_toml_is_attached_to_by_hand(hall, tmp_path)
             asked = games(hall, "call", "visitor", "arena/echo", "value=1")
             assert "First use of a tool" in asked.stderr
             assert games(hall, "stop", "visitor").stdout == "visitor is stopped\n"
+            (tmp_path / "bridge.json").chmod(0o666)
             open_file = games(hall, "attach", "visitor", "--bridge-json", str(tmp_path / "bridge.json"))
             assert (open_file.returncode, "open to other users" in open_file.stdout) == (UNEXPECTED, True)
             (tmp_path / "bridge.json").chmod(0o600)

@@ -288,7 +288,7 @@ def test_another_bridges_file_says_where_the_game_is(hall, lonely, form):
         game = client.attach_game("guest", bridge_file=str(file))
         assert game.status().state == "live"
         assert game.stop().state == "stopped"
-        file.chmod(0o644)
+        file.chmod(0o666)
         with pytest.raises(NotFound):
             client.attach_game("guest", bridge_file=str(file)).status()
 

@@ -6,6 +6,7 @@ import uuid
 from itertools import product
 
 import pytest
+from scripted_mod import TOOL
 from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, opened, said
 
 from bascule.errors import Overloaded, TooLarge
@@ -360,7 +361,63 @@ def test_after_a_reconnect_to_the_same_mod_lost_events_are_counted():
     assert came(second, ("a", 9), ("b", 0), ("b", 1)) == [("a", 9, 3), ("b", 0, 0), ("b", 1, 0)]
 
 
-def test_an_attention_event_that_is_none_is_still_an_event():
-    bridge, _ = opened()
-    bridge.subscribe(["attention/*"])
-    assert came(bridge, ("attention/opened", 0)) == [("attention/opened", 0, 0)]
+ITEM = {
+    "attentionId": "a",
+    "state": "open",
+    "severity": "error",
+    "blocking": True,
+    "stateInvalidated": False,
+    "summary": "look",
+    "openedAtSequence": 1,
+    "latestSequence": 1,
+    "totalUrgentEntries": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        5,
+        None,
+        {name: value for name, value in ITEM.items() if name != "blocking"},
+        {**ITEM, "blocking": "yes"},
+        {**ITEM, "attentionId": ""},
+        {**ITEM, "summary": ""},
+        {**ITEM, "extra": 1},
+    ],
+)
+def test_an_attention_event_that_is_none_ends_a_strict_session_and_is_an_event_in_a_compat_one(payload):
+    event = message(type="event", channel="attention/opened", seq=0, payload=payload)
+    strict, compat = opened()[0], opened(Mode.COMPAT)[0]
+    for bridge in (strict, compat):
+        bridge.subscribe(["attention/*"])
+    (broken,) = strict.receive(event)
+    assert isinstance(broken, Broken)
+    assert "is no attention" in broken.message
+    assert [each.channel for each in compat.receive(event)] == ["attention/opened"]
+    # The control: one that is an attention.
+    strict = opened()[0]
+    strict.subscribe(["attention/*"])
+    assert [each.seq for each in strict.receive(message(type="event", channel="attention/opened", seq=0, payload=ITEM))]
+
+
+@pytest.mark.parametrize(
+    ("method", "result", "fits"),
+    [
+        ("tools/list", {"tools": [{**TOOL, "title": "B"}]}, True),
+        ("tools/list", {"tools": [{**TOOL, "title": ""}]}, False),
+        ("tools/list", {"tools": [{**TOOL, "description": ""}]}, False),
+        ("attention/current", {"attention": ITEM}, True),
+        ("attention/current", {"attention": {**ITEM, "attentionId": ""}}, False),
+        ("state/set", {"applied": {}, "errors": [{"field": "a", "message": "b", "why": {"c": 1}}]}, True),
+        ("state/set", {"applied": {}, "errors": [{"field": "a"}]}, False),
+        ("state/set", {"applied": {}, "extra": 1}, False),
+    ],
+)
+def test_a_strict_bridge_checks_results_against_the_published_schemas(method, result, fits):
+    bridge, mod = opened()
+    bridge.request(method, b'{"updates":{}}' if method == "state/set" else b"{}")
+    (asked,) = mod.receive(bridge.take())
+    mod.answer(asked.id, gabp.to_json(result))
+    (answered,) = bridge.receive(mod.take())
+    assert (answered.error is None) is fits

@@ -6,11 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bascule.wire.content_length import (
+    EXCERPT_BYTES,
     MAX_HEADER_LINES,
     BadHeader,
     FrameError,
     FrameReader,
     FrameTooLarge,
+    Oversized,
     frame,
 )
 
@@ -244,3 +246,39 @@ def test_a_large_frame_in_small_pieces_is_put_together_in_linear_time():
         got += reader.feed(stream[start : start + 64])
 
     assert got == [body]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.lists(st.binary(max_size=3 * MAX_BODY), max_size=6), cuts)
+def test_bodies_above_the_limit_are_skipped_to_the_byte_however_the_stream_is_cut(sent, places):
+    stream = b"".join(map(frame, sent))
+    reader = small_reader(max_skipped_bytes=3 * MAX_BODY)
+    frames, violation = outcome(reader, pieces(stream, places))
+
+    assert violation is None
+    # Here the excerpt is the whole body.
+    assert frames == sent
+    assert [type(each) is Oversized for each in frames] == [len(each) > MAX_BODY for each in sent]
+    assert [each.length for each in frames if type(each) is Oversized] == [len(b) for b in sent if len(b) > MAX_BODY]
+    assert reader.frames_read == len(sent)
+    assert not reader.mid_frame
+
+
+def test_of_a_skipped_body_its_two_ends_are_kept_and_nothing_between():
+    size = 5_000_000
+    reader = small_reader(max_skipped_bytes=size)
+    assert reader.feed(b"Content-Length: %d\r\n\r\n" % size) == []
+    assert reader.mid_frame
+    for _ in range(size // 50_000):
+        assert len(reader._skip._first) + len(reader._skip._last) + len(reader._held) <= 2 * EXCERPT_BYTES
+        frames = reader.feed(b"(" + b"x" * 49_998 + b")")
+    (skipped,) = frames
+    assert skipped == b"(" + b"x" * (EXCERPT_BYTES - 1) + b"x" * (EXCERPT_BYTES - 1) + b")"
+    assert skipped.length == size
+    assert reader.feed(frame(b"next")) == [b"next"]
+
+
+def test_a_length_beyond_what_is_skipped_ends_the_stream_at_once():
+    reader = small_reader(max_skipped_bytes=1_000)
+    with pytest.raises(FrameTooLarge, match="1001 bytes is over the limit of 1000"):
+        reader.feed(b"Content-Length: 1001\r\n\r\n")

@@ -166,7 +166,7 @@ class Daemon:
             rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
-        self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy)
+        self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy, desk=self.desk)
         self.desktop = make_desktop(
             *(config, state_dir, config_dir),
             store=store,

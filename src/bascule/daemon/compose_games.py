@@ -3,17 +3,20 @@
 import os
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 from bascule import places
 from bascule.adapters.games.bridge_file import BridgeJson, default_path
 from bascule.adapters.games.connector import LoopbackConnector
 from bascule.adapters.games.processes import GameLauncher
 from bascule.adapters.games.settings_file import TomlFile
+from bascule.approval.desk import Desk
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.game.games import Games
 from bascule.bridges.game.life import Machine
 from bascule.bridges.game.service import GameBridge
 from bascule.bridges.game.settings import LiveSettings
+from bascule.call import Principal
 from bascule.clock import Clock
 from bascule.policy.engine import Policy
 from bascule.protocols.game_methods import METHODS
@@ -27,8 +30,12 @@ _EFFECTS = {row.name: row.effect for row in METHODS}
 
 
 def make_games(
-    config_dir: str, store: JournalStore, clock: Clock, log: Log, *, policy: Callable[[], Policy]
+    config_dir: str, store: JournalStore, clock: Clock, log: Log, *, policy: Callable[[], Policy], desk: Desk
 ) -> GameBridge:
+    def timed(principal: Principal, method: str, over: str, facts: Any) -> str | None:
+        found = desk.timed(principal, method, _EFFECTS[method], None, over=over, facts=facts)
+        return None if found is None else found.rule.name
+
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
@@ -36,11 +43,12 @@ def make_games(
         clock=clock,
         log=log,
         delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
-        read_token=places.read_private_file,
+        read_token=places.read_unreachable_file,
     )
     return GameBridge(
         games=Games(LiveSettings(TomlFile(os.path.join(config_dir, GAMES_FILE))), machine),
         store=store,
         clock=clock,
         judge=lambda principal, method, facts: policy().decide(principal, method, _EFFECTS[method], lambda: facts),
+        timed=timed,
     )

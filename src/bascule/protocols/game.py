@@ -14,6 +14,10 @@ from bascule.wire.codec import Raw
 SCHEMA_VERSION: Final = "1.0"
 # transport.md 7.1: "Implementations SHOULD support messages up to 1MB in size".
 MAX_MESSAGE_BYTES = 1024 * 1024
+# What a bridge takes of a mod: pictures and whole worlds come as results of several MiB (Lib.GAB has no limit).
+MAX_RECEIVE_BYTES = 16 * 1024 * 1024
+# Above that and up to this a bridge skips a message. Nobody means to send more: such a length is a broken writer.
+MAX_SKIPPED_BYTES = 1024 * 1024 * 1024
 # transport.md 7.2: "Recommended limit: 10 concurrent bridge connections".
 MAX_CONNECTIONS = 10
 # security.md 3.2: at least 128 bits, 32 hex characters; we write 256 bits.
@@ -282,7 +286,8 @@ class Attention(_Wire, frozen=True, kw_only=True):
     attention_id: str
     state: Literal["open", "cleared"]
     severity: Severity = "warning"
-    blocking: bool = False
+    # Left out it counts as true: what acts is held back rather than run on a state nobody has looked at.
+    blocking: bool = True
     state_invalidated: bool = False
     summary: str = ""
     opened_at_sequence: int = 0

@@ -1,11 +1,15 @@
-"""Which calls an open, blocking attention holds back: all that act, none that only look."""
+"""What a mod's attention says, and which calls an open, blocking one holds back: all that act, none that only look.
+
+What cannot be read of an attention counts as open and blocking. A mod that means something else can say so; a call that
+acts on a state nobody has looked at cannot be taken back.
+"""
 
 import re
 from typing import Any, Final
 
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire.codec import decode
+from bascule.wire.codec import BadJson, Raw, decode, decoder
 from bascule.wire.gabp import to_json
 
 # GABS lets calls with these through; its users tag their tools so.
@@ -41,7 +45,41 @@ BYPASS_WORDS: Final = frozenset(
         "telemetry",
     }
 )
+# Of an attention whose own id cannot be read; acknowledging it asks the mod what is current.
+UNREADABLE_ID: Final = "unreadable"
+_attention: Final = decoder(game.Attention)
 _WORD_ENDS: Final = re.compile(r"[/_.-]+")
+
+
+def read(payload: Raw, channel: str) -> tuple[game.Attention, str | None]:
+    """An event's payload, and what is wrong with it."""
+    try:
+        return _attention.decode(payload), None
+    except BadJson as bad:
+        problem = bad.message
+    try:
+        found: Any = decode(payload)
+    except BadJson:
+        found = None
+    fields = found if isinstance(found, dict) else {}
+    id_, summary = fields.get("attentionId"), fields.get("summary")
+    cleared = channel == game.ATTENTION_CLEARED or fields.get("state") == "cleared"
+    return game.Attention(
+        attention_id=id_ if isinstance(id_, str) and id_ else UNREADABLE_ID,
+        state="cleared" if cleared else "open",
+        severity="error",
+        blocking=fields.get("blocking") is not False,
+        summary=summary if isinstance(summary, str) and summary else f"the game's attention cannot be read: {problem}",
+    ), problem
+
+
+def still_open(item: game.Attention | None) -> game.Attention | None:
+    return None if item is None or item.state == "cleared" else item
+
+
+def unreadable(why: str) -> game.Attention:
+    """In place of an answer of attention/current that cannot be read."""
+    return game.Attention(attention_id=UNREADABLE_ID, state="open", severity="error", summary=why)
 
 
 def passes(name: str, tags: object) -> bool:

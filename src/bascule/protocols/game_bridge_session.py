@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.errors import Overloaded, TooLarge
 from bascule.protocols import game, game_schemas
-from bascule.protocols.game_errors import ErrorCode, GameError, from_peer
+from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer, from_peer
 from bascule.protocols.game_session import (
     RESULT_DECODERS,
     Noted,
@@ -18,12 +18,16 @@ from bascule.protocols.game_session import (
 )
 from bascule.protocols.game_states import Move, Side, State, after
 from bascule.wire import gabp
-from bascule.wire.codec import BadJson, Raw
+from bascule.wire.codec import BadJson, Raw, decoder
 from bascule.wire.gabp import Mode, to_json
 
 # The one state in which the table lets the bridge ask and the mod tell, and it stays in it: asked for every message.
 _OPEN: Final = State.OPEN
 _GREETING: Final = State.GREETING
+# Whose results may have any size up to the receive limit: they are kept, and read piece by piece.
+_MAY_BE_LARGE: Final = frozenset({game.TOOLS_CALL, game.RESOURCES_READ})
+
+_attention: Final = decoder(game.Attention)
 
 
 class Welcomed(msgspec.Struct, frozen=True):
@@ -179,6 +183,8 @@ class BridgeSession(Session):
     def _meet_bad(self, bad: gabp.BadMessage) -> None:
         if bad.fatal:
             self.break_off(ErrorCode.PARSE_ERROR, bad.message)
+        elif isinstance(bad, gabp.SkippedMessage):
+            self._meet_skipped(bad)
         elif bad.id == self._hello_id and self.state is State.GREETING:
             self._refused(GameError(bad.code, f"the mod's answer to hello is none: {bad.message}"))
         elif bad.id in self._in_flight:
@@ -186,6 +192,25 @@ class BridgeSession(Session):
             self._happen(Answered(bad.id, method, None, _no_answer(method, bad.code, bad.message)))
         else:
             self._violation(f"a message that is none: {bad.message}")
+
+    def _meet_skipped(self, skipped: gabp.SkippedMessage) -> None:
+        """Fails the call it answers, as far as that can be known, and nothing else.
+
+        Its own id stands in front of or behind the result in what every known mod writes. One that is not found there
+        answers the only call in flight; with several, each of them keeps its deadline.
+        """
+        if self.state is _GREETING:
+            self._refused(GameError(ErrorCode.INVALID_VALUE, f"the mod's welcome is none: {skipped.message}"))
+            return
+        id_ = next((each for each in skipped.ids if each in self._in_flight), None)
+        if id_ is None and skipped.type != "event" and len(self._in_flight) == 1:
+            id_ = next(iter(self._in_flight))
+        if id_ is None:
+            self._happen(Noted(f"{skipped.message}; it was skipped ({skipped.type or 'what it was is not known'})"))
+            return
+        method = self._in_flight.pop(id_)
+        error = _too_large(method, skipped.length, self.limits.max_receive_bytes)
+        self._happen(Answered(id_, method, None, error))
 
     def _meet_response(self, message: gabp.Response) -> None:
         id_ = message.id
@@ -228,6 +253,9 @@ class BridgeSession(Session):
         if isinstance(message.error, gabp.ErrorBody):
             error = from_peer(message.error.code, message.error.message, message.error.data)
             return Answered(id_, method, None, error)
+        size = memoryview(message.result).nbytes
+        if size > self.limits.max_message_bytes and method not in _MAY_BE_LARGE:
+            return Answered(id_, method, None, _too_large(method, size, self.limits.max_message_bytes))
         shape = RESULT_DECODERS.get(method)
         if shape is None:
             return Answered(id_, method, message.result)
@@ -244,6 +272,12 @@ class BridgeSession(Session):
         if not self._is_wanted(message.channel):
             # Under way when we unsubscribed, or never asked for: nobody is told.
             return
+        if self.mode is Mode.STRICT and message.channel in game_schemas.EVENTS:
+            try:
+                self._shaped(message.payload, _attention, game_schemas.EVENTS, message.channel, "payload")
+            except BadJson as bad:
+                self._violation(f"an event of {message.channel} is no attention: {bad.message}")
+                return
         missed = self._missed(message.channel, message.seq)
         if missed is None:
             self._violation(f"event {message.seq} of {message.channel} came after a later one")
@@ -273,5 +307,14 @@ class BridgeSession(Session):
 
 
 def _no_answer(method: str, code: int, why: str) -> GameError:
-    """The mod did answer, so it ran; what it answered cannot be used."""
-    return GameError(code, f"the mod's answer to {method} cannot be read: {why}", executed="yes")
+    return UnreadableAnswer(code, f"the mod's answer to {method} cannot be read: {why}")
+
+
+def _too_large(method: str, size: int, limit: int) -> GameError:
+    hint = "; or raise `max_receive_bytes` in games.toml" if method in _MAY_BE_LARGE else ""
+    return UnreadableAnswer(
+        ErrorCode.TOOL_FAILED,
+        f"the mod's answer to {method} has {size} bytes, over the limit of {limit}, and was dropped: "
+        f"ask for less at once{hint}",
+        {"executed": True, "size": size, "limit": limit},
+    )

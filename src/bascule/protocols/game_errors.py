@@ -100,6 +100,13 @@ class GameError(Exception):
         return f"{self.message} (GABP {self.code})"
 
 
+class UnreadableAnswer(GameError):
+    """The mod did answer, so it ran; what it answered cannot be used."""
+
+    def __init__(self, code: int, message: str, data: Any | UnsetType = UNSET) -> None:
+        super().__init__(code, message, data, executed="yes")
+
+
 def from_peer(code: int, message: str, data: Any) -> GameError:
     """What a mod answered. Its `data` is kept; `data.executed: false` is a promise that nothing happened."""
     known = LIB_GAB_CODES.get(code, code)

@@ -46,7 +46,7 @@ _CAPABILITIES: Final = _object(
 _TOOL: Final = _object(
     {
         "name": _NAME,
-        "title": {"type": "string"},
+        "title": _TEXT,
         "description": _TEXT,
         "inputSchema": {"type": "object"},
         "outputSchema": {"type": "object"},
@@ -56,7 +56,7 @@ _TOOL: Final = _object(
 
 ATTENTION: Final = _object(
     {
-        "attentionId": {"type": "string"},
+        "attentionId": _TEXT,
         "state": {"enum": ["open", "cleared"]},
         "severity": _SEVERITY,
         "blocking": {"type": "boolean"},
@@ -150,9 +150,16 @@ _RESULTS: Final[dict[str, dict[str, Any]]] = {
         {
             "errors": {
                 "type": "array",
-                "items": _object(
-                    {"field": {"type": "string"}, "message": {"type": "string"}}, {"code": {"type": "string"}}
-                ),
+                # The one object that the published schemas leave open.
+                "items": {
+                    "type": "object",
+                    "required": ["field", "message"],
+                    "properties": {
+                        "field": {"type": "string"},
+                        "message": {"type": "string"},
+                        "code": {"type": "string"},
+                    },
+                },
             }
         },
     ),

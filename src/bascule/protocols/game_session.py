@@ -27,7 +27,10 @@ FRAME_SECONDS = 10.0
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Each a number a test may set."""
 
+    # Of a request; and of an answer that is no tool's result and no resource's content.
     max_message_bytes: int = game.MAX_MESSAGE_BYTES
+    # Of what a mod sends to a bridge.
+    max_receive_bytes: int = game.MAX_RECEIVE_BYTES
     max_header_bytes: int = 8 * 1024
     # Requests of one session not answered yet. A hundred agents that each have two are fewer.
     max_in_flight: int = 256
@@ -59,10 +62,13 @@ class Session:
         self.mode = mode
         self.limits = limits or SessionLimits()
         self.state = State.NEW
+        is_bridge = self.side is Side.BRIDGE
         self._reader = gabp.Reader(
             mode,
-            max_body_bytes=self.limits.max_message_bytes,
+            max_body_bytes=self.limits.max_receive_bytes if is_bridge else self.limits.max_message_bytes,
             max_header_bytes=self.limits.max_header_bytes,
+            # A mod cuts off who asks for too much; a bridge loses only that one answer.
+            max_skipped_bytes=game.MAX_SKIPPED_BYTES if is_bridge else 0,
         )
         self._out: list[bytes] = []
         self._happened: list[Any] = []

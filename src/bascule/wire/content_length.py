@@ -2,6 +2,9 @@
 
 Link, GABP and the desktop contract share it. A peer may send anything in any cut: the first violation
 raises, and the reader stays dead, for behind a wrong length nothing can be trusted to be a header.
+
+A body above the limit is such a violation, unless the reader is made with `max_skipped_bytes`: then exactly as many
+bytes as its header says are read and dropped, and an `Oversized` stands in its place.
 """
 
 import re
@@ -14,6 +17,8 @@ DEFAULT_MAX_HEADER_BYTES = 8 * 1024
 MAX_HEADER_LINES = 16
 # More than any limit needs; int() of a very long digit string costs quadratic time.
 MAX_LENGTH_DIGITS = 15
+# Kept of each end of a body that is skipped: an envelope's own fields stand before or behind its payload.
+EXCERPT_BYTES = 1024
 
 _END: Final = b"\r\n\r\n"
 # Exactly what `frame` writes: nearly every header we meet.
@@ -46,6 +51,40 @@ class BadHeader(FrameError):
     """The header block is not one."""
 
 
+class Oversized(bytes):
+    """The first and last EXCERPT_BYTES of a body above the limit; `length` is what the header said, and what came."""
+
+    length: int
+
+
+class _Skip:
+    """A body that is being read and dropped."""
+
+    __slots__ = ("_first", "_last", "_left", "_length")
+
+    def __init__(self, length: int) -> None:
+        self._length = self._left = length
+        self._first = bytearray()
+        self._last = b""
+
+    def take(self, data: memoryview) -> int:
+        """How much of `data` belongs to it."""
+        piece = data[: self._left]
+        self._left -= len(piece)
+        for_first = EXCERPT_BYTES - len(self._first)
+        self._first += piece[:for_first]
+        rest = piece[for_first:] if for_first > 0 else piece
+        self._last = (self._last + bytes(rest[-EXCERPT_BYTES:]))[-EXCERPT_BYTES:]
+        return len(piece)
+
+    def finished(self) -> Oversized | None:
+        if self._left:
+            return None
+        oversized = Oversized(bytes(self._first) + self._last)
+        oversized.length = self._length
+        return oversized
+
+
 class FrameReader:
     """Bytes in, whole bodies out. Memory held is what the peer really sent, never what it claims."""
 
@@ -54,9 +93,11 @@ class FrameReader:
         "_held",
         "_max_body_bytes",
         "_max_header_bytes",
+        "_max_skipped_bytes",
         "_need",
         "_require_content_type",
         "_searched",
+        "_skip",
         "frames_read",
     )
 
@@ -66,8 +107,12 @@ class FrameReader:
         max_header_bytes: int = DEFAULT_MAX_HEADER_BYTES,
         *,
         require_content_type: bool = False,
+        max_skipped_bytes: int = 0,
     ) -> None:
+        """`max_skipped_bytes`: bodies above the limit and up to this are skipped instead of ending the stream."""
         self._max_body_bytes = max_body_bytes
+        self._max_skipped_bytes = max_skipped_bytes
+        self._skip: _Skip | None = None
         self._max_header_bytes = max_header_bytes
         self._require_content_type = require_content_type
         # The incomplete frame, from the first byte of its header.
@@ -84,7 +129,7 @@ class FrameReader:
     @property
     def mid_frame(self) -> bool:
         """Bytes of an incomplete frame are held: the stream must not end here."""
-        return bool(self._held)
+        return bool(self._held) or self._skip is not None
 
     def feed(self, data: bytes) -> list[bytes]:
         """The bodies that `data` completes. Raises FrameError at the first violation and ever after."""
@@ -93,6 +138,8 @@ class FrameReader:
             raise kind(message)
         frames: list[bytes] = []
         try:
+            if self._skip is not None:
+                data = data[self._skipped(memoryview(data), frames) :]
             if self._held:
                 self._held += data
                 if self._still_incomplete():
@@ -120,7 +167,11 @@ class FrameReader:
                 self._searched = len(held)
                 return True
             start = end + len(_END)
-            self._need = start + self._body_length(bytes(held[:end]))
+            length = self._body_length(bytes(held[:end]))
+            if length > self._max_body_bytes:
+                # To be skipped: what is here of it is not held any longer.
+                return False
+            self._need = start + length
         return len(held) < self._need
 
     def _take_frames(self, data: bytes, frames: list[bytes]) -> None:
@@ -142,6 +193,10 @@ class FrameReader:
                     length = self._body_length(data[position:end])
             else:
                 length = self._body_length(data[position:end])
+            if length > self._max_body_bytes:
+                self._skip = _Skip(length)
+                position = start + self._skipped(memoryview(data)[start:], frames)
+                continue
             stop = start + length
             if stop > size:
                 self._held += memoryview(data)[position:]
@@ -149,6 +204,16 @@ class FrameReader:
                 return
             frames.append(data[start:stop])
             position = stop
+
+    def _skipped(self, data: memoryview, frames: list[bytes]) -> int:
+        """How many bytes of `data` belong to the body that is being skipped."""
+        assert self._skip is not None
+        taken = self._skip.take(data)
+        oversized = self._skip.finished()
+        if oversized is not None:
+            frames.append(oversized)
+            self._skip = None
+        return taken
 
     def _check_partial_header(self, held: bytearray, searched: int) -> None:
         if len(held) >= self._max_header_bytes:
@@ -168,10 +233,9 @@ class FrameReader:
         if self._require_content_type and content_types != [b"application/json"]:
             raise BadHeader("Content-Type must be given once and be application/json")
         length = int(digits)
-        if length > self._max_body_bytes:
-            raise FrameTooLarge(
-                f"a frame of {length} bytes is over the limit of {self._max_body_bytes}: send less at once"
-            )
+        limit = max(self._max_body_bytes, self._max_skipped_bytes)
+        if length > limit:
+            raise FrameTooLarge(f"a frame of {length} bytes is over the limit of {limit}: send less at once")
         return length
 
 

@@ -22,6 +22,7 @@ from bascule.wire.content_length import (
     DEFAULT_MAX_HEADER_BYTES,
     FrameError,
     FrameReader,
+    Oversized,
 )
 
 VERSION: Final = "gabp/1"
@@ -49,6 +50,9 @@ _UUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}
 # gabp.md section 5 and the envelope schema; the registry (section 1.1) also allows digits, "_" and "-".
 _METHOD_STRICT: Final = re.compile(r"[a-z]+(?:/[a-z]+)+")
 _METHOD_COMPAT: Final = re.compile(r"[a-z][a-z0-9_-]*(?:/[a-z][a-z0-9_-]*)+")
+# Of a body that was skipped only excerpts are left: where such a field stands in it is not known.
+_ANY_ID: Final = re.compile(rb'"id"\s*:\s*"([^"\\]{1,%d})"' % MAX_ID_CHARS)
+_ANY_TYPE: Final = re.compile(rb'"type"\s*:\s*"(request|response|event)"')
 _NOT_ASCII: Final = re.compile(r"[^\x00-\x7f]+")
 
 
@@ -135,10 +139,25 @@ class BadMessage(Exception):
         return self.code == PARSE_ERROR
 
 
+class SkippedMessage(BadMessage):
+    """A message above the limit, of which only the first and the last KiB were looked at."""
+
+    def __init__(self, body: Oversized, limit: int) -> None:
+        found = _ANY_TYPE.search(body)
+        super().__init__(
+            INVALID_VALUE,
+            f"a message of {body.length} bytes is over the limit of {limit}",
+            type=None if found is None else found[1].decode(),
+        )
+        self.length = body.length
+        # Whatever looks like one, in the order in which it stands there.
+        self.ids = [each.decode(errors="replace") for each in _ANY_ID.findall(body)]
+
+
 class Reader:
     """Bytes in, messages out; bad ones in their place among the good."""
 
-    __slots__ = ("_frames", "_mode")
+    __slots__ = ("_frames", "_max_body_bytes", "_mode")
 
     def __init__(
         self,
@@ -146,10 +165,17 @@ class Reader:
         *,
         max_body_bytes: int = DEFAULT_MAX_BODY_BYTES,
         max_header_bytes: int = DEFAULT_MAX_HEADER_BYTES,
+        max_skipped_bytes: int = 0,
     ) -> None:
         self._mode = mode
+        self._max_body_bytes = max_body_bytes
         # transport.md 2.1: "The Content-Type header MUST be application/json"; GABS and the spec's own guide omit it.
-        self._frames = FrameReader(max_body_bytes, max_header_bytes, require_content_type=mode is Mode.STRICT)
+        self._frames = FrameReader(
+            max_body_bytes,
+            max_header_bytes,
+            require_content_type=mode is Mode.STRICT,
+            max_skipped_bytes=max_skipped_bytes,
+        )
 
     @property
     def mid_frame(self) -> bool:
@@ -170,6 +196,9 @@ class Reader:
     def _messages(self, bodies: list[bytes]) -> list[Message | BadMessage]:
         out: list[Message | BadMessage] = []
         for body in bodies:
+            if type(body) is Oversized:
+                out.append(SkippedMessage(body, self._max_body_bytes))
+                continue
             try:
                 out.append(parse(body, self._mode))
             except BadMessage as bad:

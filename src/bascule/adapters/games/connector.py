@@ -5,7 +5,7 @@ import contextlib
 import os
 import socket
 import stat
-from typing import cast
+from typing import Final, cast
 
 from bascule.adapters.games import tcp_owner
 from bascule.bridges.game.ports import Address, ConnectFault, OnData, OnLost, Wire
@@ -18,16 +18,27 @@ CONNECT_SECONDS = 5.0
 # Until the mod's accept shows in the kernel's table.
 OWNER_SECONDS = 5.0
 OWNER_LOOK_SECONDS = 0.02
+# Linux only. Lib.GAB writes a frame's header and body by two sends with Nagle's algorithm on: the body waits for the
+# ACK of the header, which Linux delays by 40 ms and more.
+_QUICK_ACK: Final[int] = getattr(socket, "TCP_QUICKACK", 0)
 
 
 class StreamWire(asyncio.Protocol):
     """Bytes both ways. Told once that it is lost, also when we close it."""
 
-    def __init__(self, on_data: OnData, on_lost: OnLost, max_unsent_bytes: int = MAX_UNSENT_BYTES) -> None:
+    def __init__(
+        self,
+        on_data: OnData,
+        on_lost: OnLost,
+        max_unsent_bytes: int = MAX_UNSENT_BYTES,
+        *,
+        tcp: socket.socket | None = None,
+    ) -> None:
         self._on_data = on_data
         self._on_lost = on_lost
         self._max_unsent = max_unsent_bytes
         self._transport: asyncio.WriteTransport | None = None
+        self._tcp = tcp if _QUICK_ACK else None
         self._overflow = False
         self._lost = False
 
@@ -35,10 +46,11 @@ class StreamWire(asyncio.Protocol):
         self._transport = cast("asyncio.WriteTransport", transport)
 
     def data_received(self, data: bytes) -> None:
+        self._acknowledge_at_once()
         self._on_data(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
+        self._transport = self._tcp = None
         if not self._lost:
             self._lost = True
             overflow = ConnectFault("the mod does not read what it is sent") if self._overflow else None
@@ -52,6 +64,15 @@ class StreamWire(asyncio.Protocol):
         if transport.get_write_buffer_size() > self._max_unsent:
             self._overflow = True
             transport.abort()
+            return
+        self._acknowledge_at_once()
+
+    def _acknowledge_at_once(self) -> None:
+        """The option holds until the kernel takes the connection for an interactive one again, so after each turn."""
+        if self._tcp is not None:
+            # A connection that was reset meanwhile is reported by the transport.
+            with contextlib.suppress(OSError):
+                self._tcp.setsockopt(socket.IPPROTO_TCP, _QUICK_ACK, 1)
 
     def close(self) -> None:
         if self._transport is not None:
@@ -97,7 +118,8 @@ class LoopbackConnector:
             reason = os.strerror(error.errno) if error.errno is not None else str(error)
             raise ConnectFault(f"cannot connect to {address.where}: {reason}") from None
         loop = asyncio.get_running_loop()
-        wire = StreamWire(on_data, on_lost, self._max_unsent)
+        tcp = sock if address.transport == "tcp" else None
+        wire = StreamWire(on_data, on_lost, self._max_unsent, tcp=tcp)
         await loop.create_connection(lambda: wire, sock=sock)
         return wire
 
@@ -126,7 +148,7 @@ class LoopbackConnector:
             await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
             _check_not_itself(sock)
             if tcp_owner.can_tell():
-                await self._check_accepted(port, int(sock.getsockname()[1]))
+                await self._check_accepted(sock, port)
         except BaseException:
             sock.close()
             raise
@@ -140,8 +162,9 @@ class LoopbackConnector:
                 fatal=True,
             )
 
-    async def _check_accepted(self, port: int, own_port: int) -> None:
+    async def _check_accepted(self, sock: socket.socket, port: int) -> None:
         """Until it is accepted, older kernels show uid 0 for the other end."""
+        own_port = int(sock.getsockname()[1])
         look = 0.0
         while True:
             owner = tcp_owner.accepted_by(port, own_port)
@@ -149,11 +172,22 @@ class LoopbackConnector:
                 break
             if owner is not None and owner != 0:
                 self._check(f"port {port}", [owner])
+            if _is_closed(sock):
+                # Its row is gone from the kernel's table, and will not come.
+                raise ConnectFault(f"whoever listens on port {port} closed the connection at once")
             if look >= OWNER_SECONDS:
                 raise ConnectFault(f"whose port {port} is cannot be told: the token is not sent")
             await asyncio.sleep(OWNER_LOOK_SECONDS)
             look += OWNER_LOOK_SECONDS
         self._check(f"port {port}", tcp_owner.listeners(port))
+
+
+def _is_closed(sock: socket.socket) -> bool:
+    """By the other end. A mod says nothing before hello, so there is nothing else to read."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
 
 
 def _check_not_itself(sock: socket.socket) -> None:

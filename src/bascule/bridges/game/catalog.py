@@ -36,6 +36,8 @@ class Catalog:
             self._add(number, text)
         if len(listed) > MAX_TOOLS:
             self.notes.append(f"{len(listed) - MAX_TOOLS} tools beyond the first {MAX_TOOLS} are left out")
+        # Of all of them together: the same as long as no tool comes, goes or changes.
+        self.digest = digest({name: known.schema_hash for name, known in self.tools.items()})
 
     def _add(self, number: int, text: Raw) -> None:
         try:

@@ -23,6 +23,8 @@ from bascule.wire.codec import Raw
 # Some minutes of a lively game, or half a minute of a flood.
 MAX_EVENTS = 2_048
 MAX_EVENT_BYTES = 8 * 1024 * 1024
+# Of one event: it stays what one message could hold before results were allowed to be larger, so that every page fits.
+MAX_PAYLOAD_BYTES = 1024 * 1024
 # Channels of which it is known since when they are not all here; a mod can make up any number below `x/*`.
 MAX_DROPPED_CHANNELS = 1_024
 # Of payloads in one page: half a link frame, because a page above the frame could not be answered at all.
@@ -76,13 +78,17 @@ class EventLog:
         self._ended = False
 
     def add(self, channel: str, seq: int, payload: Raw, missed: int) -> None:
-        # A Raw points into the whole message it came in.
-        payload = payload.copy()
-        code = int(ErrorCode.OVERFLOW) if missed else None
-        message = f"{missed} earlier events of this channel were lost on the way" if missed else None
-        self._append(
-            channel, len(memoryview(payload)), seq=seq, payload=payload, missed=missed, code=code, message=message
-        )
+        size = len(memoryview(payload))
+        messages = [f"{missed} earlier events of this channel were lost on the way"] if missed else []
+        if size > MAX_PAYLOAD_BYTES:
+            messages.append(f"its payload of {size} bytes is over the limit of {MAX_PAYLOAD_BYTES} and was dropped")
+            kept, size = None, 0
+        else:
+            # A Raw points into the whole message it came in.
+            kept = payload.copy()
+        code = int(ErrorCode.OVERFLOW) if messages else None
+        message = "; ".join(messages) or None
+        self._append(channel, size, seq=seq, payload=kept, missed=missed, code=code, message=message)
 
     def mark(self, channel: str, message: str) -> None:
         """Something about the stream itself: a reconnect."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from msgspec import UNSET
+from msgspec import UNSET, structs
 
 from bascule.bridges.game.calls import Calls
 from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
@@ -19,13 +19,13 @@ from bascule.bridges.game.subscriptions import Subscriptions
 from bascule.errors import Conflict, Unavailable
 from bascule.later import Later
 from bascule.protocols import game
-from bascule.protocols.game_attention import blocked, passes
+from bascule.protocols.game_attention import blocked, passes, read, still_open, unreadable
 from bascule.protocols.game_bridge_session import BridgeSession, Came
-from bascule.protocols.game_errors import ErrorCode, GameError
+from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_session import SessionLimits
 from bascule.protocols.games import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
-from bascule.wire.codec import BadJson, Raw, decoder
+from bascule.wire.codec import Raw
 from bascule.wire.gabp import to_json
 
 # What a mod does wrong, kept for people to read.
@@ -33,7 +33,6 @@ MAX_NOTES = 32
 # Of one connection in the log, which has everybody's lines: a mod that does nothing right must not push them out.
 MAX_LOGGED_NOTES = 100
 
-_attention = decoder(game.Attention)
 BRIDGE_CHANNEL: Final = "bridge/connection"
 
 
@@ -147,7 +146,8 @@ class Game:
 
     def new_link(self) -> Link:
         self._noted = 0
-        session = BridgeSession(self.settings.wire_mode, self._limits, seen=self._seen)
+        limits = structs.replace(self._limits, max_receive_bytes=self.settings.max_receive_bytes)
+        session = BridgeSession(self.settings.wire_mode, limits, seen=self._seen)
         return Link(session, on_answer=self._calls.answered, on_event=self._on_event, on_note=self._note)
 
     async def discover(self, link: Link) -> None:
@@ -157,8 +157,14 @@ class Game:
         attention = link.ask(game.ATTENTION_CURRENT, b"{}") if link.session.offers(game.ATTENTION_CURRENT) else None
         for client in self._hears_all:
             self.subscriptions.add(client, self.announced())
-        wanted = sorted(self.subscriptions.wanted().union(self._own_channels(link)))
-        subscribed = link.subscribe(wanted) if wanted and link.session.offers(game.SUBSCRIBE) else None
+        own = self._own_channels(link)
+        wanted = sorted(self.subscriptions.wanted().union(own).difference(game.ATTENTION_CHANNELS))
+        # Apart: a mod of 1.0 that has no attention may refuse the whole list.
+        subscribed = [
+            link.subscribe(channels)
+            for channels in ([*game.ATTENTION_CHANNELS], wanted)
+            if channels and link.session.offers(game.SUBSCRIBE)
+        ]
         self.catalog = Catalog((await listed).tools)
         for note in self.catalog.notes:
             self._note(note)
@@ -166,22 +172,27 @@ class Game:
         self._attends = False
         if attention is not None:
             try:
-                self.attention = (await attention).attention
+                self.attention = still_open((await attention).attention)
                 self._attends = True
+            except UnreadableAnswer as error:
+                self.attention = unreadable(error.message)
+                self._attends = True
+                self._note(str(error))
             except GameError as error:
                 # A mod of 1.0 has no attention.
                 self._note(f"no attention: {error}")
-        if subscribed is not None:
+        for each in subscribed:
             try:
-                await subscribed
+                await each
             except GameError as error:
-                self._note(f"channels could not be subscribed to: {error}")
+                if self._attends or each is not subscribed[0]:
+                    self._note(f"channels could not be subscribed to: {error}")
 
     def _own_channels(self, link: Link) -> list[str]:
         welcome = link.session.welcome
         assert welcome is not None
-        events = welcome.capabilities.events
-        own = [*game.ATTENTION_CHANNELS] if not isinstance(events, list) or game.ATTENTION_OPENED in events else []
+        # Whatever it announces: mods forget to name them, and one that is not heard holds nothing back.
+        own = [*game.ATTENTION_CHANNELS]
         own += [game.PROGRESS_CHANNEL] if welcome.extension(game.PROGRESS) is not None else []
         own += [game.CHANGES_CHANNEL] if welcome.extension(game.CHANGES) is not None else []
         return own
@@ -256,7 +267,7 @@ class Game:
         return self._ask(client, game.ATTENTION_ACK, params, change=self._acknowledged)
 
     def _acknowledged(self, result: game.AttentionAckResult) -> game.AttentionAckResult:
-        self.attention = result.current_attention
+        self.attention = still_open(result.current_attention)
         return result
 
     def now_ms(self) -> int:
@@ -334,11 +345,9 @@ class Game:
         self.events.add(came.channel, came.seq, came.payload, came.missed)
 
     def _attend(self, came: Came) -> None:
-        try:
-            item = _attention.decode(came.payload)
-        except BadJson as bad:
-            self._note(f"an event of {came.channel} is no attention: {bad.message}")
-            return
+        item, problem = read(came.payload, came.channel)
+        if problem is not None:
+            self._note(f"an event of {came.channel} is no attention: {problem}")
         known = self.attention is not None and self.attention.attention_id == item.attention_id
         if came.channel != game.ATTENTION_CLEARED and item.state == "open":
             if self.attention is None or not self.attention.blocking or item.blocking:
@@ -367,8 +376,12 @@ class Game:
             if self._ask_again:
                 # What it says may be the very one that was cleared since it was asked.
                 self._ask_for_attention()
-            elif later.exception() is None and self.attention is None:
-                self.attention = later.result().attention
+            elif self.attention is None:
+                error = later.exception()
+                if error is None:
+                    self.attention = still_open(later.result().attention)
+                elif isinstance(error, UnreadableAnswer):
+                    self.attention = unreadable(error.message)
 
         link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
 

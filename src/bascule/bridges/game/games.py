@@ -143,6 +143,9 @@ class Games(AbstractAsyncContextManager["Games"]):
             raise Conflict(
                 f"games.toml has a game {game_id}", hint="attach to it by that name alone, or choose another"
             )
+        if running is not None and running.state is GameState.FAILED and game_id in self._attached:
+            # It was let go of already, but for its name.
+            await self.stop(game_id)
         if running is not None and running.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {running.state} already", hint="stop it first, or choose another name")
         for each in list(self._attached):

@@ -27,10 +27,20 @@ DESTRUCTIVE = "destructive"
 # Pinned like a tool: it has no schema that could change, but an attached game asks on its first use too.
 SET_STATE = game.STATE_SET
 _SET_STATE_HASH = digest({"method": SET_STATE})
+# The timed rule that stands for "trust this game".
+TRUST_RULE = "timed.games.trust"
+# Named in the question one by one; the largest mod known has 123, and nobody reads more.
+MAX_TRUSTED_TOOLS = 500
 
 
 class Judge(Protocol):
     def __call__(self, principal: Principal, method: str, facts: Any, /) -> Verdict: ...
+
+
+class TimedRuleOver(Protocol):
+    """The name of the timed rule that a person laid over the `ask` of the rule `over`, if one speaks of this call."""
+
+    def __call__(self, principal: Principal, method: str, over: str, facts: Any, /) -> str | None: ...
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,34 +52,48 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     attached: bool = False
     # Whether this tool was allowed before, as it is now.
     pin: Pinned = "same"
+    # Over all tools that the game lists now.
+    listing: str = ""
     # The caller started the game, or is the person.
     own: bool = True
 
 
 class Judging:
-    def __init__(self, judge: Judge, pins: Pins) -> None:
+    def __init__(self, judge: Judge, pins: Pins, timed: TimedRuleOver) -> None:
         self._judge = judge
         self._pins = pins
+        self._timed = timed
 
     def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Drawn:
-        tags = known.tool.tags
         about = About(
-            destructive=isinstance(tags, list) and DESTRUCTIVE in tags,
+            destructive=_is_destructive(known),
             attached=found.settings.command is None,
             pin=self._pins.compare(found.pinned_as, params.tool, known.schema_hash),
             own=_is_own(call, found),
+            listing=found.catalog.digest,
         )
+        trusted = self._trusted(found) if about.attached and about.pin == "new" and not about.destructive else {}
         return self._drawn(
             call,
             params,
             about,
             lambda: (
                 f"{found.id}: {params.tool} {_one_line(params.arguments)}",
-                _tool_preview(found, known, about, params.arguments),
+                _tool_preview(found, known, about, params.arguments, trusted),
             ),
             bound={"tool": known.schema_hash, "attached": about.attached},
             tool=params.tool,
+            trusted=trusted,
         )
+
+    def _trusted(self, found: Game) -> dict[str, str]:
+        """What "trust this game" means now: its tools that are new and that it does not call destructive."""
+        new = {
+            name: known.schema_hash
+            for name, known in found.catalog.tools.items()
+            if not _is_destructive(known) and self._pins.compare(found.pinned_as, name, known.schema_hash) == "new"
+        }
+        return new if 1 < len(new) <= MAX_TRUSTED_TOOLS else {}
 
     def set_state(self, call: Call, params: SetStateParams, found: Game) -> Drawn:
         about = About(
@@ -114,6 +138,7 @@ class Judging:
         *,
         bound: dict[str, Any],
         tool: str | None = None,
+        trusted: dict[str, str] | None = None,
     ) -> Drawn:
         facts = {**msgspec.to_builtins(params), "about": msgspec.to_builtins(about)}
         verdict = self._judge(call.principal, call.method, facts)
@@ -121,8 +146,19 @@ class Judging:
             return Drawn(summary="", preview="", bound=bound, verdict=verdict, ahead=about.destructive)
         summary, preview = shown()
         offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
+        if trusted:
+            offers = (*offers, _trust_offer(call, params.game_id, about, len(trusted)))
+        is_trusted = bool(trusted) and self._timed(call.principal, call.method, verdict.rule, facts) == TRUST_RULE
         return Drawn(
-            summary=summary, preview=preview, bound=bound, verdict=verdict, offers=offers, ahead=about.destructive
+            summary=summary,
+            preview=preview,
+            bound=bound,
+            verdict=verdict,
+            offers=offers,
+            ahead=about.destructive,
+            facts=facts,
+            # Its handler pins them all: one answer, and not one for each.
+            tied=trusted if is_trusted else None,
         )
 
     @staticmethod
@@ -146,12 +182,37 @@ def _offer(call: Call, game_id: str, tool: str) -> Rule:
     )
 
 
+def _trust_offer(call: Call, game_id: str, about: About, tools: int) -> Rule:
+    """All its tools as they are listed now; a list in which anything has changed meanwhile is not meant."""
+    return Rule(
+        name=TRUST_RULE,
+        decision=Decision.ALLOW,
+        reason=f"trust this game: its {tools} new tools, as they are now; each asks again when it changes",
+        principals=(glob.escape(call.principal),),
+        methods=(call.method,),
+        params={
+            "gameId": glob.escape(game_id),
+            "about.attached": "true",
+            "about.destructive": "false",
+            "about.pin": "new",
+            "about.listing": about.listing,
+        },
+    )
+
+
+def _is_destructive(known: KnownTool) -> bool:
+    tags = known.tool.tags
+    return isinstance(tags, list) and DESTRUCTIVE in tags
+
+
 def _title(found: Game) -> str:
     how = "attached: another program" if found.settings.command is None else f"started as {found.settings.command}"
     return f"game {found.id} ({found.settings.name or found.id}, {how})"
 
 
-def _tool_preview(found: Game, known: KnownTool, about: About, arguments: dict[str, Any]) -> str:
+def _tool_preview(
+    found: Game, known: KnownTool, about: About, arguments: dict[str, Any], trusted: dict[str, str]
+) -> str:
     tool = known.tool
     lines = [_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")]
     if about.pin == "changed":
@@ -162,6 +223,9 @@ def _tool_preview(found: Game, known: KnownTool, about: About, arguments: dict[s
         lines.append("It says of itself:")
     lines += [f"  {line}" for line in (tool.description or tool.title or "nothing").split("\n")]
     lines += ["arguments:", _indented(arguments), f"schema {known.schema_hash[:16]}"]
+    if trusted:
+        lines.append(f"To trust this game allows these {len(trusted)} tools, and none that it calls destructive:")
+        lines += [f"  {name}" for name in sorted(trusted)]
     return "\n".join(lines)
 
 

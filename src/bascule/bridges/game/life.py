@@ -37,7 +37,9 @@ from bascule.protocols.game_session import new_id
 HELLO_SECONDS = 30.0
 # After the connection of a stdio game ended, its process gets so long to end too.
 STDIO_GRACE_SECONDS = 5.0
-
+# A mod that ends a session sooner than this after its welcome is not reached for again at once: it would go on like
+# that without a pause.
+SHORT_LIFE_SECONDS = 1.0
 # A process that is not gone so long after SIGKILL hangs in the kernel.
 KILL_SECONDS = 5.0
 
@@ -52,7 +54,7 @@ class Machine(msgspec.Struct, frozen=True):
     log: Log
     # 100 ms doubling to 1 s, +-25 %.
     delays: Callable[[], Iterator[float]]
-    # Of an attached game: the text of its 0600 file.
+    # Of an attached game: the text of a file that nobody else can read.
     read_token: Callable[[str], str]
     # "The spec's path by default" (/tmp/gabp-<launchId>.sock).
     socket_dir: str = "/tmp"  # noqa: S108 - transport.md 8: the path mods look at; its name is a fresh UUID
@@ -97,6 +99,13 @@ class Life:
         self._token = ""
         self._address = Address(transport="tcp")
         self._again = asyncio.Event()
+        # The token that the mod refused last.
+        self._refused_token: str | None = None
+
+    @property
+    def _reads_files(self) -> bool:
+        """Whoever starts it says in a file where it listens, and with which token; both change with every launch."""
+        return self.settings.token_file is not None or self.settings.bridge_file is not None
 
     @property
     def attached(self) -> bool:
@@ -166,7 +175,7 @@ class Life:
 
     async def _prepare(self) -> None:
         settings, machine = self.settings, self._machine
-        if settings.token_file is not None or settings.bridge_file is not None:
+        if self._reads_files:
             await self._read_files()
             return
         self._token = secrets.token_hex(game.TOKEN_BYTES)
@@ -254,6 +263,7 @@ class Life:
                 continue
             self._link, self._was_connected = link, True
             self._news.set()
+            began = asyncio.get_running_loop().time()
             why = await link.over
             self._link = None
             self._owner.dropped(why)
@@ -263,6 +273,8 @@ class Life:
                 # Its only connection: a process that closed it is ending, or is no longer ours to talk to.
                 await asyncio.sleep(STDIO_GRACE_SECONDS)
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
+            elif asyncio.get_running_loop().time() - began < SHORT_LIFE_SECONDS:
+                await asyncio.sleep(next(iter(self._machine.delays())))
 
     async def _give_up(self, why: str) -> None:
         self._given_up = why
@@ -270,6 +282,7 @@ class Life:
         self._owner.turn(Turn.GAVE_UP, why)
         self._again.clear()
         await self._again.wait()
+        self._refused_token = None
         self._given_up = None
         self._owner.turn(Turn.CONNECT)
 
@@ -278,8 +291,12 @@ class Life:
         for delay in self._machine.delays():
             link = self._owner.new_link()
             try:
+                await self._find_it_again()
                 await self._shake_hands(link)
                 await self._owner.discover(link)
+            except LaunchFault as fault:
+                # Whoever starts the game may be about to write it.
+                self._failure = str(fault)
             except ConnectFault as fault:
                 self._failure = fault.message
                 if fault.fatal:
@@ -287,8 +304,7 @@ class Life:
             except GameError as error:
                 link.close("not welcomed")
                 self._failure = f"the mod did not welcome us: {error}"
-                if error.code == ErrorCode.AUTHENTICATION_FAILED or self._address.transport == "stdio":
-                    # The token of this launch will not get better, nor will its only connection.
+                if self._is_final(error):
                     raise _GaveUp(self._failure) from None
             except BaseException:
                 link.close("given up")
@@ -302,6 +318,22 @@ class Life:
                 limit.reschedule(asyncio.get_running_loop().time() + self.settings.startup_timeout)
             await asyncio.sleep(delay)
         raise _GaveUp("no more tries")
+
+    async def _find_it_again(self) -> None:
+        if self._reads_files:
+            await self._read_files()
+            if self._token == self._refused_token:
+                raise _GaveUp(self._failure or "its token was refused")
+
+    def _is_final(self, error: GameError) -> bool:
+        """The token of a launch will not get better, nor will a stdio game's only connection."""
+        if self._address.transport == "stdio":
+            return True
+        if error.code != ErrorCode.AUTHENTICATION_FAILED:
+            return False
+        # One that was read from a file may be the last launch's: the file is read once more.
+        self._refused_token = self._token
+        return not self._reads_files
 
     async def _shake_hands(self, link: Link) -> None:
         if self._address.transport == "stdio":

@@ -1,11 +1,17 @@
 """From what a game answers, or fails to answer, to what its caller hears. Code, message and data stay the game's."""
 
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
+from bascule.approval.ahead import Doing
 from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound, PeerFailed
+from bascule.later import Later, Leavable
 from bascule.protocols.game_errors import ErrorCode, GameError
+
+T = TypeVar("T")
+U = TypeVar("U")
 
 _BY_CODE: Final[dict[int, type[BasculeError]]] = {
     ErrorCode.INVALID_PARAMS: InvalidRequest,
@@ -32,3 +38,72 @@ def refusal(error: GameError) -> BasculeError:
     kind = _BY_CODE.get(error.code, PeerFailed)
     hint = "look at the game before calling it again" if error.executed == "unknown" else _HINTS.get(error.code)
     return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
+
+
+def act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> Later[U]:
+    """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
+
+    When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
+    """
+
+    def failed(error: BaseException) -> BaseException:
+        if isinstance(error, GameError):
+            doing.details |= {"executed": error.executed, "gabp": error.code, "reason": f"GABP {error.code}"}
+        elif isinstance(error, BasculeError):
+            doing.details.setdefault("executed", "no")
+        return error
+
+    try:
+        asked = ask()
+    except (GameError, BasculeError) as error:
+        failed(error)
+        raise (refusal(error) if isinstance(error, GameError) else error) from None
+
+    def done(result: T) -> U:
+        doing.details["executed"] = "yes"
+        return told(result)
+
+    out: Leavable[U] = Leavable()
+    # Before anybody else hears of it: the record of its end says what is known.
+    out.add_done_callback(lambda _: doing.details.update(executed="unknown") if out.cancelled() else None)
+    return answer_with(asked, done, failed, out)
+
+
+def answer_with(
+    asked: Later[T],
+    told: Callable[[T], U],
+    failed: Callable[[BaseException], object] = lambda _: None,
+    into: Later[U] | None = None,
+) -> Later[U]:
+    """What a caller hears of what a game answered; withdrawing it withdraws the question."""
+    out: Later[U] = Later() if into is None else into
+
+    def settle(_: Later[T]) -> None:
+        if out.done():
+            return
+        if asked.cancelled():
+            out.cancel()
+            return
+        error = asked.exception()
+        if error is not None:
+            failed(error)
+            out.set_exception(refusal(error) if isinstance(error, GameError) else error)
+            return
+        try:
+            answer = told(asked.result())
+        except (GameError, BasculeError) as refused:
+            failed(refused)
+            out.set_exception(refusal(refused) if isinstance(refused, GameError) else refused)
+            return
+        out.set_result(answer)
+
+    asked.add_done_callback(settle)
+    out.add_done_callback(lambda _: asked.cancel() if out.cancelled() else None)
+    return out
+
+
+def or_refuse(act: Callable[[], T]) -> T:
+    try:
+        return act()
+    except GameError as error:
+        raise refusal(error) from None

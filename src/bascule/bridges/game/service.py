@@ -1,30 +1,30 @@
 """The game bridge behind its method rows."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Coroutine
+from typing import Any
 
 from msgspec import UNSET
 
 from bascule.approval.ahead import Doing
 from bascule.approval.holding import Draw, Drawn
+from bascule.audit.journal import Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.game.attaching import attached_settings
 from bascule.bridges.game.catalog import KnownTool, check_arguments
 from bascule.bridges.game.following import Following
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.games import Games
-from bascule.bridges.game.judging import SET_STATE, Judge, Judging
+from bascule.bridges.game.judging import SET_STATE, Judge, Judging, TimedRuleOver
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
-from bascule.bridges.game.refusals import refusal
+from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.call import Call, agent_principal
 from bascule.clock import Clock
-from bascule.errors import BasculeError, Conflict
-from bascule.later import Later, Leavable
+from bascule.errors import Conflict
+from bascule.later import Later
 from bascule.protocols import game
 from bascule.protocols.broker import MAX_WAIT_MS
-from bascule.protocols.game_errors import GameError
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.games import (
     Acknowledged,
@@ -68,15 +68,20 @@ CLOSE_SECONDS = 5.0
 # Of what a game printed, in `show`.
 MAX_OUTPUT_CHARS = 4_000
 
-T = TypeVar("T")
-U = TypeVar("U")
-
 
 class GameBridge:
-    def __init__(self, *, games: Games, store: JournalStore, clock: Clock, judge: Judge) -> None:
+    def __init__(
+        self,
+        *,
+        games: Games,
+        store: JournalStore,
+        clock: Clock,
+        judge: Judge,
+        timed: TimedRuleOver = lambda *_: None,
+    ) -> None:
         self.games = games
         self.pins = Pins(store, clock)
-        self._judging = Judging(judge, self.pins)
+        self._judging = Judging(judge, self.pins, timed)
         self.following = Following(games)
 
     # -- what is mounted --
@@ -246,7 +251,7 @@ class GameBridge:
     def _draw_call(self, call: Call, params: CallToolParams) -> Drawn:
         found, known = self._tool(params.game_id, params.tool)
         # A person is not asked about what the game would not even be sent.
-        _refused(lambda: check_arguments(known, params.arguments))
+        or_refuse(lambda: check_arguments(known, params.arguments))
         return self._judging.call_tool(call, params, found, known)
 
     def call_tool(self, call: Call, params: CallToolParams, doing: Doing) -> Later[CallToolResult]:
@@ -264,11 +269,11 @@ class GameBridge:
             inline, kept = (UNSET, result) if isinstance(result, KeptResult) else (result, None)
             return CallToolResult(game_id=found.id, tool=params.tool, executed="yes", result=inline, resource=kept)
 
-        return _act(ask, told, doing)
+        return act(ask, told, doing)
 
     def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, doing: Doing) -> None:
         """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
-        now = _refused(lambda: self._judging.hash_of(params, found))
+        now = or_refuse(lambda: self._judging.hash_of(params, found))
         if now != call.bound.get("tool"):
             doing.details["executed"] = "no"
             raise Conflict(
@@ -277,11 +282,17 @@ class GameBridge:
                 details={"executed": "no"},
             )
         tool = params.tool if isinstance(params, CallToolParams) else SET_STATE
-        doing.changes.append(lambda tx: self.pins.pin(tx, found.pinned_as, tool, now, call.principal))
+        pinned = {**(call.tied or {}), tool: now}
+
+        def pin(tx: Transaction) -> None:
+            for name, schema_hash in pinned.items():
+                self.pins.pin(tx, found.pinned_as, name, schema_hash, call.principal)
+
+        doing.changes.append(pin)
 
     def _tool(self, game_id: str, name: str) -> tuple[Game, KnownTool]:
         found = self.games.find(game_id)
-        return found, _refused(lambda: found.tool(name))
+        return found, or_refuse(lambda: found.tool(name))
 
     # -- events --
 
@@ -295,7 +306,7 @@ class GameBridge:
         if all(each in heard for each in channels):
             self._wait(found, params, tuple(named), [], told)
             return told
-        subscribing = _told(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
+        subscribing = answer_with(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
 
         def subscribed(_: Later[list[str]]) -> None:
             error = None if subscribing.cancelled() else subscribing.exception()
@@ -341,15 +352,15 @@ class GameBridge:
             await found.unsubscribe(call.principal, params.channels or None)
             return Subscribed(game_id=found.id, channels=found.subscriptions.of(call.principal))
 
-        return _told(self.games.carry(unsubscribed(), call.method), lambda answer: answer)
+        return answer_with(self.games.carry(unsubscribed(), call.method), lambda answer: answer)
 
     # -- resources --
 
     def list_resources(self, call: Call, params: ResourcesParams) -> Later[ResourcesPage]:
         found = self.games.find(params.game_id)
         asked = game.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
-        return _told(
-            _refused(lambda: found.list_resources(call.principal, asked)),
+        return answer_with(
+            or_refuse(lambda: found.list_resources(call.principal, asked)),
             lambda result: ResourcesPage(game_id=found.id, resources=result.resources),
         )
 
@@ -357,8 +368,8 @@ class GameBridge:
         found = self.games.find(params.game_id)
         kept = found.large.comes_in_pieces(params.uri)
         uri = f"{params.uri}?offset={params.offset}&length={params.limit}" if kept else params.uri
-        return _told(
-            _refused(lambda: found.read_resource(call.principal, uri)),
+        return answer_with(
+            or_refuse(lambda: found.read_resource(call.principal, uri)),
             lambda result: piece_of(result, params, is_piece=kept),
         )
 
@@ -368,8 +379,8 @@ class GameBridge:
         found = self.games.find(params.game_id)
         components = names_in(params.components) or None
         asked = game.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
-        return _told(
-            _refused(lambda: found.get_state(call.principal, asked)),
+        return answer_with(
+            or_refuse(lambda: found.get_state(call.principal, asked)),
             lambda result: GameStateView(game_id=found.id, state=result.state, timestamp=result.timestamp),
         )
 
@@ -388,7 +399,7 @@ class GameBridge:
         def told(result: game.StateSetResult) -> StateChanged:
             return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
 
-        return _act(lambda: found.set_state(call.principal, asked), told, doing)
+        return act(lambda: found.set_state(call.principal, asked), told, doing)
 
     def attention(self, call: Call, params: GameParams) -> AttentionView:
         found = self.games.find(params.game_id)
@@ -406,76 +417,7 @@ class GameBridge:
                 attention=result.current_attention,
             )
 
-        return _act(lambda: found.acknowledge(call.principal, params.attention_id), told, doing)
-
-
-def _act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> Later[U]:
-    """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
-
-    When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
-    """
-
-    def failed(error: BaseException) -> BaseException:
-        if isinstance(error, GameError):
-            doing.details |= {"executed": error.executed, "gabp": error.code, "reason": f"GABP {error.code}"}
-        elif isinstance(error, BasculeError):
-            doing.details.setdefault("executed", "no")
-        return error
-
-    try:
-        asked = ask()
-    except (GameError, BasculeError) as error:
-        failed(error)
-        raise (refusal(error) if isinstance(error, GameError) else error) from None
-
-    def done(result: T) -> U:
-        doing.details["executed"] = "yes"
-        return told(result)
-
-    out: Leavable[U] = Leavable()
-    # Before anybody else hears of it: the record of its end says what is known.
-    out.add_done_callback(lambda _: doing.details.update(executed="unknown") if out.cancelled() else None)
-    return _told(asked, done, failed, out)
-
-
-def _told(
-    asked: Later[T],
-    told: Callable[[T], U],
-    failed: Callable[[BaseException], object] = lambda _: None,
-    into: Later[U] | None = None,
-) -> Later[U]:
-    """What a caller hears of what a game answered; withdrawing it withdraws the question."""
-    out: Later[U] = Later() if into is None else into
-
-    def settle(_: Later[T]) -> None:
-        if out.done():
-            return
-        if asked.cancelled():
-            out.cancel()
-            return
-        error = asked.exception()
-        if error is not None:
-            failed(error)
-            out.set_exception(refusal(error) if isinstance(error, GameError) else error)
-            return
-        try:
-            answer = told(asked.result())
-        except (GameError, BasculeError) as refused:
-            failed(refused)
-            out.set_exception(refusal(refused) if isinstance(refused, GameError) else refused)
-            return
-        out.set_result(answer)
-
-    asked.add_done_callback(settle)
-    out.add_done_callback(lambda _: asked.cancel() if out.cancelled() else None)
-    return out
-
-
-def _refused(act: Callable[[], T]) -> T:
-    try:
-        return act()
-    except GameError as error:
-        raise refusal(error) from None
+        return act(lambda: found.acknowledge(call.principal, params.attention_id), told, doing)
 
 
 def _speaks_of(tool: game.Tool, query: str) -> bool:

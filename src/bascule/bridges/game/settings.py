@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from bascule.bridges.game.ports import Address, Discovery, SettingsFile, Transport
+from bascule.protocols.game import MAX_RECEIVE_BYTES
 from bascule.wire.codec import BadJson, convert
 from bascule.wire.gabp import Mode
 
@@ -33,6 +34,8 @@ _ID: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
 # Ours to set; a game that names them in its file would be told somebody else's.
 _RESERVED_ENV: Final = ("GABP_", "GABS_", "BASCULE_", "BRIDGE_")
 
+# A result takes several times its size while it is read; and less than the first would break tools/list.
+_ReceiveBytes = Annotated[int, Meta(ge=64 * 1024, le=256 * 1024 * 1024)]
 _Seconds = Annotated[float, Meta(gt=0, le=3600)]
 
 
@@ -57,6 +60,8 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     startup_timeout: _Seconds = DEFAULT_STARTUP_SECONDS
     call_timeout: _Seconds = DEFAULT_CALL_SECONDS
     stop_timeout: _Seconds = DEFAULT_STOP_SECONDS
+    # The largest message its mod may send; a larger one is skipped, and fails its call.
+    max_receive_bytes: _ReceiveBytes = MAX_RECEIVE_BYTES
     mode: Literal["compat", "strict"] = "compat"
     discovery: Discovery = "environment"
 
