@@ -11,6 +11,16 @@ from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
 from bascule.wire.codec import BadJson, decode, encode
 
+EPILOG = """\
+examples:
+  bascule games check snake                              a game of games.toml, started for the check and ended after it
+  bascule games check snake --transport pipe             over another transport
+  bascule games check mine --run python3 mine.py         a game that games.toml does not name
+  bascule games check mine --port 51234 --token-file t   one that runs already
+
+Exit code 0: every sentence that must be kept is kept; 1: one is not. What only a strict bridge or GABS would refuse is
+listed, and with --strict counts as well.
+"""
 # In one answer of the daemon.
 _MOST_TOOLS = 500
 
@@ -28,8 +38,18 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("tools", list_tools, "its tools, or one of them with its schemas"),
         ("call", call_tool, "call a tool"),
         ("events", show_events, "what happened in it"),
+        ("unsubscribe", unsubscribe, "stop hearing channels that somebody asked for"),
+        ("resources", list_resources, "what can be read in it, or one of them"),
+        ("state", show_state, "its state, or set parts of it"),
+        ("attention", show_attention, "what it wants looked at; `--ack` says that it was"),
+        ("check", check_mod, "try the protocol's sentences on its mod, for those who write mods; needs no daemon"),
     ):
-        verb = verbs.add_parser(name, help=help_)
+        verb = verbs.add_parser(
+            name,
+            help=help_,
+            epilog=EPILOG if name == "check" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         verb.set_defaults(run=run)
         if name != "list":
             verb.add_argument("game", metavar="GAME")
@@ -44,6 +64,22 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
         elif name == "attach":
             _where(verb)
+        elif name == "check":
+            _add_check(verb)
+        elif name == "unsubscribe":
+            verb.add_argument("channels", metavar="CHANNEL", nargs="+")
+        elif name == "resources":
+            verb.add_argument("uri", metavar="URI", nargs="?", help="read this one")
+            verb.add_argument("--offset", type=int, default=0, help="of a large one: go on there")
+            verb.add_argument("--pattern", help="only those that fit, e.g. 'gabp://game/*'")
+            verb.add_argument("--namespace", help="only those of it, e.g. game")
+        elif name == "state":
+            verb.add_argument("updates", metavar="NAME=VALUE", nargs="*", help="set these parts; values as for `call`")
+            verb.add_argument("--component", action="append", default=[], help="read only this part; may be repeated")
+            verb.add_argument("--player", metavar="ID", help="of this player")
+            verb.add_argument("--dry-run", action="store_true", help="with NAME=VALUE: only check")
+        elif name == "attention":
+            verb.add_argument("--ack", metavar="ID", help="acknowledge it, so that calls go on")
         elif name == "events":
             verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
             verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
@@ -66,6 +102,21 @@ def _where(verb: argparse.ArgumentParser) -> None:
 def _common(parser: argparse.ArgumentParser) -> None:
     add_state_dir(parser)
     add_json(parser)
+
+
+def _add_check(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--transport", choices=("tcp", "pipe", "stdio"), help="default: that of games.toml, else tcp")
+    verb.add_argument("--port", type=int, help="it runs already, and listens there on 127.0.0.1")
+    verb.add_argument("--token-file", metavar="FILE", help="with --port: a 0600 file with its token")
+    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="this check alone; may be repeated")
+    verb.add_argument("--strict", action="store_true", help="fail on what a strict bridge or GABS would refuse too")
+    verb.add_argument(
+        "--run",
+        dest="command",
+        metavar="COMMAND",
+        nargs=argparse.REMAINDER,
+        help="a game that games.toml does not name: how it is started; everything behind it belongs to it",
+    )
 
 
 # -- life --
@@ -255,3 +306,74 @@ def _show_event(event: Happened, *, as_json: bool) -> None:
     text = "" if event.payload is None else json.dumps(event.payload, ensure_ascii=False)
     words = " ".join(filter(None, (text, event.message)))
     show(f"{event.cursor:>6} {visible(event.channel)} {one_line(words)}")
+
+
+def unsubscribe(args: argparse.Namespace) -> int:
+    left = ask(args, "games.unsubscribe", {"gameId": args.game, "channels": args.channels})
+    if args.json:
+        show_json(left)
+    else:
+        show(f"still heard: {visible(', '.join(left['channels'])) or 'nothing'}")
+    return 0
+
+
+def list_resources(args: argparse.Namespace) -> int:
+    if args.uri is not None:
+        params = {"gameId": args.game, "uri": args.uri} | ({"offset": args.offset} if args.offset else {})
+        return _show_resource(args, ask(args, "games.resource", params))
+    named = {name: getattr(args, name) for name in ("pattern", "namespace") if getattr(args, name)}
+    page = ask(args, "games.resources", {"gameId": args.game} | named)
+    if args.json:
+        show_json(page)
+        return 0
+    rows = [
+        (one_line(each["uri"]), str(each.get("size", "-")), one_line(each.get("description") or each.get("name") or ""))
+        for each in page["resources"]
+    ]
+    show_table(("URI", "SIZE", "WHAT IT IS"), rows) if rows else show("no resource")
+    return 0
+
+
+def _show_resource(args: argparse.Namespace, found: dict[str, Any]) -> int:
+    if args.json:
+        show_json(found)
+        return 0
+    content = found.get("content")
+    show(visible(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2)))
+    if found.get("nextOffset") is not None:
+        say(f"there is more; go on with --offset {found['nextOffset']}")
+    return 0
+
+
+def show_state(args: argparse.Namespace) -> int:
+    player = {"playerId": args.player} if args.player else {}
+    if args.updates:
+        params = {"gameId": args.game, "updates": arguments_in(args.updates), **player}
+        show_json(ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {})))
+        return 0
+    parts = {"components": ",".join(args.component)} if args.component else {}
+    show_json(ask(args, "games.state", {"gameId": args.game, **parts, **player}))
+    return 0
+
+
+def show_attention(args: argparse.Namespace) -> int:
+    if args.ack is not None:
+        show_json(ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack}))
+        return 0
+    found = ask(args, "games.attention", {"gameId": args.game})
+    now = found.get("attention")
+    if args.json:
+        show_json(found)
+    elif now is None:
+        show("nothing wants attention")
+    else:
+        holds = "calls are held back until it is acknowledged" if now.get("blocking") else "calls go on"
+        show(f"{now['severity']}: {one_line(now['summary'])} ({holds})")
+        show(f"when you have looked: bascule games attention {args.game} --ack {one_line(now['attentionId'])}")
+    return 0
+
+
+def check_mod(args: argparse.Namespace) -> int:
+    from bascule.cli.game_check.command import run
+
+    return run(args)
