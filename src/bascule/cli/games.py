@@ -7,7 +7,9 @@ from typing import Any
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
+from bascule.client.sync import SyncClient
 from bascule.doors.exits import UNEXPECTED, WrongUsage
+from bascule.errors import BasculeError
 from bascule.helpers.terminal import one_line, say, show, show_json, show_table, visible
 from bascule.wire.codec import BadJson, decode, encode
 
@@ -51,42 +53,30 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.set_defaults(run=run)
-        if name != "list":
-            verb.add_argument("game", metavar="GAME")
-        if name == "tools":
-            verb.add_argument("tool", metavar="TOOL", nargs="?")
-            verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
-        elif name == "call":
-            verb.add_argument("tool", metavar="TOOL")
-            verb.add_argument(
-                "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
-            )
-            verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
-        elif name == "attach":
-            _where(verb)
-        elif name == "check":
-            _add_check(verb)
-        elif name == "unsubscribe":
-            verb.add_argument("channels", metavar="CHANNEL", nargs="+")
-        elif name == "resources":
-            verb.add_argument("uri", metavar="URI", nargs="?", help="read this one")
-            verb.add_argument("--offset", type=int, default=0, help="of a large one: go on there")
-            verb.add_argument("--pattern", help="only those that fit, e.g. 'gabp://game/*'")
-            verb.add_argument("--namespace", help="only those of it, e.g. game")
-        elif name == "state":
-            verb.add_argument("updates", metavar="NAME=VALUE", nargs="*", help="set these parts; values as for `call`")
-            verb.add_argument("--component", action="append", default=[], help="read only this part; may be repeated")
-            verb.add_argument("--player", metavar="ID", help="of this player")
-            verb.add_argument("--dry-run", action="store_true", help="with NAME=VALUE: only check")
-        elif name == "attention":
-            verb.add_argument("--ack", metavar="ID", help="acknowledge it, so that calls go on")
-        elif name == "events":
-            verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
-            verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
-            verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+        _options(name, verb)
         _common(verb)
     games.set_defaults(run=list_games)
     _common(games)
+
+
+def _options(name: str, verb: argparse.ArgumentParser) -> None:
+    if name != "list":
+        verb.add_argument("game", metavar="GAME")
+    if name == "tools":
+        verb.add_argument("tool", metavar="TOOL", nargs="?")
+        verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
+    elif name == "call":
+        verb.add_argument("tool", metavar="TOOL")
+        verb.add_argument(
+            "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
+        )
+        verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
+    elif name in _OPTIONS:
+        _OPTIONS[name](verb)
+    elif name == "events":
+        verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
+        verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
+        verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
 
 
 def _where(verb: argparse.ArgumentParser) -> None:
@@ -117,6 +107,38 @@ def _add_check(verb: argparse.ArgumentParser) -> None:
         nargs=argparse.REMAINDER,
         help="a game that games.toml does not name: how it is started; everything behind it belongs to it",
     )
+
+
+def _unsubscribe_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("channels", metavar="CHANNEL", nargs="+")
+
+
+def _resources_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("uri", metavar="URI", nargs="?", help="read this one")
+    verb.add_argument("--offset", type=int, default=0, help="of a large one: go on there")
+    verb.add_argument("--pattern", help="only those that fit, e.g. 'gabp://game/*'")
+    verb.add_argument("--namespace", help="only those of it, e.g. game")
+
+
+def _state_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("updates", metavar="NAME=VALUE", nargs="*", help="set these parts; values as for `call`")
+    verb.add_argument("--component", action="append", default=[], help="read only this part; may be repeated")
+    verb.add_argument("--player", metavar="ID", help="of this player")
+    verb.add_argument("--dry-run", action="store_true", help="with NAME=VALUE: only check")
+
+
+def _attention_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--ack", metavar="ID", help="acknowledge it, so that calls go on")
+
+
+_OPTIONS = {
+    "attach": _where,
+    "check": _add_check,
+    "unsubscribe": _unsubscribe_options,
+    "resources": _resources_options,
+    "state": _state_options,
+    "attention": _attention_options,
+}
 
 
 # -- life --
@@ -243,10 +265,17 @@ def list_tools(args: argparse.Namespace) -> int:
 
 
 def call_tool(args: argparse.Namespace) -> int:
-    params: dict[str, Any] = {"gameId": args.game, "tool": args.tool, "arguments": arguments_in(args.arguments)}
-    if args.timeout is not None:
-        params["timeoutMs"] = int(args.timeout * 1000)
-    answer = ask(args, "games.call", params)
+    with connect(args) as client:
+        texts = _text_parameters(client, args) if args.arguments else frozenset()
+        params: dict[str, Any] = {"gameId": args.game, "tool": args.tool}
+        params["arguments"] = arguments_in(args.arguments, texts)
+        if args.timeout is not None:
+            params["timeoutMs"] = int(args.timeout * 1000)
+        try:
+            answer = client.call("games.call", params)
+        except BasculeError as error:
+            _say_what_the_game_said(error)
+            raise
     if args.json:
         show_json(answer)
     elif "resource" in answer:
@@ -257,8 +286,30 @@ def call_tool(args: argparse.Namespace) -> int:
     return 0
 
 
-def arguments_in(words: list[str]) -> dict[str, Any]:
-    """`x=3 name=Ada`, or one JSON object."""
+def _text_parameters(client: SyncClient, args: argparse.Namespace) -> frozenset[str]:
+    """Parameters that the tool wants as text: for these `code=007` is not a number."""
+    try:
+        schema = client.call("games.tool", {"gameId": args.game, "tool": args.tool}).get("inputSchema")
+    except BasculeError:
+        # The call itself says why.
+        return frozenset()
+    known = schema.get("properties") if isinstance(schema, dict) else None
+    named = known.items() if isinstance(known, dict) else ()
+    return frozenset(name for name, each in named if isinstance(each, dict) and each.get("type") == "string")
+
+
+def _say_what_the_game_said(error: BasculeError) -> None:
+    """Its own code and data: what a tool raises is often only there."""
+    said = error.details.get("gabp") if isinstance(error.details, dict) else None
+    if not isinstance(said, dict):
+        return
+    code = said.get("peerCode", said.get("code"))
+    data = f", data {json.dumps(said['data'], ensure_ascii=False)}" if "data" in said else ""
+    say(f"the game answered with code {code}{data}")
+
+
+def arguments_in(words: list[str], texts: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """`x=3 name=Ada`, or one JSON object. `texts`: names whose values stay text, whatever they look like."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         try:
             found: dict[str, Any] = decode(words[0].encode())
@@ -270,7 +321,10 @@ def arguments_in(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise WrongUsage(f"{word!r} is no argument", "write name=value, or one JSON object")
+            raise WrongUsage(f"{word!r} is not an argument", "write name=value, or one JSON object")
+        if name in texts and not value.startswith('"'):
+            out[name] = value
+            continue
         try:
             out[name] = decode(value.encode())
         except BadJson:
@@ -327,10 +381,15 @@ def list_resources(args: argparse.Namespace) -> int:
         show_json(page)
         return 0
     rows = [
-        (one_line(each["uri"]), str(each.get("size", "-")), one_line(each.get("description") or each.get("name") or ""))
+        (
+            one_line(each["uri"]),
+            one_line(each.get("mimeType", "-")),
+            str(each.get("size", "-")),
+            one_line(each.get("description") or each.get("name") or ""),
+        )
         for each in page["resources"]
     ]
-    show_table(("URI", "SIZE", "WHAT IT IS"), rows) if rows else show("no resource")
+    show_table(("URI", "TYPE", "SIZE", "WHAT IT IS"), rows) if rows else show("no resource")
     return 0
 
 

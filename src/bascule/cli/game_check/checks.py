@@ -86,7 +86,7 @@ def _tools(subject: Subject) -> None:
         names = [each.get("name") for each in listed["tools"] if isinstance(each, dict)]
         twice = {name for name in names if names.count(name) > 1}
         if twice:
-            raise Failed(f"two tools have the name {sorted(map(str, twice))[0]}")
+            raise Failed(f"two tools have the name {min(map(str, twice))}")
 
 
 @check("must", "a method that does not exist is an error, and the session goes on")
@@ -132,7 +132,7 @@ def _together(subject: Subject) -> None:
         ids = [new_id(), new_id()]
         peer.send_raw(b"".join(gabp.request(each, game.TOOLS_LIST, b"{}") for each in ids))
         # In whichever order it likes.
-        answered = []
+        answered: list[str] = []
         while len(answered) < len(ids):
             message = peer.message()
             if isinstance(message, gabp.Response):

@@ -11,6 +11,7 @@ from bascule.protocols.game_schemas import RESULTS
 from bascule.protocols.game_session import new_id
 from bascule.wire import gabp
 from bascule.wire.codec import decode
+from bascule.wire.content_length import DEFAULT_MAX_HEADER_BYTES
 
 # A mod that answers in its game's next frame needs milliseconds; one that loads, seconds.
 ANSWER_SECONDS: Final = 10.0
@@ -140,7 +141,7 @@ class Peer:
     def _frame(self, end: float) -> bytes:
         try:
             while b"\r\n\r\n" not in self._buffer:
-                if len(self._buffer) > gabp.DEFAULT_MAX_HEADER_BYTES:
+                if len(self._buffer) > DEFAULT_MAX_HEADER_BYTES:
                     raise Failed(f"no frame begins here: {self._buffer[:80]!r}")
                 if not self._more(end):
                     raise Failed("the mod closed the connection instead of answering")
