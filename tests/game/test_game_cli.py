@@ -53,7 +53,11 @@ def test_a_refusal_is_told_with_its_exit_code(hall):
     assert games(hall, "call", "arena", "arena/nothing").returncode == NOT_FOUND
     assert games(hall, "call", "other", "arena/echo").returncode == CONFLICT
     failed = games(hall, "call", "arena", "arena/fail", "kind=tool")
-    assert (failed.returncode, failed.stderr.splitlines()[0]) == (UNEXPECTED, "bascule: the door is locked")
+    code, said = failed.stderr.splitlines()[:2]
+    assert (failed.returncode, said) == (UNEXPECTED, "bascule: the door is locked")
+    # What the tool raised, whole: its code and its data.
+    assert "the game answered with code" in code
+    assert '"door": 7' in code
 
 
 def test_events_are_shown_from_a_cursor_on(hall):
@@ -122,6 +126,29 @@ def test_a_game_is_stopped_and_killed(hall):
     assert games(hall, "kill", "other").stdout == "other is stopped\n"
     assert games(hall, "attach", "other").returncode == CONFLICT
     assert games(hall, "start", "nothing").returncode == NOT_FOUND
+
+
+def test_resources_state_and_attention_have_verbs(hall):
+    listed = games(hall, "resources", "arena")
+    assert listed.returncode == 0, listed.stderr
+    state = games(hall, "state", "arena")
+    assert state.returncode == 0, state.stderr
+    assert games(hall, "attention", "arena").stdout == "nothing wants attention\n"
+    games(hall, "events", "arena", "--channel", "noise/a")
+    left = games(hall, "unsubscribe", "arena", "noise/a")
+    assert (left.returncode, left.stdout.startswith("still heard:")) == (0, True), left.stderr
+
+
+def test_a_value_stays_text_where_the_tool_wants_text(hall):
+    games(hall, "events", "arena", "--channel", "noise/*")
+    # `channel` is text: 7 is a name that does not exist, not a number that does not fit.
+    wrong = games(hall, "call", "arena", "arena/shout", "channel=7")
+    assert "must be a string" not in wrong.stderr
+    assert arguments_in(["code=007", "n=7", 'quoted="7"'], frozenset({"code", "quoted"})) == {
+        "code": "007",
+        "n": 7,
+        "quoted": "7",
+    }
 
 
 def test_arguments_are_names_and_values_or_one_object():

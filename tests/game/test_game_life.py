@@ -80,7 +80,7 @@ async def test_a_game_that_never_listens_fails_after_its_startup_timeout_and_can
         ground.write(source=SILENT, startup_timeout=0.5)
         status = await ground.games.start("arena")
         assert status.state == "failed"
-        assert "not connected within 0.5 s: cannot connect to" in status.problem
+        assert "not connected within 0.5 s: the game never listened on GABP_SERVER_PORT" in status.problem
         with pytest.raises(Conflict, match="arena is failed"):
             await ground.call("echo")
         assert (await ground.games.connect("arena")).state == "failed"

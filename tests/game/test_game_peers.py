@@ -15,8 +15,9 @@ from playground import PATIENCE, attached, on_loop, playground, until
 from scripted_mod import ScriptedMod
 from two_ends import LAUNCH, hello, message, opened
 
-from bascule.adapters.games import connector, tcp_owner
+from bascule.adapters.games import connector
 from bascule.bridges.game.ports import Address, ConnectFault
+from bascule.doors import peers
 from bascule.protocols import game
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Refused
 from bascule.protocols.game_errors import ErrorCode, GameError
@@ -197,7 +198,7 @@ def test_a_welcome_above_the_limit_is_a_refusal():
 @on_loop
 async def test_a_mod_that_accepts_and_closes_at_once_is_known_at_once_and_tried_again(monkeypatch):
     closed = threading.Event()
-    look = tcp_owner.accepted_by
+    look = peers.far_end
 
     def accept_and_close(listener):
         listener.accept()[0].close()
@@ -208,7 +209,7 @@ async def test_a_mod_that_accepts_and_closes_at_once_is_known_at_once_and_tried_
         assert closed.wait(PATIENCE)
         return look(*ports)
 
-    monkeypatch.setattr(tcp_owner, "accepted_by", look_late)
+    monkeypatch.setattr(peers, "far_end", look_late)
     # Whoever waits for this never sees the end of the test.
     monkeypatch.setattr(connector, "OWNER_SECONDS", 3_600.0)
     monkeypatch.setattr(connector, "CONNECT_SECONDS", 3_600.0)

@@ -19,7 +19,7 @@ async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_
         assert [each.game_id for each in ground.games.list()] == ["one", "two"]
         ground.toml.write_text("[games.one\n")
         assert [each.game_id for each in ground.games.list()] == ["one", "two"]
-        assert "games.toml is no TOML" in ground.games.settings_problem
+        assert "games.toml is not valid TOML" in ground.games.settings_problem
         ground.write("two")
         await ground.games.start("two")
         ground.toml.write_text("")
@@ -34,7 +34,7 @@ async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_
     [
         ("[games.X]\ncommand='x'", "an id has 1 to 64"),
         ("[games.x]\ncommand=''", "`command` is empty"),
-        ("[games.x]\ncommand='x'\ncomand='y'", "unknown field `comand`"),
+        ("[games.x]\ncommand='x'\ncomand='y'", "games.x: unknown field `comand`; there are: name, "),
         ("[games.x]\ncommand='x'\nenv={GABP_TOKEN='x'}", "`env.GABP_TOKEN` is set by Bascule"),
         ("[games.x]\ncommand='x'\nenv={'a=b'='x'}", "is no environment variable"),
         ("[games.x]\ncommand='x'\ntransport='udp'", "transport"),
@@ -49,8 +49,8 @@ async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_
         ('[games.x]\ncommand="a\\u0000b"', "NUL"),
         ("[game.x]\ncommand='x'", "unknown field `game`"),
         ("games = 5", "games"),
-        ("\x00", "no TOML"),
-        ("a = " + "[" * 5000, "no TOML"),
+        ("\x00", "not valid TOML"),
+        ("a = " + "[" * 5000, "not valid TOML"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(text, words):

@@ -7,11 +7,23 @@ from typing import Any
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
+from bascule.client.sync import SyncClient
 from bascule.doors.exits import UNEXPECTED, WrongUsage
+from bascule.errors import BasculeError
 from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.text import one_line, visible
 from bascule.wire.codec import BadJson, decode, encode
 
+EPILOG = """\
+examples:
+  bascule games check snake                              a game of games.toml, started for the check and ended after it
+  bascule games check snake --transport pipe             over another transport
+  bascule games check mine --run python3 mine.py         a game that games.toml does not name
+  bascule games check mine --port 51234 --token-file t   one that runs already
+
+Exit code 0: every sentence that must be kept is kept; 1: one is not. What only a strict bridge or GABS would refuse is
+listed, and with --strict counts as well.
+"""
 # In one answer of the daemon.
 _MOST_TOOLS = 500
 
@@ -29,29 +41,43 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("tools", list_tools, "its tools, or one of them with its schemas"),
         ("call", call_tool, "call a tool"),
         ("events", show_events, "what happened in it"),
+        ("unsubscribe", unsubscribe, "stop hearing channels that somebody asked for"),
+        ("resources", list_resources, "what can be read in it, or one of them"),
+        ("state", show_state, "its state, or set parts of it"),
+        ("attention", show_attention, "what it wants looked at; `--ack` says that it was"),
+        ("check", check_mod, "try the protocol's sentences on its mod, for those who write mods; needs no daemon"),
     ):
-        verb = verbs.add_parser(name, help=help_)
+        verb = verbs.add_parser(
+            name,
+            help=help_,
+            epilog=EPILOG if name == "check" else None,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
         verb.set_defaults(run=run)
-        if name != "list":
-            verb.add_argument("game", metavar="GAME")
-        if name == "tools":
-            verb.add_argument("tool", metavar="TOOL", nargs="?")
-            verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
-        elif name == "call":
-            verb.add_argument("tool", metavar="TOOL")
-            verb.add_argument(
-                "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
-            )
-            verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
-        elif name == "attach":
-            _where(verb)
-        elif name == "events":
-            verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
-            verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
-            verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
+        _options(name, verb)
         _common(verb)
     games.set_defaults(run=list_games)
     _common(games)
+
+
+def _options(name: str, verb: argparse.ArgumentParser) -> None:
+    if name != "list":
+        verb.add_argument("game", metavar="GAME")
+    if name == "tools":
+        verb.add_argument("tool", metavar="TOOL", nargs="?")
+        verb.add_argument("--query", metavar="TEXT", help="only those that speak of it")
+    elif name == "call":
+        verb.add_argument("tool", metavar="TOOL")
+        verb.add_argument(
+            "arguments", metavar="NAME=VALUE", nargs="*", help="values are JSON, or else text; or one JSON object"
+        )
+        verb.add_argument("--timeout", type=float, metavar="SECONDS", help="default: the game's call_timeout")
+    elif name in _OPTIONS:
+        _OPTIONS[name](verb)
+    elif name == "events":
+        verb.add_argument("--channel", action="append", default=[], help="only this one, or a name that ends in /*")
+        verb.add_argument("--since", type=int, default=0, metavar="CURSOR", help="only what came after it")
+        verb.add_argument("-f", "--follow", action="store_true", help="go on with what comes")
 
 
 def _where(verb: argparse.ArgumentParser) -> None:
@@ -67,6 +93,53 @@ def _where(verb: argparse.ArgumentParser) -> None:
 def _common(parser: argparse.ArgumentParser) -> None:
     add_state_dir(parser)
     add_json(parser)
+
+
+def _add_check(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--transport", choices=("tcp", "pipe", "stdio"), help="default: that of games.toml, else tcp")
+    verb.add_argument("--port", type=int, help="it runs already, and listens there on 127.0.0.1")
+    verb.add_argument("--token-file", metavar="FILE", help="with --port: a 0600 file with its token")
+    verb.add_argument("--only", action="append", default=[], metavar="NAME", help="this check alone; may be repeated")
+    verb.add_argument("--strict", action="store_true", help="fail on what a strict bridge or GABS would refuse too")
+    verb.add_argument(
+        "--run",
+        dest="command",
+        metavar="COMMAND",
+        nargs=argparse.REMAINDER,
+        help="a game that games.toml does not name: how it is started; everything behind it belongs to it",
+    )
+
+
+def _unsubscribe_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("channels", metavar="CHANNEL", nargs="+")
+
+
+def _resources_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("uri", metavar="URI", nargs="?", help="read this one")
+    verb.add_argument("--offset", type=int, default=0, help="of a large one: go on there")
+    verb.add_argument("--pattern", help="only those that fit, e.g. 'gabp://game/*'")
+    verb.add_argument("--namespace", help="only those of it, e.g. game")
+
+
+def _state_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("updates", metavar="NAME=VALUE", nargs="*", help="set these parts; values as for `call`")
+    verb.add_argument("--component", action="append", default=[], help="read only this part; may be repeated")
+    verb.add_argument("--player", metavar="ID", help="of this player")
+    verb.add_argument("--dry-run", action="store_true", help="with NAME=VALUE: only check")
+
+
+def _attention_options(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("--ack", metavar="ID", help="acknowledge it, so that calls go on")
+
+
+_OPTIONS = {
+    "attach": _where,
+    "check": _add_check,
+    "unsubscribe": _unsubscribe_options,
+    "resources": _resources_options,
+    "state": _state_options,
+    "attention": _attention_options,
+}
 
 
 # -- life --
@@ -193,10 +266,17 @@ def list_tools(args: argparse.Namespace) -> int:
 
 
 def call_tool(args: argparse.Namespace) -> int:
-    params: dict[str, Any] = {"gameId": args.game, "tool": args.tool, "arguments": arguments_in(args.arguments)}
-    if args.timeout is not None:
-        params["timeoutMs"] = int(args.timeout * 1000)
-    answer = ask(args, "games.call", params)
+    with connect(args) as client:
+        texts = _text_parameters(client, args) if args.arguments else frozenset()
+        params: dict[str, Any] = {"gameId": args.game, "tool": args.tool}
+        params["arguments"] = arguments_in(args.arguments, texts)
+        if args.timeout is not None:
+            params["timeoutMs"] = int(args.timeout * 1000)
+        try:
+            answer = client.call("games.call", params)
+        except BasculeError as error:
+            _say_what_the_game_said(error)
+            raise
     if args.json:
         show_json(answer)
     elif "resource" in answer:
@@ -207,8 +287,30 @@ def call_tool(args: argparse.Namespace) -> int:
     return 0
 
 
-def arguments_in(words: list[str]) -> dict[str, Any]:
-    """`x=3 name=Ada`, or one JSON object."""
+def _text_parameters(client: SyncClient, args: argparse.Namespace) -> frozenset[str]:
+    """Parameters that the tool wants as text: for these `code=007` is not a number."""
+    try:
+        schema = client.call("games.tool", {"gameId": args.game, "tool": args.tool}).get("inputSchema")
+    except BasculeError:
+        # The call itself says why.
+        return frozenset()
+    known = schema.get("properties") if isinstance(schema, dict) else None
+    named = known.items() if isinstance(known, dict) else ()
+    return frozenset(name for name, each in named if isinstance(each, dict) and each.get("type") == "string")
+
+
+def _say_what_the_game_said(error: BasculeError) -> None:
+    """Its own code and data: what a tool raises is often only there."""
+    said = error.details.get("gabp") if isinstance(error.details, dict) else None
+    if not isinstance(said, dict):
+        return
+    code = said.get("peerCode", said.get("code"))
+    data = f", data {json.dumps(said['data'], ensure_ascii=False)}" if "data" in said else ""
+    say(f"the game answered with code {code}{data}")
+
+
+def arguments_in(words: list[str], texts: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """`x=3 name=Ada`, or one JSON object. `texts`: names whose values stay text, whatever they look like."""
     if len(words) == 1 and words[0].lstrip().startswith("{"):
         try:
             found: dict[str, Any] = decode(words[0].encode())
@@ -220,7 +322,10 @@ def arguments_in(words: list[str]) -> dict[str, Any]:
     for word in words:
         name, equals, value = word.partition("=")
         if not equals or not name:
-            raise WrongUsage(f"{word!r} is no argument", "write name=value, or one JSON object")
+            raise WrongUsage(f"{word!r} is not an argument", "write name=value, or one JSON object")
+        if name in texts and not value.startswith('"'):
+            out[name] = value
+            continue
         try:
             out[name] = decode(value.encode())
         except BadJson:
@@ -256,3 +361,79 @@ def _show_event(event: Happened, *, as_json: bool) -> None:
     text = "" if event.payload is None else json.dumps(event.payload, ensure_ascii=False)
     words = " ".join(filter(None, (text, event.message)))
     show(f"{event.cursor:>6} {visible(event.channel)} {one_line(words)}")
+
+
+def unsubscribe(args: argparse.Namespace) -> int:
+    left = ask(args, "games.unsubscribe", {"gameId": args.game, "channels": args.channels})
+    if args.json:
+        show_json(left)
+    else:
+        show(f"still heard: {visible(', '.join(left['channels'])) or 'nothing'}")
+    return 0
+
+
+def list_resources(args: argparse.Namespace) -> int:
+    if args.uri is not None:
+        params = {"gameId": args.game, "uri": args.uri} | ({"offset": args.offset} if args.offset else {})
+        return _show_resource(args, ask(args, "games.resource", params))
+    named = {name: getattr(args, name) for name in ("pattern", "namespace") if getattr(args, name)}
+    page = ask(args, "games.resources", {"gameId": args.game} | named)
+    if args.json:
+        show_json(page)
+        return 0
+    rows = [
+        (
+            one_line(each["uri"]),
+            one_line(each.get("mimeType", "-")),
+            str(each.get("size", "-")),
+            one_line(each.get("description") or each.get("name") or ""),
+        )
+        for each in page["resources"]
+    ]
+    show_table(("URI", "TYPE", "SIZE", "WHAT IT IS"), rows) if rows else show("no resource")
+    return 0
+
+
+def _show_resource(args: argparse.Namespace, found: dict[str, Any]) -> int:
+    if args.json:
+        show_json(found)
+        return 0
+    content = found.get("content")
+    show(visible(content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, indent=2)))
+    if found.get("nextOffset") is not None:
+        say(f"there is more; go on with --offset {found['nextOffset']}")
+    return 0
+
+
+def show_state(args: argparse.Namespace) -> int:
+    player = {"playerId": args.player} if args.player else {}
+    if args.updates:
+        params = {"gameId": args.game, "updates": arguments_in(args.updates), **player}
+        show_json(ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {})))
+        return 0
+    parts = {"components": ",".join(args.component)} if args.component else {}
+    show_json(ask(args, "games.state", {"gameId": args.game, **parts, **player}))
+    return 0
+
+
+def show_attention(args: argparse.Namespace) -> int:
+    if args.ack is not None:
+        show_json(ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack}))
+        return 0
+    found = ask(args, "games.attention", {"gameId": args.game})
+    now = found.get("attention")
+    if args.json:
+        show_json(found)
+    elif now is None:
+        show("nothing wants attention")
+    else:
+        holds = "calls are held back until it is acknowledged" if now.get("blocking") else "calls go on"
+        show(f"{now['severity']}: {one_line(now['summary'])} ({holds})")
+        show(f"when you have looked: bascule games attention {args.game} --ack {one_line(now['attentionId'])}")
+    return 0
+
+
+def check_mod(args: argparse.Namespace) -> int:
+    from bascule.cli.game_check.command import run
+
+    return run(args)

@@ -115,7 +115,8 @@ class LoopbackConnector:
             raise ConnectFault(f"no connection to {address.where} within {CONNECT_SECONDS:g} s") from None
         except OSError as error:
             reason = os.strerror(error.errno) if error.errno is not None else str(error)
-            raise ConnectFault(f"cannot connect to {address.where}: {reason}") from None
+            refused = isinstance(error, ConnectionRefusedError)
+            raise ConnectFault(f"cannot connect to {address.where}: {reason}", refused=refused) from None
         loop = asyncio.get_running_loop()
         tcp = sock if address.transport == "tcp" else None
         wire = StreamWire(on_data, on_lost, max_unsent_bytes, tcp=tcp)

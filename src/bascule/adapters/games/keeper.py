@@ -20,6 +20,7 @@ import os
 import select
 import signal
 import socket
+import stat
 import sys
 import time
 
@@ -45,10 +46,14 @@ class Keeper:
         self.asked = False
         self.kill_at: float | None = None
         self.lines = b""
+        # The socket that the game was told to listen on: its file outlives whoever is killed.
+        self.socket_path: str | None = None
 
     # -- starting
 
     def start(self, wanted: dict[str, Any]) -> None:
+        if wanted["env"].get("GABP_TRANSPORT") == "pipe":
+            self.socket_path = wanted["env"].get("GABP_ADDRESS")
         said, say = os.pipe()
         self.main = os.fork()
         if not self.main:
@@ -122,6 +127,11 @@ class Keeper:
             self.tell({"left": descendants()})
 
     def leave(self) -> NoReturn:
+        if self.socket_path is not None:
+            # The daemon does it too; a daemon that was killed cannot.
+            with contextlib.suppress(OSError):
+                if stat.S_ISSOCK(os.lstat(self.socket_path).st_mode):
+                    os.unlink(self.socket_path)
         self.tell({"ended": self.code})
         os._exit(0)
 

@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_words import MAX_SCHEMA_BYTES, bounded_tool
+from bascule.protocols.game_words import DESTRUCTIVE, MAX_SCHEMA_BYTES, bounded_tool
 from bascule.text import is_plain
 from bascule.wire.canonical import digest
 from bascule.wire.codec import BadJson, Raw, decode, decoder, encode
@@ -25,6 +25,12 @@ class KnownTool(msgspec.Struct, frozen=True):
     # Over everything a person or a model reads of it: when this changes, what was allowed is no longer what it was.
     schema_hash: str
     schema: Schema
+
+    @property
+    def is_destructive(self) -> bool:
+        """As its mod calls it."""
+        tags = self.tool.tags
+        return isinstance(tags, list) and DESTRUCTIVE in tags
 
 
 class Catalog:
@@ -61,7 +67,9 @@ class Catalog:
     def find(self, name: str) -> KnownTool:
         found = self.tools.get(name)
         if found is None:
-            near = difflib.get_close_matches(name[:MAX_TOOL_NAME_CHARS], self.tools, n=3)
+            # Never one that destroys: a name that was mistyped must not lead there.
+            safe = [each for each, known in self.tools.items() if not known.is_destructive]
+            near = difflib.get_close_matches(name[:MAX_TOOL_NAME_CHARS], safe, n=3)
             hint = f"; did you mean {' or '.join(near)}?" if near else f"; the game has {len(self.tools)} tools"
             raise GameError(ErrorCode.TOOL_NOT_FOUND, f"no tool {name[:100]!r}{hint}", {"similar": near})
         return found

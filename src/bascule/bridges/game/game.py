@@ -135,6 +135,9 @@ class Game:
             return
         if problem is not None or turn is Turn.ENDED:
             self.problem = problem
+        if turn is Turn.ENDED:
+            # A game that has ended wants nothing looked at.
+            self.attention = None
         if turn is Turn.LOST:
             self.events.mark(BRIDGE_CHANNEL, f"{problem}; events until it is back are not here")
         self.state = following

@@ -19,7 +19,6 @@ from bascule.call import PERSON, Call, Principal
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.rules import Rule
 from bascule.protocols import game
-from bascule.protocols.game_words import DESTRUCTIVE
 from bascule.protocols.games import CallToolParams, GameParams, SetStateParams
 from bascule.wire.canonical import digest
 
@@ -65,7 +64,7 @@ class Judging:
 
     def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Drawn:
         about = About(
-            destructive=_is_destructive(known),
+            destructive=known.is_destructive,
             attached=found.settings.command is None,
             pin=self._pins.compare(found.pinned_as, params.tool, known.schema_hash),
             own=_is_own(call, found),
@@ -90,7 +89,7 @@ class Judging:
         new = {
             name: known.schema_hash
             for name, known in found.catalog.tools.items()
-            if not _is_destructive(known) and self._pins.compare(found.pinned_as, name, known.schema_hash) == "new"
+            if not known.is_destructive and self._pins.compare(found.pinned_as, name, known.schema_hash) == "new"
         }
         return new if 1 < len(new) <= MAX_TRUSTED_TOOLS else {}
 
@@ -197,11 +196,6 @@ def _trust_offer(call: Call, game_id: str, about: About, tools: int) -> Rule:
             "about.listing": about.listing,
         },
     )
-
-
-def _is_destructive(known: KnownTool) -> bool:
-    tags = known.tool.tags
-    return isinstance(tags, list) and DESTRUCTIVE in tags
 
 
 def _title(found: Game) -> str:

@@ -92,6 +92,8 @@ class Life:
         self._was_connected = False
         # Why the last try to connect failed.
         self._failure: str | None = None
+        # Until something else than "connection refused" comes.
+        self._never_listened = True
         # Why nobody tries any more.
         self._given_up: str | None = None
         self._machine = machine
@@ -256,8 +258,7 @@ class Life:
                 async with asyncio.timeout(seconds) as limit:
                     link = await self._connected(limit)
             except TimeoutError:
-                reason = f": {self._failure}" if self._failure else ""
-                await self._give_up(f"not connected within {self.settings.startup_timeout:g} s{reason}")
+                await self._give_up(self._why_not_connected())
                 continue
             except _GaveUp as gave_up:
                 await self._give_up(str(gave_up))
@@ -277,6 +278,16 @@ class Life:
                 await self._give_up("its stdin and stdout are closed; stop it and start it again")
             elif asyncio.get_running_loop().time() - began < SHORT_LIFE_SECONDS:
                 await asyncio.sleep(next(iter(self._machine.delays())))
+
+    def _why_not_connected(self) -> str:
+        why = self._failure
+        told_by_environment = self._address.transport == "tcp" and self.settings.discovery == "environment"
+        if told_by_environment and self._never_listened and self.process is not None and not self._was_connected:
+            why = (
+                f"the game never listened on GABP_SERVER_PORT {self._address.where}: its mod did not load, or does not "
+                'read the environment (then: discovery = "file")'
+            )
+        return f"not connected within {self.settings.startup_timeout:g} s" + (f": {why}" if why else "")
 
     async def _give_up(self, why: str) -> None:
         self._given_up = why
@@ -301,6 +312,7 @@ class Life:
                 self._failure = str(fault)
             except ConnectFault as fault:
                 self._failure = fault.message
+                self._never_listened &= fault.refused
                 if fault.fatal:
                     raise _GaveUp(fault.message) from None
             except GameError as error:

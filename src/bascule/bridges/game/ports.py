@@ -24,12 +24,13 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectFault(Exception):
-    """No connection; the message says why. `fatal`: trying again will not help."""
+    """No connection; the message says why. `fatal`: trying again will not help. `refused`: nobody listens there."""
 
-    def __init__(self, message: str, *, fatal: bool = False) -> None:
+    def __init__(self, message: str, *, fatal: bool = False, refused: bool = False) -> None:
         super().__init__(message)
         self.message = message
         self.fatal = fatal
+        self.refused = refused
 
 
 class Wire(Protocol):

@@ -75,7 +75,7 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    games: dict[str, GameSettings] = {}
+    games: dict[str, dict[str, Any]] = {}
 
 
 def parse(text: bytes) -> dict[str, GameSettings]:
@@ -83,17 +83,22 @@ def parse(text: bytes) -> dict[str, GameSettings]:
         raise BadSettings(f"games.toml is larger than {MAX_SETTINGS_BYTES} bytes")
     try:
         found: Any = tomllib.loads(text.decode())
-        games = convert(found, _File).games
+        tables = convert(found, _File).games
     except UnicodeDecodeError:
         raise BadSettings("games.toml is not UTF-8") from None
     except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise BadSettings(f"games.toml is no TOML: {error}") from None
+        raise BadSettings(f"games.toml is not valid TOML: {error}") from None
     except BadJson as bad:
         raise BadSettings(f"games.toml: {bad.message}") from None
-    if len(games) > MAX_GAMES:
-        raise BadSettings(f"games.toml names {len(games)} games; at most {MAX_GAMES} are taken")
-    for game_id, settings in games.items():
-        problem = problem_of(game_id, settings)
+    if len(tables) > MAX_GAMES:
+        raise BadSettings(f"games.toml names {len(tables)} games; at most {MAX_GAMES} are taken")
+    games: dict[str, GameSettings] = {}
+    for game_id, table in tables.items():
+        try:
+            games[game_id] = convert(table, GameSettings)
+            problem = problem_of(game_id, games[game_id])
+        except BadJson as bad:
+            problem = bad.message
         if problem is not None:
             raise BadSettings(f"games.toml, games.{game_id[:80]}: {problem}")
     return games

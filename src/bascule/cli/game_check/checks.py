@@ -1,0 +1,285 @@
+"""The sentences of GABP 1.0, each tried on the mod. The numbers are the transport specification's sections."""
+
+import os
+import stat
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from bascule.cli.game_check.peer import Failed, Peer
+from bascule.cli.game_check.starting import Subject
+from bascule.protocols import game
+from bascule.protocols.game_session import new_id
+from bascule.wire import gabp
+
+Level = Literal["must", "should"]
+# 7.1: "up to 1MB".
+LARGE_BYTES: Final = 1024 * 1024 - 512
+
+
+class DoesNotApply(Exception):
+    """There is nothing to try on this mod."""
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    level: Level
+    sentence: str
+    run: Callable[[Subject], None]
+
+
+CHECKS: Final[list[Check]] = []
+
+
+def check(level: Level, sentence: str) -> Callable[[Callable[[Subject], None]], Callable[[Subject], None]]:
+    def add(run: Callable[[Subject], None]) -> Callable[[Subject], None]:
+        CHECKS.append(Check(run.__name__.removeprefix("_").replace("_", "-"), level, sentence, run))
+        return run
+
+    return add
+
+
+@check("must", "the mod listens where the bridge told it to, and on this machine alone (1.2, 1.3)")
+def _listens(subject: Subject) -> None:
+    with subject.connected():
+        pass
+    if subject.port is not None and (others := _other_addresses(subject.port)):
+        raise Failed(f"it listens on {others[0]} too: other machines can reach it; bind 127.0.0.1")
+    if subject.socket_path is not None:
+        mode = stat.S_IMODE(os.stat(subject.socket_path).st_mode)
+        if mode & 0o077:
+            raise Failed(f"its socket has mode {mode:04o}; other users can reach it: make it 0600")
+
+
+@check("must", "a hello with the token is welcomed (3)")
+def _welcome(subject: Subject) -> None:
+    with subject.session():
+        pass
+
+
+@check("must", "a hello with another token is refused, and opens nothing (3)")
+def _wrong_token(subject: Subject) -> None:
+    with subject.connected() as peer:
+        try:
+            peer.refusal(game.HELLO, subject.hello(token=os.urandom(game.TOKEN_BYTES).hex()))
+        except Failed:
+            # To hang up is a refusal too.
+            if not peer.closed(1.0):
+                raise
+            return
+        _refused_or_closed(peer, "after a wrong token tools/list is still answered")
+
+
+@check("must", "nothing is answered before the hello (3)")
+def _before_hello(subject: Subject) -> None:
+    with subject.connected() as peer:
+        _refused_or_closed(peer, "tools/list is answered without a hello")
+
+
+@check("must", "tools/list describes every tool: name, title, description, inputSchema, outputSchema")
+def _tools(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        listed = peer.call(game.TOOLS_LIST)
+        if not isinstance(listed, dict) or not isinstance(listed.get("tools"), list):
+            raise Failed("the result of tools/list has no list `tools`")
+        names = [each.get("name") for each in listed["tools"] if isinstance(each, dict)]
+        twice = {name for name in names if names.count(name) > 1}
+        if twice:
+            raise Failed(f"two tools have the name {min(map(str, twice))}")
+
+
+@check("must", "a method that does not exist is an error, and the session goes on")
+def _unknown_method(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        error = peer.refusal("checking/nothing")
+        if error.code != -32601:
+            subject.seen.strict[f"an unknown method is answered with {error.code}, not -32601"] = None
+        peer.call(game.TOOLS_LIST)
+
+
+@check("must", "a tool that does not exist is an error, and the session goes on")
+def _unknown_tool(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        error = peer.refusal(game.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {}})
+        if error.code != -32400:
+            subject.seen.strict[f"an unknown tool is answered with {error.code}, not -32400"] = None
+        peer.call(game.TOOLS_LIST)
+
+
+@check("must", "a version of the protocol that the mod does not speak is refused")
+def _version(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        id_ = new_id()
+        body = gabp.to_json({"v": "gabp/2", "id": id_, "type": "request", "method": game.TOOLS_LIST, "params": {}})
+        peer.send_raw(b"Content-Length: %d\r\nContent-Type: application/json\r\n\r\n%b" % (len(body), body))
+        _error_or_closed(peer, "a request of gabp/2 is answered as if it were gabp/1")
+
+
+@check("must", "a message is read to its end however it is cut (6.2)")
+def _cut(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        id_ = new_id()
+        frame = gabp.request(id_, game.TOOLS_LIST, b"{}")
+        for at in range(0, len(frame), 7):
+            peer.send_raw(frame[at : at + 7])
+        peer.answer(id_)
+
+
+@check("must", "two messages in one packet are two messages (2.3)")
+def _together(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        ids = [new_id(), new_id()]
+        peer.send_raw(b"".join(gabp.request(each, game.TOOLS_LIST, b"{}") for each in ids))
+        # In whichever order it likes.
+        answered: list[str] = []
+        while len(answered) < len(ids):
+            message = peer.message()
+            if isinstance(message, gabp.Response):
+                answered.append(message.id)
+        if sorted(answered) != sorted(ids):
+            raise Failed("the two responses do not carry the ids of the two requests")
+
+
+@check("must", "text that is not JSON does not end the mod: it says so or hangs up, and others are served (6.1)")
+def _not_json(subject: Subject) -> None:
+    with subject.session() as (peer, _):
+        peer.send_raw(b"Content-Length: 9\r\nContent-Type: application/json\r\n\r\nnot {json")
+        _error_or_closed(peer, "text that is not JSON was answered with a result", silent=True)
+    _again(subject)
+
+
+@check("must", "a broken header does not end the mod (6.1)")
+def _broken_header(subject: Subject) -> None:
+    if subject.transport == "stdio":
+        raise DoesNotApply
+    with subject.session() as (peer, _):
+        peer.send_raw(b"Content-Length: -5\r\n\r\n{}")
+        peer.closed(1.0)
+    _again(subject)
+
+
+@check("should", "the mod serves the next bridge after one has left (6.2)")
+def _again(subject: Subject) -> None:
+    if subject.transport == "stdio":
+        raise DoesNotApply
+    for _ in range(2):
+        with subject.session() as (peer, _):
+            peer.call(game.TOOLS_LIST)
+
+
+@check("should", "the mod serves several bridges at once (7.2)")
+def _several(subject: Subject) -> None:
+    if subject.transport == "stdio":
+        raise DoesNotApply
+    with subject.session() as (first, _), subject.session() as (second, _), subject.session() as (third, _):
+        for each in (third, first, second):
+            each.call(game.TOOLS_LIST)
+
+
+@check("should", "a message of nearly a megabyte is read (7.1)")
+def _large(subject: Subject) -> None:
+    with subject.session() as (peer, welcome):
+        limits = welcome.get("capabilities", {}).get("limits", {})
+        most = limits.get("maxMessageSize", LARGE_BYTES) if isinstance(limits, dict) else LARGE_BYTES
+        size = min(LARGE_BYTES, most - 512)
+        if size < LARGE_BYTES:
+            subject.seen.strict[f"it reads no more than {most} bytes in a message; 1 MB is recommended"] = None
+        peer.refusal(game.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {"text": "x" * max(1, size)}})
+        peer.call(game.TOOLS_LIST)
+
+
+@check("must", "what is subscribed to is answered with its channels, and can be given up")
+def _events(subject: Subject) -> None:
+    with subject.session() as (peer, welcome):
+        channels = _announced(welcome, "events")
+        if not channels:
+            raise DoesNotApply
+        named = [str(each) for each in channels if not str(each).endswith("*")][:5]
+        if not named:
+            raise DoesNotApply
+        answer = peer.call(game.SUBSCRIBE, {"channels": named})
+        if not isinstance(answer, dict) or set(answer.get("subscribed", ())) != set(named):
+            raise Failed(f"events/subscribe to {named} is answered with {str(answer)[:120]}")
+        peer.call(game.UNSUBSCRIBE, {"channels": named})
+
+
+@check("must", "resources that are listed can be read")
+def _resources(subject: Subject) -> None:
+    with subject.session() as (peer, welcome):
+        if game.RESOURCES_LIST not in _announced(welcome, "methods"):
+            raise DoesNotApply
+        listed = peer.call(game.RESOURCES_LIST)
+        for each in listed.get("resources", [])[:3]:
+            peer.call(game.RESOURCES_READ, {"uri": each["uri"]})
+
+
+@check("must", "the state can be read where the mod says so")
+def _state(subject: Subject) -> None:
+    with subject.session() as (peer, welcome):
+        if game.STATE_GET not in _announced(welcome, "methods"):
+            raise DoesNotApply
+        peer.call(game.STATE_GET)
+
+
+@check("must", "what wants attention is said in full: `blocking` above all")
+def _attention(subject: Subject) -> None:
+    with subject.session() as (peer, welcome):
+        if game.ATTENTION_CURRENT not in _announced(welcome, "methods"):
+            raise DoesNotApply
+        answer = peer.call(game.ATTENTION_CURRENT)
+        now = answer.get("attention") if isinstance(answer, dict) else None
+        if now is not None and not isinstance(now.get("blocking"), bool):
+            raise Failed("`blocking` is not true or false: a bridge must then hold every call back")
+
+
+# -- what they share --
+
+
+def _announced(welcome: Any, kind: str) -> list[Any]:
+    capabilities = welcome.get("capabilities") if isinstance(welcome, dict) else None
+    found = capabilities.get(kind) if isinstance(capabilities, dict) else None
+    return found if isinstance(found, list) else []
+
+
+def _refused_or_closed(peer: Peer, otherwise: str) -> None:
+    try:
+        answer = peer.answer(peer.ask(game.TOOLS_LIST))
+    except Failed:
+        if peer.closed(1.0):
+            return
+        raise
+    if not isinstance(answer.error, gabp.ErrorBody):
+        raise Failed(otherwise)
+
+
+def _error_or_closed(peer: Peer, otherwise: str, *, silent: bool = False) -> None:
+    """An error under whichever id, or the end of the connection; `silent`: or nothing at all."""
+    try:
+        answer = peer.message(2.0)
+    except Failed:
+        if silent or peer.closed(1.0):
+            return
+        raise Failed("it neither answers nor hangs up") from None
+    if not isinstance(answer, gabp.Response) or not isinstance(answer.error, gabp.ErrorBody):
+        raise Failed(otherwise)
+
+
+def _other_addresses(port: int) -> list[str]:
+    """Where else something listens on that port, as Linux says; elsewhere nobody is asked."""
+    found = []
+    for table, own in (("/proc/net/tcp", ("0100007F",)), ("/proc/net/tcp6", (_SIX_LOOPBACK, _SIX_MAPPED))):
+        try:
+            with open(table, encoding="ascii") as rows:
+                fields = [row.split() for row in rows][1:]
+        except OSError:
+            continue
+        for row in fields:
+            address, _, number = row[1].partition(":")
+            if row[3] == "0A" and int(number, 16) == port and address not in own:
+                found.append("all addresses" if not address.strip("0") else address)
+    return found
+
+
+_SIX_LOOPBACK: Final = "00000000000000000000000001000000"
+_SIX_MAPPED: Final = "0000000000000000FFFF00000100007F"

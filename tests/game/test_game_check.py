@@ -1,0 +1,78 @@
+"""`bascule games check`: right mods pass, and each fault is found by the check that is about it."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+BASCULE = str(Path(sys.executable).parent / "bascule")
+GUESS = HERE.parent.parent / "examples" / "guess" / "guess.py"
+
+
+def check(*words, options=(), expect=0):
+    command = [BASCULE, "games", "check", "toy", "--json", *options, "--run", sys.executable, *map(str, words)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False)
+    assert done.returncode == expect, f"{done.stdout}\n{done.stderr}"
+    return json.loads(done.stdout)
+
+
+def failed(report):
+    return [each["check"] for each in report["checks"] if each["outcome"] == "failed"]
+
+
+@pytest.mark.parametrize("transport", ["tcp", "pipe", "stdio"])
+def test_a_mod_made_with_our_sdk_keeps_every_sentence(transport):
+    report = check(GUESS, options=("--transport", transport, "--strict"))
+    assert report["ok"] is True
+    assert failed(report) == report["strict"] == report["gabs"] == []
+    assert "ok" in {each["outcome"] for each in report["checks"] if each["check"] == "wrong-token"}
+
+
+def test_a_mod_without_our_sdk_keeps_them_too():
+    assert failed(check(HERE / "faulty_mod.py")) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "found"),
+    [
+        ("everywhere", "listens"),
+        ("any token", "wrong-token"),
+        ("no hello", "before-hello"),
+        ("two tools", "tools"),
+        ("any method", "unknown-method"),
+        ("any version", "version"),
+        ("no pieces", "cut"),
+        ("one at a time", "together"),
+        ("fragile", "broken-header"),
+        ("no channels", "events"),
+        ("unread resource", "resources"),
+        ("no blocking", "attention"),
+    ],
+)
+def test_a_fault_is_found_by_the_check_that_is_about_it(fault, found):
+    report = check(HERE / "faulty_mod.py", fault, options=("--only", "welcome", "--only", found), expect=1)
+    assert failed(report) == [found]
+
+
+@pytest.mark.parametrize(("fault", "said"), [("no content type", "Content-Type"), ("no title", "title")])
+def test_what_only_a_strict_bridge_refuses_is_listed_and_counts_when_asked_for(fault, said):
+    report = check(HERE / "faulty_mod.py", fault)
+    assert failed(report) == []
+    assert [each for each in report["strict"] if said in each]
+    check(HERE / "faulty_mod.py", fault, options=("--strict",), expect=1)
+
+
+def test_a_game_that_never_listens_is_said_to_have_ended():
+    done = subprocess.run(
+        [BASCULE, "games", "check", "toy", "--run", sys.executable, "-c", "pass"],
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "the game ended with 0 before its mod listened" in done.stdout
+    assert "nothing else can be tried" in done.stderr
