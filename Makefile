@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up test test-long check format docs bench clean environment dev-environment packages
+.PHONY: help up test test-long check format docs bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -24,6 +24,7 @@ help:
 	@echo '  make format     rewrite the sources the way `make check` wants them'
 	@echo '  make docs       write the generated reference pages again'
 	@echo '  make bench      measure; installs what it compares with first'
+	@echo '  make fresh      make up and make test in a new, minimal Debian that is removed afterwards'
 	@echo '  make clean      remove .venv and caches; your messages and settings stay where they are'
 	@echo
 	@echo 'ARGS passes more arguments:  make up ARGS="--port 5051"   make test ARGS="-k ticket -x"'
@@ -62,6 +63,11 @@ bench: environment
 	@sh tools/setup.sh env bench
 	@sh tools/setup.sh packages bench
 	@$(PY) bench/run.py $(ARGS)
+
+# The system's Python: the point is what happens without our .venv, and root must not make one here.
+fresh:
+	@sh tools/setup.sh packages fresh
+	@python3 tools/fresh.py $(ARGS)
 
 clean:
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
