@@ -5,7 +5,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bascule import places
-from bascule.adapters.games.bridge_file import BridgeJson, default_path
+from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.adapters.games.connector import LoopbackConnector
 from bascule.adapters.games.processes import GameLauncher
 from bascule.adapters.games.settings_file import TomlFile
@@ -32,7 +32,7 @@ def make_games(
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(default_path(places.home()), clock, log),
+        bridge_file=BridgeJson(places.bridge_file(), clock, log),
         clock=clock,
         log=log,
         delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
