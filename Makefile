@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up test test-long check format docs bench fresh clean environment dev-environment packages
+.PHONY: help up quick test test-long check format docs bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -18,6 +18,7 @@ help:
 	@echo 'Bascule: one local daemon through which AI agents act.'
 	@echo
 	@echo '  make up         install into .venv if needed and run the daemon here; Ctrl-C stops it'
+	@echo '  make quick      the tests that need no process, display or disk of their own: 45 s'
 	@echo '  make test       what CI runs: the static checks, then every test but the long ones'
 	@echo '  make check      the static checks alone: format, lint, types, imports, generated docs'
 	@echo '  make test-long  every test with the large counts (an hour, not minutes)'
@@ -33,6 +34,10 @@ help:
 # exec: the daemon replaces the shell, so Ctrl-C and SIGTERM reach it and make waits until it has stopped.
 up: environment
 	@exec .venv/bin/bascule up $(ARGS)
+
+# CPU-bound, so one worker per core is enough. BASCULE_QUICK chooses the files listed in tests/quick.py.
+quick: dev-environment
+	@BASCULE_QUICK=1 $(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test: packages check
 	@$(PY) -m pytest $(WORKERS) $(ARGS)
