@@ -74,15 +74,19 @@ def left(tmp_path):
 
 @needs_root
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_all_processes_and_leaves_only_the_log(start, tmp_path, number):
+def test_a_signal_ends_all_processes_and_leaves_only_the_log(fresh, start, tmp_path, number):
     os.mkfifo(tmp_path / "pipe")
     process = start(HANGING)
     while "began" not in (line := process.stdout.readline()):
         assert line, process.stderr.read()
+    (made,) = (each.name for each in (tmp_path / "temporary").iterdir() if each.is_dir())
+    groups = [group / made for group in fresh.own_control_groups()]
+    assert all(map(Path.exists, groups))
     process.send_signal(number)
     _, complaint = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
     assert left(tmp_path) == [".log"]
+    assert not any(map(Path.exists, groups))
     assert f"the log is {tmp_path}/temporary/bascule-fresh-" in complaint
     with pytest.raises(OSError, match="No such device"):
         os.open(tmp_path / "pipe", os.O_WRONLY | os.O_NONBLOCK)

@@ -11,6 +11,7 @@ options, pip's and npm's configuration, the certificates they name, hosts and re
 
 import argparse
 import contextlib
+import errno
 import os
 import re
 import shutil
@@ -52,6 +53,9 @@ ANSWERS = "fresh: it answers"
 
 # Mounts and processes in namespaces that end with their first process, and that with us, even by SIGKILL.
 ISOLATED = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
+CONTROLLERS = {"cpu", "memory", "pids"}
+# Daemons make control groups below their own, named after process numbers, which another namespace has too.
+JOIN = 'for group in $1; do echo $$ >"$group/cgroup.procs"; done; shift; exec "$@"'
 # The kernel makes no user namespace inside a chroot, so every sandbox test would fail in one: pivot_root.
 ENTER = """
 set -e
@@ -138,6 +142,9 @@ class Machine:
         self._log = log
         self._directory = Path(tempfile.mkdtemp(prefix="bascule-fresh-"))
         self.root = self._directory / "root"
+        self._groups = [each / self._directory.name for each in own_control_groups()]
+        for group in self._groups:
+            group.mkdir()
 
     def __enter__(self) -> Self:
         return self
@@ -148,6 +155,9 @@ class Machine:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         subprocess.run(["rm", "-rf", "--one-file-system", str(self._directory)], check=True)
+        for group in self._groups:
+            for directory, _names, _files in os.walk(group, topdown=False):
+                remove_group(directory)
 
     def build(self) -> None:
         options = self._directory / "apt.conf"
@@ -181,7 +191,7 @@ class Machine:
         taken = None
         # A session of its own: Ctrl-C reaches this program alone, which then ends the namespace.
         process = subprocess.Popen(
-            [*ISOLATED, *command],
+            ["sh", "-c", JOIN, "sh", " ".join(map(str, self._groups)), *ISOLATED, *command],
             env=variables,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -217,6 +227,39 @@ def ended(process: "subprocess.Popen[str]") -> Iterator[None]:
             os.killpg(process.pid, signal.SIGKILL)
         # Until the last of them has closed its output: after that nobody writes into the root.
         process.communicate()
+
+
+def remove_group(directory: str) -> None:
+    """The kernel takes its files along; a process that has just ended is counted for a moment."""
+    end = time.monotonic() + 10
+    while True:
+        try:
+            os.rmdir(directory)
+            return
+        except OSError as error:
+            if error.errno != errno.EBUSY or time.monotonic() > end:
+                raise
+        time.sleep(0.05)
+
+
+def own_control_groups() -> list[Path]:
+    """The directories of the groups that this process is in, for the controllers that sandboxes use."""
+    own: dict[str, str] = {}
+    for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
+        _, controllers, path = line.split(":", 2)
+        own |= dict.fromkeys(controllers.split(","), path)
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+        left, _, right = line.partition(" - ")
+        root, place = left.split()[3:5]
+        kind, _, options = right.split(" ", 2)
+        # Version 2 has one line without a name for all controllers.
+        names = {""} if kind == "cgroup2" else set(options.split(",")) & CONTROLLERS if kind == "cgroup" else set()
+        for name in names:
+            folder = Path(place) / os.path.relpath(own.get(name, "/"), root)
+            if os.access(folder, os.W_OK) and (name or (folder / "cgroup.controllers").read_text("utf-8").strip()):
+                found.append(folder)
+    return found
 
 
 # -- what the machine knows about its network and packages --

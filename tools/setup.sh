@@ -26,7 +26,8 @@ set -eu
 #   xdotool   an independent witness of what reached the X server
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window: the bench is tested with its peers
 #   curl      what a command inside a space asks an agent with
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator xdotool gir1.2-atspi-2.0 python3-dogtail curl"
+#   time      one more way to run a program; dash has no keyword for it
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
