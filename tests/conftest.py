@@ -1,6 +1,7 @@
 """What tests anywhere in the tree may use: real daemons, always cleaned up."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +16,9 @@ StartDaemon = Callable[..., DaemonProcess]
 os.environ.setdefault("BASCULE_MCP", "off")
 # Whoever runs the tests does not want to hear of their questions.
 os.environ.setdefault("BASCULE_ANNOUNCE", "off")
+# `make test &` in a script starts this process, and all it starts, deaf to Ctrl-C: tests of it would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
