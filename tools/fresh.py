@@ -54,6 +54,8 @@ ANSWERS = "fresh: it answers"
 # Mounts and processes in namespaces that end with their first process, and that with us, even by SIGKILL.
 ISOLATED = ("setpriv", "--pdeathsig", "KILL", "unshare", "--mount", "--pid", "--fork", "--kill-child")
 CONTROLLERS = {"cpu", "memory", "pids"}
+# Sixteen tasks' worth; a test run has about as many that want to run.
+CPU_SHARES = str(16 * 1024)
 # Daemons make control groups below their own, named after process numbers, which another namespace has too.
 JOIN = 'for group in $1; do echo $$ >"$group/cgroup.procs"; done; shift; exec "$@"'
 # The kernel makes no user namespace inside a chroot, so every sandbox test would fail in one: pivot_root.
@@ -145,6 +147,9 @@ class Machine:
         self._groups = [each / self._directory.name for each in own_control_groups()]
         for group in self._groups:
             group.mkdir()
+            if (shares := group / "cpu.shares").exists():
+                # Else all of it together would get the time of one task of the machine.
+                shares.write_text(CPU_SHARES, "utf-8")
 
     def __enter__(self) -> Self:
         return self
