@@ -66,7 +66,6 @@ mount -t proc proc proc
 mount --rbind /sys sys
 mount --rbind /dev dev
 mount -t tmpfs -o mode=1777 tmpfs dev/shm
-mount -t tmpfs -o mode=1777 tmpfs tmp
 mount -t tmpfs -o mode=755 tmpfs run
 mkdir -p mnt/machine
 pivot_root . mnt/machine
