@@ -1,11 +1,13 @@
 """`bridge.json`, sockets and tokens: what a launch leaves on disk for the mod to find, and for nobody else."""
 
 import asyncio
+import itertools
 import json
 import os
 import re
 import stat
 import threading
+import time
 
 import msgspec
 import pytest
@@ -129,7 +131,11 @@ async def test_a_reader_of_the_bridge_file_never_sees_half_of_it(tmp_path):
 
     reader = threading.Thread(target=read)
     reader.start()
-    for number in range(300):
+    end = time.monotonic() + PATIENCE
+    for number in itertools.count():
+        # The reader gets its turns from a busy machine, not from us.
+        if number >= 300 and (len(set(seen)) > 5 or time.monotonic() > end):
+            break
         await file.publish(f"launch-{number}", "arena", "t" * 64, address, alone=False, seconds=1)
     going = False
     reader.join(PATIENCE)
