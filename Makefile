@@ -2,7 +2,7 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up test test-long test-clients check format docs bench clean environment dev-environment packages
+.PHONY: help up quick test test-long test-clients check format docs bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
@@ -18,6 +18,7 @@ help:
 	@echo 'Bascule: one local daemon through which AI agents act.'
 	@echo
 	@echo '  make up         install into .venv if needed and run the daemon here; Ctrl-C stops it'
+	@echo '  make quick      the tests that need no process, display or disk of their own: 45 s'
 	@echo '  make test       what CI runs: the static checks, then every test but the long ones'
 	@echo '  make check      the static checks alone: format, lint, types, imports, generated docs'
 	@echo '  make test-long  every test with the large counts (an hour, not minutes)'
@@ -25,6 +26,7 @@ help:
 	@echo '  make format     rewrite the sources the way `make check` wants them'
 	@echo '  make docs       write the generated reference pages again'
 	@echo '  make bench      measure; installs what it compares with first'
+	@echo '  make fresh      make up and make test in a new, minimal Debian that is removed afterwards'
 	@echo '  make clean      remove .venv and caches; your messages and settings stay where they are'
 	@echo
 	@echo 'ARGS passes more arguments:  make up ARGS="--port 5051"   make test ARGS="-k ticket -x"'
@@ -33,6 +35,10 @@ help:
 # exec: the daemon replaces the shell, so Ctrl-C and SIGTERM reach it and make waits until it has stopped.
 up: environment
 	@exec .venv/bin/bascule up $(ARGS)
+
+# CPU-bound, so one worker per core is enough. BASCULE_QUICK chooses the files listed in tests/quick.py.
+quick: dev-environment
+	@BASCULE_QUICK=1 $(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test: packages check
 	@$(PY) -m pytest $(WORKERS) $(ARGS)
@@ -68,6 +74,11 @@ bench: environment
 	@sh tools/setup.sh env bench
 	@sh tools/setup.sh packages bench
 	@$(PY) bench/run.py $(ARGS)
+
+# The system's Python: the point is what happens without our .venv, and root must not make one here.
+fresh:
+	@sh tools/setup.sh packages fresh
+	@python3 tools/fresh.py $(ARGS)
 
 clean:
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build

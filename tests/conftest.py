@@ -1,10 +1,13 @@
 """What tests anywhere in the tree may use: real daemons, always cleaned up."""
 
 import os
+import signal
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
+import quick
 from daemon_process import DaemonProcess
 
 StartDaemon = Callable[..., DaemonProcess]
@@ -13,6 +16,9 @@ StartDaemon = Callable[..., DaemonProcess]
 os.environ.setdefault("BASCULE_MCP", "off")
 # Whoever runs the tests does not want to hear of their questions.
 os.environ.setdefault("BASCULE_ANNOUNCE", "off")
+# `make test &` in a script starts this process, and all it starts, deaf to Ctrl-C: tests of it would wait in vain.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
@@ -36,6 +42,30 @@ def daemon(start_daemon: StartDaemon) -> DaemonProcess:
     """One daemon that keeps nothing on disk, for the test alone."""
     return start_daemon(None, "--durability", "memory")
 
+
+# -- make quick --
+
+_running: list[pytest.Item] = []
+quick.watch_processes(lambda: bool(_running) and quick.is_quick(_running[-1].path), pytest.fail)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    _running.append(item)
+    try:
+        return (yield)
+    finally:
+        _running.pop()
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    if not os.environ.get("BASCULE_QUICK") or not collection_path.name.startswith("test_"):
+        return None
+    # None: the other reasons to leave a file out still count.
+    return None if quick.is_quick(collection_path) else True
+
+
+# -- the order --
 
 # Files that take tens of seconds, the longest first: begun last, they would run on when all else is done.
 _LONG_FILES = (

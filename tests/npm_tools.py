@@ -46,7 +46,7 @@ class NodeTools:
             check=False,
             stdin=subprocess.DEVNULL,
             # The tools keep settings in the home directory; the tests' are nobody's.
-            env={**os.environ, "HOME": str(self.root), "PATH": f"{Path(self.node).parent}:{os.environ['PATH']}"},
+            env={**_with_node_on_path(), "HOME": str(self.root)},
         )
 
 
@@ -94,10 +94,16 @@ def _install(root: Path, wanted: bytes, done: Path) -> None:
             timeout=INSTALL_SECONDS,
             check=False,
             stdin=subprocess.DEVNULL,
+            # The install scripts of packages call `node` by name.
+            env=_with_node_on_path(),
         )
         if ended.returncode:
             _without(f"`npm install` failed: {ended.stderr.strip()[-500:]}")
         done.touch()
+
+
+def _with_node_on_path() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{NODE.parent}:{os.environ['PATH']}"}
 
 
 def _without(reason: str) -> NoReturn:

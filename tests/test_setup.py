@@ -1,7 +1,9 @@
 """`tools/setup.sh` and `make up` on machines we do not have: their programs are small scripts on PATH."""
 
+import ast
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -239,6 +241,48 @@ def test_the_bench_goes_on_without_a_peer_that_cannot_be_installed(machine):
     done = machine.setup("packages", "bench")
     assert done.returncode == 0
     assert "going on without them" in done.stdout
+
+
+def test_make_fresh_installs_what_builds_its_root_or_says_that_it_cannot(machine):
+    machine.debian(root=True)
+    assert machine.setup("packages", "fresh").returncode == 0
+    assert machine.ran("apt-get")[0].endswith("install -y --no-install-recommends mmdebstrap")
+    (machine.root / "offline").touch()
+    done = machine.setup("packages", "fresh")
+    assert done.returncode == 1
+    assert "make fresh needs: mmdebstrap" in done.stderr
+
+
+def looked_up(source: str) -> set[str]:
+    """Programs that a test looks for: `shutil.which("x")`, and the names in a tuple called NEEDED."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("which"):
+            found |= {each.value for each in node.args if isinstance(each, ast.Constant)}
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "NEEDED":
+            found |= {each.value for each in ast.walk(node.value) if isinstance(each, ast.Constant)}
+    return found
+
+
+@pytest.mark.skipif(
+    shutil.which("dpkg-query") is None and os.environ.get("CI") != "true", reason="needs Debian's list of packages"
+)
+def test_every_program_that_a_test_looks_for_is_in_a_package_that_make_test_installs():
+    names = set().union(*(looked_up(file.read_text("utf-8")) for file in (HERE / "tests").rglob("*.py")))
+    assert {"tmux", "git", "Xvfb", "bwrap"} <= names
+    files = {found for name in names if (found := shutil.which(name, path="/usr/sbin:/usr/bin:/sbin:/bin"))}
+    # With and without /usr: Debian lists a file under the name that its package gave it.
+    spelled = files | {file.removeprefix("/usr") for file in files}
+    owners = set(re.findall(r"^([^ :]+):", debian("-S", *spelled), re.MULTILINE))
+    essential = {line.split()[0] for line in debian("-Wf", "${Package} ${Essential}\n").splitlines() if "yes" in line}
+    listed = set(PACKAGES.split())
+    needed = set(re.findall(r"[a-z0-9][a-z0-9.+-]+", debian("-Wf", "${Depends}\n", *listed)))
+    assert owners - essential - listed - needed - {"git", "make", "python3"} == set()
+
+
+def debian(*words: str) -> str:
+    """What dpkg-query knows; it complains about what is not installed, and answers about the rest."""
+    return subprocess.run(["dpkg-query", *words], capture_output=True, text=True, check=False).stdout
 
 
 def test_another_system_than_debian_is_left_alone(machine):

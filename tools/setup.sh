@@ -2,7 +2,8 @@
 # What `make` calls before it runs anything: a Python environment in .venv, and Debian packages for tests.
 #
 #   tools/setup.sh env [dev|bench]   make or refresh .venv; returns in milliseconds when nothing changed
-#   tools/setup.sh packages [bench]  install the Debian packages that tests use, or that the bench compares with
+#   tools/setup.sh packages [bench|fresh]  install the Debian packages that tests use, that the bench compares with,
+#                                    or that `make fresh` builds its root with
 #
 # Only sh and the usual small tools: this runs before we know that there is a Python at all.
 # PYTHON=/path/to/python chooses the interpreter.
@@ -25,12 +26,18 @@ set -eu
 #   sway xwayland  a Wayland session without a screen, with X11 programs in it
 #   iproute2  `ip` brings up the loopback that real clients are left alone with
 #   xdotool   an independent witness of what reached the X server
-TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland iproute2 xdotool"
+#   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window: the bench is tested with its peers
+#   curl      what a command inside a space asks an agent with
+#   time      one more way to run a program; dash has no keyword for it
+TEST_PACKAGES="systemd zsh fish procps e2fsprogs mount libfiu0 libfaketime bubblewrap busybox-static tmux chromium xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 gir1.2-gtk-4.0 python3-pyqt6 python3-pyqt5 mousepad gnome-calculator sway xwayland iproute2 xdotool gir1.2-atspi-2.0 python3-dogtail curl time"
 # And the bench:
 #   redis-tools  has the server's program under another name; redis-server would also start a service
 #   gir1.2-atspi-2.0 python3-dogtail  the usual ways to read a window, beside ours
 #   xvfb and what follows  the desktop and the programs that these windows are of, as in the tests
 BENCH_PACKAGES="gir1.2-atspi-2.0 python3-dogtail redis-tools xvfb dbus at-spi2-core openbox fonts-dejavu-core python3-gi gir1.2-gtk-3.0 mousepad gnome-calculator xdotool"
+# And `make fresh`:
+#   mmdebstrap  builds a minimal Debian in half a minute
+FRESH_PACKAGES="mmdebstrap"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
@@ -92,6 +99,13 @@ packages() {
         # shellcheck disable=SC2086
         [ -z "$missing" ] || install_packages "The bench compares with these Debian packages: $missing" $missing ||
             say "going on without them: the tables say what is not in them"
+        return 0
+    fi
+    if [ "${1:-}" = fresh ]; then
+        missing=$(missing_packages $FRESH_PACKAGES)
+        # shellcheck disable=SC2086
+        [ -z "$missing" ] || install_packages "make fresh builds a throw-away Debian with: $missing" $missing ||
+            fail "make fresh needs: $missing"
         return 0
     fi
     # shellcheck disable=SC2086
@@ -176,5 +190,5 @@ environment() {
 case "${1:-}" in
 env) environment "${2:-}" ;;
 packages) packages "${2:-}" ;;
-*) fail "usage: tools/setup.sh env [dev|bench] | packages [bench]" ;;
+*) fail "usage: tools/setup.sh env [dev|bench] | packages [bench|fresh]" ;;
 esac

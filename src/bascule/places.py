@@ -1,13 +1,13 @@
 """Where Bascule keeps its things, and the checks that nobody else can put theirs there.
 
-Standard library only and cheap: the helpers import this. The state directory is found from the passwd
-entry, because agent clients strip `XDG_*` and `BRIDGE_*` from what they start; `BASCULE_STATE_DIR` and
-`--state-dir` are for people and tests who say so.
+Standard library only and cheap: the helpers import this. Everything is found from the home directory and not from
+`XDG_*` or `BRIDGE_*`, because agent clients strip those from what they start; `BASCULE_STATE_DIR` and `--state-dir`
+are for people and tests who say so.
 """
 
 import os
-import pwd
 import stat
+import sys
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, the final NUL included.
 MAX_SOCKET_PATH_BYTES = 103
@@ -20,7 +20,34 @@ class UnsafePlace(Exception):
 
 
 def home() -> str:
-    return pwd.getpwuid(os.getuid()).pw_dir
+    """`$HOME` when it is absolute and ours, else the passwd entry's: `sudo -E` keeps the variable of another user."""
+    named = os.environ.get("HOME", "")
+    return os.path.abspath(named) if os.path.isabs(named) and _is_our_directory(named) else passwd_home()
+
+
+def passwd_home() -> str:
+    import pwd  # noqa: PLC0415 - Windows has none, and mods for it import this module
+
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir
+    except KeyError:
+        # A container that runs as a number nobody gave a name.
+        raise UnsafePlace(
+            f"user id {os.getuid()} has no passwd entry and HOME is not a directory of yours; set HOME to one"
+        ) from None
+
+
+def expand(path: str) -> str:
+    """`~/x` as a person writes it in a setting; the same home as everywhere."""
+    return home() + path[1:] if path == "~" or path.startswith("~/") else os.path.expanduser(path)
+
+
+def _is_our_directory(path: str) -> bool:
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError):
+        return False
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
 
 
 def state_dir(override: str | None = None) -> str:
@@ -28,13 +55,24 @@ def state_dir(override: str | None = None) -> str:
     return os.path.abspath(chosen) if chosen else default_state_dir()
 
 
-def default_state_dir() -> str:
-    return os.path.join(home(), ".local", "state", "bascule")
+def default_state_dir(beneath: str | None = None) -> str:
+    return os.path.join(beneath or home(), ".local", "state", "bascule")
 
 
 def config_dir(override: str | None = None) -> str:
     chosen = override or os.environ.get("BASCULE_CONFIG_DIR")
     return os.path.abspath(chosen) if chosen else os.path.join(home(), ".config", "bascule")
+
+
+def bridge_file() -> str:
+    """GABP transport.md 5.1: the daemon writes it, mods read it, one for all games."""
+    if sys.platform == "win32":
+        base = os.environ.get("APPDATA") or os.path.expanduser("~")
+    elif sys.platform == "darwin":
+        base = os.path.join(home(), "Library", "Application Support")
+    else:
+        base = os.path.join(home(), ".config")
+    return os.path.join(base, "gabp", "bridge.json")
 
 
 def link_socket(state: str) -> str:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule import __version__
+from bascule import __version__, places
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
 from bascule.cli.checks.patient import Mark, Patient
@@ -234,6 +234,23 @@ def test_a_running_daemon_of_the_same_version_is_fine(state):
         assert found["person"].mark is Mark.OK
         # Nothing is claimed at the door: no token, the daemon sees `local`.
         assert link.asked[0]["params"] == {"protocol": PROTOCOL, "version": __version__}
+
+
+def test_another_daemon_of_ours_in_the_passwd_entrys_place_is_a_warning(state, monkeypatch):
+    monkeypatch.setenv("HOME", str(state / "here"))
+    monkeypatch.setattr(places, "passwd_home", lambda: str(state / "p"))
+    theirs = state / "p/.local/state/bascule"
+    theirs.mkdir(parents=True)
+    (state / "here").mkdir()
+    patient = Patient(places.default_state_dir())
+    assert findings(patient)["home"].mark is Mark.OK
+    with running(theirs):
+        mark, what, fix = findings(patient)["home"]
+        # Who names a state directory does not look for the one of home.
+        assert findings(Patient(str(state)))["home"].mark is Mark.OK
+    assert mark is Mark.WARN
+    assert f"another daemon of yours (process 4711) runs in {theirs}" in what
+    assert f"bascule down --state-dir '{theirs}'" in fix
 
 
 def test_another_version_of_the_same_protocol_is_a_warning_and_another_protocol_a_failure(state):

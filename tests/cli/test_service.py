@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from bascule import places
 from bascule.cli import service
 
 # Answers like the real ones: `is-active` and `print` tell the state, start and stop change it.
@@ -263,3 +264,15 @@ def test_systemd_reads_a_path_in_the_unit_as_we_meant_it(machine, folder):
     python.parent.mkdir()
     python.symlink_to(sys.executable)
     assert complaints(python) == ""
+
+
+@pytest.mark.parametrize("machine", ["linux", "darwin"], indirect=True)
+def test_a_home_that_the_manager_does_not_know_is_named_in_the_file(machine, capsys, monkeypatch):
+    monkeypatch.setenv("HOME", str(machine.home))
+    assert machine.call("install", "--print") == 0
+    printed = capsys.readouterr().out
+    assert "HOME" in printed
+    assert str(machine.home) in printed
+    monkeypatch.setenv("HOME", places.passwd_home())
+    assert machine.call("install", "--print") == 0
+    assert "HOME" not in capsys.readouterr().out

@@ -47,6 +47,12 @@ def house():
         desktop.close()
 
 
+@pytest.fixture(autouse=True)
+def elsewhere(house, monkeypatch):
+    """Below a home directory the commands would name the working directory: a checkout may be there."""
+    monkeypatch.chdir(house.folder)
+
+
 @pytest.fixture
 def enabled(house):
     house.person.call("desktop.enable", {"environment": house.session})

@@ -19,14 +19,13 @@ QUICK = {
     "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.2,
     "bascule.approval.holding.SLICES": {"link": 0.2, "mcp": 0.2},
 }
-# The user's own bridge.json is not for tests.
+# The user's own bridge.json is not for tests: it is found from HOME.
 _PLACES = """
 import os
 os.environ["BASCULE_CONFIG_DIR"] = {config!r}
 os.environ["SDL_VIDEODRIVER"] = "dummy"
 os.environ["PYGAME_HIDE_SUPPORT_PROMPT"] = "1"
-import bascule.daemon.compose_games as games
-games.default_path = lambda home: {bridge!r}
+os.environ["HOME"] = {home!r}
 """
 
 
@@ -39,11 +38,12 @@ class Arcade:
         self.config = self.folder / "config"
         self.config.mkdir()
         self.toml = self.config / "games.toml"
+        self.bridge_json = self.folder / ".config/gabp/bridge.json"
         self.mod = self.folder / "mod.py"
         self.runs_file = self.folder / "runs"
 
     def live(self, *, quick: bool = False, **more: Any) -> Living:
-        places = _PLACES.format(config=str(self.config), bridge=str(self.folder / "gabp" / "bridge.json"))
+        places = _PLACES.format(config=str(self.config), home=str(self.folder))
         return Living(self.state, bug=places, constants={**CHEAP, **(QUICK if quick else {})}, **more)
 
     def list_examples(self) -> None:

@@ -83,9 +83,9 @@ def test_when_the_daemon_is_killed_its_games_and_what_they_started_end_whatever_
         daemon.kill()
     eventually(lambda: not any(map(is_running, pids)), "every game ends with its daemon", PATIENCE)
     # A game alone would take up the address of a bridge that is no more.
-    assert (place.folder / "gabp" / "bridge.json").exists()
+    assert (place.bridge_json).exists()
     with place.live() as daemon:
-        assert not (place.folder / "gabp" / "bridge.json").exists()
+        assert not (place.bridge_json).exists()
         assert daemon.stop() == 0
 
 

@@ -21,6 +21,7 @@ CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("packages", machine.check_packages),
     ("sqlite", machine.check_sqlite),
     ("settings", daemon.check_settings),
+    ("home", daemon.check_home),
     ("state directory", daemon.check_state_dir),
     ("sockets", daemon.check_sockets),
     ("daemon", daemon.check_daemon),

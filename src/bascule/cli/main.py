@@ -9,6 +9,7 @@ from bascule import __version__
 from bascule.doors.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
 from bascule.errors import BasculeError
 from bascule.helpers.terminal import prepare, say
+from bascule.places import UnsafePlace
 
 _DESCRIPTION = "Bascule: one local daemon through which AI agents act, with every action recorded."
 _EPILOG = """\
@@ -37,6 +38,8 @@ def main(arguments: Sequence[str]) -> int:
         return _complain(error.message, error.hint, BY_STATUS.get(error.status, UNEXPECTED))
     except DoorError as error:
         return _complain(error.message, error.hint, error.exit_code)
+    except UnsafePlace as error:
+        return _complain(str(error), None, UNEXPECTED)
 
 
 def _complain(message: str, hint: str | None, code: int) -> int:

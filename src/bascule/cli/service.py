@@ -292,8 +292,11 @@ def main(args: argparse.Namespace, *, home: Path | None = None, platform: str = 
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if os.environ.get(name)}
     if chosen:
         environment["BASCULE_STATE_DIR"] = places.state_dir(chosen)
+    if (ours := places.home()) != (theirs := places.passwd_home()):
+        # The manager starts the daemon with the passwd entry's.
+        environment["HOME"] = ours
     try:
-        service = for_platform(home or Path(places.home()), environment, platform)
+        service = for_platform(home or Path(theirs), environment, platform)
     except CannotInstall as error:
         print(f"bascule service: {error}", file=sys.stderr)
         return 1

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
+from bascule import places
 from bascule.client.durations import Duration
 from bascule.client.feeds import Feed, RunFeed
 from bascule.client.steps import Program, Request
@@ -258,4 +259,4 @@ class SyncSpace(_View):
 
 def absolute(path: str) -> str:
     """The daemon has another working directory than whoever says `.`."""
-    return os.path.abspath(os.path.expanduser(path))
+    return os.path.abspath(places.expand(path))

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from bascule import places
-from bascule.adapters.games.bridge_file import BridgeJson, default_path
+from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.adapters.games.connector import LoopbackConnector
 from bascule.adapters.games.processes import GameLauncher
 from bascule.adapters.games.settings_file import TomlFile
@@ -39,7 +39,7 @@ def make_games(
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(default_path(places.home()), clock, log),
+        bridge_file=BridgeJson(places.bridge_file(), clock, log),
         clock=clock,
         log=log,
         delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),

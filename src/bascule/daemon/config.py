@@ -158,10 +158,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def readable_directories(self) -> tuple[str, ...]:
         named = (each.strip() for each in self.workspace_readable.split(","))
-        return tuple(os.path.abspath(os.path.expanduser(each)) for each in named if each)
+        return tuple(os.path.abspath(places.expand(each)) for each in named if each)
 
     def desktop_directory(self) -> str:
-        return os.path.abspath(os.path.expanduser(self.desktop_root)) if self.desktop_root else places.home()
+        return os.path.abspath(places.expand(self.desktop_root)) if self.desktop_root else places.home()
 
     def kept_out(self) -> tuple[str, ...]:
         # In lower case, as the ids are when they are compared.
@@ -225,7 +225,7 @@ def declared_agents(config: Config) -> list[DeclaredAgent]:
     """Agents of the settings and of the registry file."""
     agents = list(config.agents)
     if config.agent_registry is not None:
-        path = os.path.expanduser(config.agent_registry)
+        path = places.expand(config.agent_registry)
         try:
             agents.extend(codec.decode(_read_bytes(path), list[DeclaredAgent]))
         except codec.BadJson as error:

@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 
-from bascule import __version__
+from bascule import __version__, places
 from bascule.doors import exits
 from bascule.helpers import terminal
 
@@ -25,6 +25,9 @@ def run(name: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str
         if fault.hint:
             terminal.say(f"  next: {fault.hint}")
         return fault.exit_code
+    except places.UnsafePlace as fault:
+        terminal.say(f"{name}: {fault}")
+        return exits.UNEXPECTED
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:

@@ -59,18 +59,6 @@ def from_environment(environment: Mapping[str, str] | None = None) -> Endpoint |
     )
 
 
-def bridge_file() -> str:
-    """transport.md 5.1."""
-    home = os.path.expanduser("~")
-    if sys.platform == "win32":
-        base = os.environ.get("APPDATA", home)
-    elif sys.platform == "darwin":
-        base = os.path.join(home, "Library", "Application Support")
-    else:
-        base = os.path.join(home, ".config")
-    return os.path.join(base, "gabp", "bridge.json")
-
-
 def from_bridge_file(path: str, game_id: str | None = None) -> Endpoint | None:
     """What the newest launch says; None when there is none, or it is another game's."""
     try:

@@ -36,6 +36,9 @@ def main(arguments: Sequence[str]) -> int:
     except DoorError as fault:
         sys.stderr.write(f"bascule mcp: {fault.message}\n")
         return fault.exit_code
+    except places.UnsafePlace as fault:
+        sys.stderr.write(f"bascule mcp: {fault}\n")
+        return exits.UNEXPECTED
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:

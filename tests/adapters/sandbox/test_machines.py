@@ -4,7 +4,9 @@ import asyncio
 import os
 import shutil
 import socket
+import tempfile
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -108,8 +110,16 @@ def interpreter_outside_usr(place: Path) -> tuple[str, str]:
     return str(copy), str(place)
 
 
-def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path, outside: Path):
-    python, prefix = interpreter_outside_usr(outside / "python")
+@pytest.fixture
+def outside_tmp() -> Iterator[Path]:
+    """Cells have a /tmp of their own, so nothing of ours below it is seen there."""
+    with tempfile.TemporaryDirectory(prefix="bsc-", dir="/var/tmp") as place:
+        os.chmod(place, 0o755)
+        yield Path(place)
+
+
+def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path, outside_tmp: Path):
+    python, prefix = interpreter_outside_usr(outside_tmp)
 
     async def story():
         made = changed(tmp_path, tools={"python": python, "prefix": prefix})

@@ -9,7 +9,6 @@ import contextlib
 import fcntl
 import os
 import secrets
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,11 +20,6 @@ from bascule.bridges.game.ports import Address
 from bascule.clock import Clock, rfc3339
 from bascule.protocols.game import MIN_TOKEN_CHARS
 from bascule.wire.codec import BadJson, decode, encode
-
-
-def default_path(home: str) -> str:
-    base = os.path.join(home, "Library", "Application Support") if sys.platform == "darwin" else f"{home}/.config"
-    return os.path.join(base, "gabp", "bridge.json")
 
 
 class _Metadata(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

@@ -6,7 +6,7 @@ import socket
 import stat
 
 from bascule import __version__, places
-from bascule.cli.checks.patient import Daemon, Patient, Verdict, fail, info, ok, warn
+from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
 from bascule.daemon import ground
 from bascule.doors.exits import DoorError, NotRunning
 from bascule.doors.http import PROTOCOL_VERSION
@@ -34,6 +34,23 @@ def check_state_dir(patient: Patient) -> Verdict:
     except places.UnsafePlace as error:
         return _unsafe(error)
     return ok(f"{patient.state} is yours alone")
+
+
+def check_home(patient: Patient) -> Verdict:
+    """Programs that start without our `$HOME` meet the daemon of the passwd entry's place."""
+    home, theirs = places.home(), places.passwd_home()
+    other = places.default_state_dir(theirs)
+    if os.path.realpath(home) == os.path.realpath(theirs) or patient.state != places.default_state_dir():
+        return ok(home)
+    try:
+        found = ask_daemon(other, patient.answer_seconds)
+    except DoorError:
+        return ok(f"{home}, as HOME says; the passwd entry says {theirs}, and no daemon runs there")
+    return warn(
+        f"HOME is {home}, and another daemon of yours (process {found.status.get('pid', 'unknown')}) runs in {other}, "
+        "where programs without this HOME look",
+        f"stop it with `bascule down --state-dir '{other}'`, or unset HOME to use it",
+    )
 
 
 def check_sockets(patient: Patient) -> Verdict:

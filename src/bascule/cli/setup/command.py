@@ -83,7 +83,7 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--undo", action="store_true", help="remove what this command added")
     parser.add_argument("--yes", action="store_true", help="write without asking")
-    # Clients look in $HOME; so do we. For tests, and for root who sets up somebody else.
+    # For tests, and for root who sets up somebody else.
     parser.add_argument("--home", metavar="DIR", help=argparse.SUPPRESS)
 
 
@@ -172,7 +172,7 @@ def _agreed() -> bool:
 
 
 def _home(args: argparse.Namespace) -> str:
-    return os.path.abspath(args.home or os.environ.get("HOME") or places.home())
+    return os.path.abspath(args.home or places.home())
 
 
 def _beside(program: str, name: str) -> str:
