@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import socket
 import time
 
 import pytest
@@ -176,6 +177,22 @@ def test_answers_that_nobody_reads_do_not_grow_the_daemon(daemon, at_once):
                 wire.send(ask)
                 assert caller.get("/healthz").status == 200
         assert memory(daemon) - before < 32 * 1024 * 1024
+
+
+def test_a_request_behind_answers_that_nobody_reads_is_served_once_they_are_read(daemon):
+    caller = Caller(daemon)
+    body = b'{"agentId":"Late"}'
+    pages = 5  # fewer than one turn of the loop serves, more than a unix socket holds
+    ask = request("GET", "/openapi.json", caller.headers) * pages
+    with Wire(daemon.http_socket) as wire:
+        wire.send(ask + request("POST", "/agents/register", [*caller.headers, JSON], body))
+        assert wire.sock.recv(1, socket.MSG_PEEK)
+        # More turns of the loop than all of it would take.
+        for _ in range(2 * pages):
+            assert caller.get("/healthz").status == 200
+        assert "Late" not in [each["agentId"] for each in caller.get("/agents").json]
+        assert [wire.answer().status for _ in range(pages + 1)] == [200] * (pages + 1)
+    assert "Late" in [each["agentId"] for each in caller.get("/agents").json]
 
 
 def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
