@@ -70,6 +70,7 @@ class Living:
         uid: int | None = None,
         constants: dict[str, Any] | None = None,
         bug: str = "",
+        errors: str | None = None,
         **config: Any,
     ) -> None:
         self.state = state
@@ -79,13 +80,13 @@ class Living:
         # Whoever runs the tests does not want to hear of their questions.
         config.setdefault("announce", "off")
         said = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
-        self.errors = state + ".stderr"
-        with open(self.errors, "wb") as errors:
+        self._errors = errors or state + ".stderr"
+        with open(self._errors, "wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, json.dumps(said)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=stderr,
                 cwd="/",
             )
         assert self.process.stdout is not None
@@ -123,7 +124,7 @@ class Living:
 
     def terminal(self) -> str:
         """What it wrote to standard error."""
-        return _text(self.errors)
+        return _text(self._errors)
 
     def log(self) -> str:
         return _text(os.path.join(self.state, "log", "daemon.log"))
