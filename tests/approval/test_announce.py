@@ -11,8 +11,7 @@ import pytest
 from desk_scene import Forest
 
 from bascule.adapters.announce import MAX_TEXT_CHARS, Announcer, _safe
-
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 @pytest.fixture

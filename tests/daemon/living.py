@@ -13,11 +13,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Self
 
+from patience import PATIENCE
 from ports import free_port
-
-# A start takes a third of a second here; a loaded machine gets thirty times that.
-START_SECONDS = 10.0
-STOP_SECONDS = 10.0
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
 # wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
@@ -92,7 +89,7 @@ class Living:
         assert self.process.stdout is not None
         with self.process.stdout as said_ready:
             if said_ready.readline() != b"ready\n":
-                code = self.process.wait(STOP_SECONDS)
+                code = self.process.wait(PATIENCE)
                 raise AssertionError(f"the daemon ended with {code}: {self.terminal()}")
 
     def __enter__(self) -> Self:
@@ -131,11 +128,11 @@ class Living:
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_SECONDS)
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(STOP_SECONDS)
+        self.process.wait(PATIENCE)
 
 
 def _text(path: str) -> str:

@@ -25,9 +25,7 @@ from bascule.places import read_private_file
 from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode
-
-# Only catches hangs: a start takes a third of a second.
-PATIENCE = 60.0
+from patience import PATIENCE
 
 # A game of everything: calls are counted in a file, so that a test knows how often they really ran.
 MOD = '''

@@ -29,9 +29,9 @@ from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
 from bascule.wire import gabp
 from bascule.wire.content_length import frame
+from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-PATIENCE = 30.0
 
 JSON = "application/json"
 ATTACKS = {

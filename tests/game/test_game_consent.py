@@ -8,8 +8,10 @@ import sys
 
 import pytest
 from arcade import Player, arcade, decide, is_running, person
-from speaking import PATIENCE, Agent
+from speaking import Agent
 from wires import LinkWire
+
+from patience import PATIENCE
 
 RISKY = """
 import os

@@ -4,8 +4,9 @@ import os
 
 import pytest
 from arcade import arcade, is_running
-from playground import PATIENCE
 from wires import LinkWire
+
+from patience import PATIENCE
 
 GAMES = 50
 # As many at a time as a small machine has a use for.

@@ -9,7 +9,7 @@ import threading
 
 import msgspec
 import pytest
-from playground import PATIENCE, Playground, on_loop, playground
+from playground import Playground, on_loop, playground
 
 from bascule.adapters.games.bridge_file import BridgeJson, default_path
 from bascule.bridges.game import life
@@ -18,6 +18,7 @@ from bascule.bridges.game.settings import parse
 from bascule.clock import SystemClock
 from bascule.mod import Endpoint, Mod
 from bascule.mod import endpoint as endpoints
+from patience import PATIENCE
 
 
 @pytest.mark.req("GABP-5.2-1", "GABP-5.3-3", "GABP-5.4-1", "GABP-5.4-3")

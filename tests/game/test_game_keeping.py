@@ -9,8 +9,10 @@ import sys
 import pytest
 from arcade import arcade, is_running
 from living import eventually
-from playground import MOD, PATIENCE, is_alive, on_loop, playground, until
+from playground import MOD, is_alive, on_loop, playground, until
 from wires import LinkWire
+
+from patience import PATIENCE
 
 # Forks twice and leaves, as launchers do: what runs on is in a session of its own and has no parent of ours.
 LAUNCHER = """

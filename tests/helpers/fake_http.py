@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-# Far above what a local exchange takes; a test that reaches it has failed.
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 @dataclass

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from living import eventually, free_port, short_dir
 from npm_tools import node_tools
-from speaking import PATIENCE
+
+from patience import PATIENCE
 
 HERE = Path(__file__).parent
 BASCULE = str(Path(sys.executable).parent / "bascule")

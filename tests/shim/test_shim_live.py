@@ -18,10 +18,9 @@ from raw_client import KEPT, RawClient
 
 from bascule.shim import calls, workspace
 from bascule.shim.resources import RECENT_URI
+from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
-# What the daemon may take to start, or a call through two processes, on a busy machine.
-PATIENCE = 30.0
 
 MODES = ["auto", "legacy"]
 
