@@ -35,7 +35,8 @@ HEAD_SECONDS = 10.0
 # A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight.
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 100
-# Requests sent ahead while one is being answered, or while answers wait to be read. Clients that do this at all send a few.
+# Requests sent ahead while one is being answered, or while answers wait to be read. Clients that do this at all send
+# a few.
 MAX_AHEAD = 16
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
