@@ -6,13 +6,14 @@ import pytest
 import uvloop
 
 from bascule.turns import LARGE_BYTES, Turns
+from patience import PATIENCE
 
 
 @pytest.fixture
 def run():
     def inside(scene):
         async def main():
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE):
                 await scene(Turns(calls_per_turn=2))
 
         asyncio.run(main())

@@ -47,7 +47,7 @@ def short_dir() -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def eventually(look: Callable[[], Any], what: str, seconds: float = 5.0) -> Any:
+def eventually(look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
     """What `look` says once it says something; for what another process does in its own time."""
     deadline = time.monotonic() + seconds
     while not (seen := look()):
@@ -141,7 +141,7 @@ def _text(path: str) -> str:
 
 
 def run_command(
-    *arguments: str, environment: dict[str, str] | None = None, seconds: float = 20
+    *arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE
 ) -> "subprocess.CompletedProcess[str]":
     """`bascule ...` as its own process, with nothing of this shell's settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BASCULE_", "BRIDGE_"))}
@@ -163,7 +163,7 @@ class Ended(NamedTuple):
     said: str
 
 
-def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = 10) -> Ended:
+def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE) -> Ended:
     """`bascule ...` in a fork of this process, which has it imported already: a tenth of the time of a new one."""
     import bascule.daemon.lifecycle
     from bascule.cli.main import build_parser, main
