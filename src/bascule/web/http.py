@@ -304,9 +304,6 @@ class HttpConnection(HttpToolsProtocol):
         if request is None or self.transport.is_closing():
             # The client left.
             return
-        if self.flow.write_paused:
-            self._ahead.appendleft(request)
-            return
         self._serve(request)
         if not self._busy:
             self._expect_next()
