@@ -22,8 +22,8 @@ ANSWERED = {"result": {"ticketId": "t", "status": "responded", "payload": "yes"}
 def test_a_waiting_ask_survives_a_killed_daemon(durable, name):
     async def main():
         async with (
-            Client.connect(durable.state_dir, name("alice"), register=True) as alice,
-            Client.connect(durable.state_dir, name("bob"), register=True) as bob,
+            Client.connect(durable.state_dir, name("alice"), register=True, retry=PATIENCE) as alice,
+            Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob,
             asyncio.TaskGroup() as group,
         ):
             asked = group.create_task(alice.ask(name("bob"), "still there?", timeout=PATIENCE))
@@ -38,7 +38,7 @@ def test_a_waiting_ask_survives_a_killed_daemon(durable, name):
 def test_a_send_waits_for_a_daemon_that_restarts(durable, name):
     async def main():
         async with (
-            Client.connect(durable.state_dir, name("alice"), register=True) as alice,
+            Client.connect(durable.state_dir, name("alice"), register=True, retry=PATIENCE) as alice,
             asyncio.TaskGroup() as group,
         ):
             await asyncio.to_thread(durable.kill)
@@ -52,7 +52,7 @@ def test_a_send_waits_for_a_daemon_that_restarts(durable, name):
 
 def test_messages_go_on_after_a_restart_and_one_in_hand_is_not_handed_out_again(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True) as bob:
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
             await bob.send(name("bob"), "first")
             messages = bob.messages()
             in_hand = await anext(messages)
@@ -68,9 +68,9 @@ def test_messages_go_on_after_a_restart_and_one_in_hand_is_not_handed_out_again(
 
 def test_an_idle_agent_comes_back_online_by_itself(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True):
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE):
             await asyncio.to_thread(durable.restart, kill=True)
-            async with Client.connect(durable.state_dir, name("bob")) as other:
+            async with Client.connect(durable.state_dir, name("bob"), retry=PATIENCE) as other:
 
                 async def refused():
                     # Only a live connection of bob's is in the way of an exclusive one.
@@ -117,7 +117,7 @@ def test_a_revoked_agent_stays_out(shared, name):
 
 def test_events_go_on_after_a_restart_and_say_so(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True) as bob:
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
             events = bob.events(after=0, agent_id=name("bob"))
             assert (await anext(events)).agent_id == name("bob")
             await asyncio.to_thread(durable.restart)

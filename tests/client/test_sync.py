@@ -136,7 +136,7 @@ def test_a_closed_client_says_so(shared):
 
 
 def test_a_restarted_daemon_is_found_again(durable, name):
-    with SyncClient.connect(durable.state_dir, name("bob"), register=True) as bob:
+    with SyncClient.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
         messages = bob.messages()
         sent = bob.send(name("bob"), "before")
         in_hand = next(messages)
