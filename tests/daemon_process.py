@@ -11,10 +11,8 @@ import tempfile
 import time
 
 from bascule import places
+from patience import PATIENCE
 
-# A start takes half a second; on a busy machine with two cores, several.
-START_SECONDS = 20.0
-STOP_SECONDS = 20.0
 _POLL_SECONDS = 0.005
 
 
@@ -61,7 +59,7 @@ class DaemonProcess:
         self._await_link()
 
     def _await_link(self) -> None:
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while True:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 try:
@@ -90,7 +88,7 @@ class DaemonProcess:
 
     def _doors(self) -> dict[str, str]:
         """The daemon names its doors in the lock file once all are open, which is after link answers."""
-        deadline = time.monotonic() + START_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             with open(places.lock_file(self.state_dir), encoding="utf-8") as file:
                 text = file.read()
@@ -116,7 +114,7 @@ class DaemonProcess:
     def _end(self, number: int) -> int:
         if self._running.poll() is None:
             os.kill(self.pid, number)
-        return self._running.wait(STOP_SECONDS)
+        return self._running.wait(PATIENCE)
 
     def log_text(self) -> str:
         """What it wrote to its log and to the terminal, for assertions and for whoever reads a failure."""

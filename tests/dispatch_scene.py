@@ -31,10 +31,10 @@ from bascule.protocols.methods import (
 )
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
+from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")
 SPOCK = agent_principal("Spock")
-PATIENCE = 10.0
 
 
 class Ask(Params, frozen=True, kw_only=True):

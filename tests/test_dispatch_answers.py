@@ -8,6 +8,7 @@ from bascule.call import LOCAL, Call
 from bascule.errors import Internal, StorageFull
 from bascule.stream import Stream
 from dispatch_scene import Ask, Scene, on_loop
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -72,7 +73,7 @@ async def test_a_read_that_looks_again_and_fails_is_answered():
     scene.answer = ZeroDivisionError("a secret in a message")
     scene.store.fail()
     with pytest.raises(Internal, match=r"internal error \w+"):
-        await asyncio.wait_for(reading, 1)
+        await asyncio.wait_for(reading, PATIENCE)
 
 
 @on_loop

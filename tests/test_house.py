@@ -84,6 +84,35 @@ def test_the_search_for_forgotten_tasks_finds_them():
     assert lost_tasks(kept) == []
 
 
+def hasty_bounds(source: str) -> list[int]:
+    """Lines that assert that less than ten seconds went by: on a busy machine they fail without a fault.
+
+    Speed is measured in bench/. Work that must not explode is measured by `time.thread_time()`.
+    """
+    return [
+        node.lineno
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.Compare)
+        and re.search(r"\b(monotonic|perf_counter|time\.time)\(\) - ", ast.unparse(node))
+        and isinstance(node.ops[-1], ast.Lt | ast.LtE)
+        and isinstance(last := node.comparators[-1], ast.Constant)
+        and last.value < 10
+    ]
+
+
+def test_no_test_fails_because_a_machine_is_slow():
+    tests = [file for file in SOURCES if file.is_relative_to(HERE / "tests")]
+    found = {name(file): hasty_bounds(file.read_text("utf-8")) for file in tests}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_the_search_for_hasty_bounds_finds_them():
+    hasty = "assert time.monotonic() - began < 3\nassert 1 <= perf_counter() - began < 9.5\n"
+    patient = "assert time.monotonic() - began < 30\nassert 1 <= time.monotonic() - began\n"
+    assert hasty_bounds(hasty) == [1, 2]
+    assert hasty_bounds(patient) == []
+
+
 def silent_skips(source: str) -> list[int]:
     """Lines that skip a test in CI too: neither `CI` nor a platform is asked about where it is decided.
 

@@ -3,16 +3,18 @@
 import asyncio
 
 import pytest
+import uvloop
 
 from bascule.turns import LARGE_BYTES, Turns
+from patience import PATIENCE
 
 
 @pytest.fixture
 def run():
     def inside(scene):
         async def main():
-            async with asyncio.timeout(10):
-                await scene(Turns(calls_per_turn=2, now=lambda: 0.0))
+            async with asyncio.timeout(PATIENCE):
+                await scene(Turns(calls_per_turn=2))
 
         asyncio.run(main())
 
@@ -48,6 +50,23 @@ def test_a_share_is_had_at_once_and_the_rest_comes_in_later_turns_in_order(run):
         assert done == list(range(7))
 
     run(scene)
+
+
+def test_a_turn_that_takes_long_does_not_renew_the_share():
+    """On the daemon's own loop, whose time moves on within a turn."""
+
+    async def scene():
+        turns = Turns(calls_per_turn=2)
+        let_in = []
+        for _ in range(3):
+            let_in.append(turns.take("Tom"))
+            began = asyncio.get_running_loop().time()
+            while asyncio.get_running_loop().time() < began + 0.002:
+                pass
+        assert let_in == [True, True, False]
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(scene())
 
 
 def test_somebody_else_is_not_kept_waiting(run):

@@ -1,8 +1,10 @@
 """Turns on the one event loop: nobody keeps it for longer than a moment while others wait for it.
 
-A door asks `take` before it handles what came. Whoever has had its share of this turn of the loop is called again
-in a later one, behind those of its own that wait already; others are served in between. What a principal sends
-meanwhile stays in its own sockets. While nobody asks for more than its share, no callback is made here.
+A door asks `take` before it handles what came. Whoever has had its share is called again in the next turn of the
+loop, behind those of its own that wait already; others are served in between. What a principal sends meanwhile stays
+in its own sockets. That next turn renews the shares, not the clock: `loop.time()` of uvloop moves on within one turn,
+so by the clock a door with a long read to work off would get a new share every millisecond. A share that is used up
+over many turns costs one callback; while nobody asks for more than its share, none is made.
 """
 
 import asyncio
@@ -18,6 +20,8 @@ HTTP_CALLS = 2
 # with a pause in proportion between them, whoever they are from: an ask beside them meets one, not all.
 LARGE_BYTES = 64 * 1024
 LARGE_PAUSE_PER_BYTE = 0.050 / (1024 * 1024)
+# What was spent is forgotten after this, also when nobody ever waits: far longer than one turn of the loop takes.
+FORGET_SECONDS = 1.0
 # Who is over its quota is not read for so long: refusing costs nearly as much as serving.
 OVER_QUOTA_PAUSE = 0.05
 
@@ -26,13 +30,12 @@ _LARGE = object()
 
 
 class Turns:
-    def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN, now: Callable[[], float] | None = None) -> None:
-        """`now` stands still within one turn of the loop, as uvloop's own time does."""
+    def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN) -> None:
         self._loop = asyncio.get_running_loop()
-        self._time = now or self._loop.time
         self._share = calls_per_turn
+        # Calls since shares were renewed.
         self._spent: dict[Hashable, int] = {}
-        self._now = 0.0
+        self._renewed = self._loop.time()
         self._waiting: dict[tuple[Hashable, bool], deque[Callable[[], None]]] = {}
         self._paused: dict[object, asyncio.TimerHandle] = {}
         self._serving: tuple[Hashable, bool] | None = None
@@ -43,10 +46,8 @@ class Turns:
         large = size > LARGE_BYTES
         if (self._waiting or self._paused) and self._is_late((who, large)):
             return False
-        now = self._time()
-        if now != self._now:
-            self._now = now
-            self._spent.clear()
+        if self._loop.time() - self._renewed > FORGET_SECONDS:
+            self._renew()
         spent = self._spent.get(who, 0)
         if spent >= self._share:
             return False
@@ -104,9 +105,13 @@ class Turns:
             self._armed = True
             self._loop.call_soon(self._next_turn)
 
+    def _renew(self) -> None:
+        self._spent.clear()
+        self._renewed = self._loop.time()
+
     def _next_turn(self) -> None:
         self._armed = False
-        self._spent.clear()
+        self._renew()
         for line in list(self._waiting):
             waiting = self._waiting[line]
             self._serving = line

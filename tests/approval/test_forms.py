@@ -19,6 +19,7 @@ from bascule.shim import calls, tools
 from bascule.shim.calls import Ask, Me
 from bascule.shim.link import ANSWER_SECONDS, Link
 from bascule.testing.house import House
+from patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "shim"))
 
@@ -125,7 +126,7 @@ def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
         def use():
             errand = Errand(house.dispatch, "agent:Jerry", Held(), None, 1.0)
             work = calls.answer(Me(lambda: "Jerry", None), "exec_stop", {"processId": "prc_1"})
-            return house._loop.run_until_complete(asyncio.wait_for(errand.run(work), 10))
+            return house._loop.run_until_complete(asyncio.wait_for(errand.run(work), PATIENCE))
 
         first = use()
         assert first["status"] == "awaiting_approval"

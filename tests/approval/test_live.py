@@ -7,6 +7,8 @@ from living import eventually, run_command, short_dir
 from living_grove import PASSPHRASE, Grove, as_json, decide, person, records
 from wires import Caller, LinkWire, Wire, request
 
+from patience import PATIENCE
+
 OAK = {"path": "oak"}
 # Nobody waits for the real slices here.
 QUICK = {
@@ -187,7 +189,7 @@ def test_a_daemon_that_dies_between_grant_and_answer_says_unknown_and_never_does
         eventually(lambda: owner.call("approvals.list"), "it asks")
         approval_id = owner.call("approvals.list")[0]["approvalId"]
         owner.request("approvals.decide", {"approvalId": approval_id, "decision": "approved"})
-        assert daemon.process.wait(10) == -9
+        assert daemon.process.wait(PATIENCE) == -9
         wire.close()
         owner.close()
         token = jerry.token
@@ -229,7 +231,7 @@ Desk.begin_life = lambda self, tx: 0
         owner.request(
             "approvals.decide", {"approvalId": owner.call("approvals.list")[0]["approvalId"], "decision": "approved"}
         )
-        assert daemon.process.wait(10) == -9
+        assert daemon.process.wait(PATIENCE) == -9
         wire.close()
         owner.close()
         token = jerry.token

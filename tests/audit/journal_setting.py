@@ -10,8 +10,7 @@ from bascule.audit.ledger import Verifier
 from bascule.call import LOCAL
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
-
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 class Thing(msgspec.Struct, frozen=True):

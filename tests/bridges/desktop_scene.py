@@ -7,10 +7,10 @@ from scripted_host import EDITOR, NAME, FakeScreen
 
 from bascule.errors import ApprovalRequired
 from bascule.testing.house import House
+from patience import PATIENCE
 
 JERRY = "agent:Jerry"
 SPOCK = "agent:Spock"
-PATIENCE_SECONDS = 10.0
 
 
 class Desktop:
@@ -49,7 +49,7 @@ class Desktop:
         return self.call(method, who, **params)
 
     def until(self, look, what):
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"never came: {what}"
             time.sleep(0.0005)

@@ -6,11 +6,10 @@ from typing import Any
 
 from bascule.testing.house import House, Pending
 from bascule.testing.machine import FakeCommand, Machine
+from patience import PATIENCE
 
 PATH = "/projects/project"
 JERRY = "agent:Jerry"
-# What a run takes here is milliseconds; a test that needs more hangs.
-PATIENCE_SECONDS = 10.0
 
 
 class Scene:
@@ -72,7 +71,7 @@ class Scene:
 
     def until(self, look: Callable[[], Any], what: str) -> Any:
         """The first true value: threads and turns of the loop pass meanwhile."""
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (found := look()):
             assert time.monotonic() < deadline, f"never came: {what}"
             time.sleep(0.0005)

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from bascule.cli import approvals, opening
+from patience import PATIENCE
 
 VIEW = {
     "approvalId": "apr_1",
@@ -44,7 +45,7 @@ def screen(monkeypatch, tmp_path):
     monkeypatch.setattr(opening.sys, "platform", "linux")
     yield SimpleNamespace(opened=said, started=started)
     for each in started:
-        each.wait(10)
+        each.wait(PATIENCE)
 
 
 def test_the_picture_is_named_among_the_facts():
@@ -55,7 +56,7 @@ def test_the_picture_is_named_among_the_facts():
 
 def test_it_is_opened_with_the_desktops_own_program(screen):
     approvals._open_picture(WANTED, VIEW)
-    screen.started[0].wait(10)
+    screen.started[0].wait(PATIENCE)
     assert screen.opened.read_text() == "/state/pictures/apr_1.png\n"
 
 

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
+import ports
 from bascule import __version__, places
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.daemon import config
+from patience import PATIENCE
 
 PROTOCOL = 1
 
@@ -88,7 +90,7 @@ def serving(server):
     finally:
         server.shutdown()
         server.server_close()
-        thread.join(10)
+        thread.join(PATIENCE)
 
 
 @pytest.fixture
@@ -100,9 +102,7 @@ def state():
 
 @pytest.fixture
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    return ports.free_port()
 
 
 def answers(*, version=__version__, protocol=PROTOCOL, person=True, tcp=None, policy=None):

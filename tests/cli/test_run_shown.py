@@ -15,6 +15,7 @@ from bascule.protocols.workspace import (
     ShellEvent,
     StreamedOutput,
 )
+from patience import PATIENCE
 
 AT = {"timestamp": "2026-01-01T00:00:00.000Z", "operation_id": "op-1"}
 
@@ -75,7 +76,7 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
     said = []
     monkeypatch.setattr(live, "say", lambda text: (said.append(text), quiet.set()))
     with live.SignOfLife("the command", on=True):
-        assert quiet.wait(10)
+        assert quiet.wait(PATIENCE)
     assert "the command: quiet for" in said[0]
 
 

@@ -12,6 +12,7 @@ from setup_places import HOOKS, SERVERS, WORDS
 
 from bascule.cli.setup import changes, clients
 from bascule.doors import exits
+from patience import PATIENCE
 
 # -- looking first --
 
@@ -60,7 +61,7 @@ def test_on_a_terminal_it_asks(machine, answer, written):
         # Linux says so when the other side is closed.
         pass
     os.close(primary)
-    assert process.wait(timeout=20) == (0 if written else 1)
+    assert process.wait(timeout=PATIENCE) == (0 if written else 1)
     assert b"Write this? [y/N]" in said
     assert said.index(b"+++") < said.index(b"[y/N]")
     assert bool(machine.files()) is written

@@ -6,18 +6,16 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from bascule.client import Client, Message
+from patience import PATIENCE
 
 T = TypeVar("T")
-
-# Longer than anything here takes on a busy machine; a test that needs it hangs.
-BOUND_SECONDS = 20.0
 
 
 def go(main: Coroutine[Any, Any, T]) -> T:
     """Run a test's coroutine on an event loop of its own, under a bound."""
 
     async def bounded() -> T:
-        async with asyncio.timeout(BOUND_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             return await main
 
     return asyncio.run(bounded())

@@ -13,6 +13,7 @@ from acting import answering, echo, first, go
 from bascule import places
 from bascule.client import Client, ReplyTimeout, TicketCancelled
 from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, Unauthenticated
+from patience import PATIENCE
 
 
 def pair(daemon, name):
@@ -32,7 +33,7 @@ def pair(daemon, name):
 def test_an_ask_is_answered_with_the_reply(shared, name):
     async def main():
         async with pair(shared, name) as (alice, bob), answering(bob, echo):
-            reply = await alice.ask(name("bob"), {"question": ["why", None, 1.5]}, timeout=10)
+            reply = await alice.ask(name("bob"), {"question": ["why", None, 1.5]}, timeout=PATIENCE)
             assert reply.payload == {"question": ["why", None, 1.5]}
             assert reply.from_ == name("bob")
             assert reply.status == "responded"
@@ -49,7 +50,7 @@ def test_a_payload_as_deep_as_the_daemon_takes_comes_back(shared, name):
 
     async def main():
         async with pair(shared, name) as (alice, bob), answering(bob, echo):
-            assert (await alice.ask(name("bob"), payload, timeout=10)).payload == payload
+            assert (await alice.ask(name("bob"), payload, timeout=PATIENCE)).payload == payload
 
     go(main())
 
@@ -93,7 +94,7 @@ def test_waiting_may_end_before_the_ticket_and_be_taken_up_again(shared, name):
                 await alice.wait(sent.ticket_id, timeout=0.05)
             assert caught.value.ticket_status is None
             async with answering(bob, echo):
-                assert (await alice.wait(sent.ticket_id, timeout=10)).payload == "take your time"
+                assert (await alice.wait(sent.ticket_id, timeout=PATIENCE)).payload == "take your time"
 
     go(main())
 
@@ -123,7 +124,7 @@ def test_a_cancelled_ticket_ends_the_wait_with_its_id(shared, name):
 
     async def expect_cancelled(client, ticket_id):
         with pytest.raises(TicketCancelled) as caught:
-            await client.wait(ticket_id, timeout=10)
+            await client.wait(ticket_id, timeout=PATIENCE)
         return caught.value.ticket_id
 
     go(main())
@@ -134,7 +135,7 @@ def test_a_ticket_that_wants_no_reply_is_settled_by_its_acknowledgement(shared, 
         async with pair(shared, name) as (alice, bob):
             sent = await alice.send(name("bob"), "fyi", expect_reply=False)
             await (await first(bob.messages())).ack()
-            assert (await alice.wait(sent.ticket_id, timeout=10)).status == "delivered"
+            assert (await alice.wait(sent.ticket_id, timeout=PATIENCE)).status == "delivered"
 
     go(main())
 
@@ -147,7 +148,7 @@ def test_wait_any_gives_the_first_reply_and_withdraws_the_other_waits(narrow, na
             tickets = [(await alice.send(name("bob"), number)).ticket_id for number in range(3)]
             for ticket_id in reversed(tickets):
                 async with asyncio.TaskGroup() as group:
-                    waiting = group.create_task(alice.wait_any(tickets, timeout=10))
+                    waiting = group.create_task(alice.wait_any(tickets, timeout=PATIENCE))
                     group.create_task(bob.reply(ticket_id, f"to {ticket_id}"))
                 answered, reply = waiting.result()
                 assert (answered, reply.payload) == (ticket_id, f"to {ticket_id}")
@@ -164,7 +165,7 @@ def test_wait_any_needs_a_ticket(shared):
             with pytest.raises(InvalidRequest, match="no tickets"):
                 await client.wait_any([])
             with pytest.raises(NotFound, match="unknown ticket"):
-                await client.wait_any(["nobody-sent-this"], timeout=10)
+                await client.wait_any(["nobody-sent-this"], timeout=PATIENCE)
 
     go(main())
 
@@ -180,7 +181,7 @@ def test_cancelling_a_wait_releases_the_waiter_in_the_daemon(narrow, name):
                 # The daemon lets go of a withdrawn wait a moment after it has read that.
                 await alice.status()
             async with answering(bob, echo):
-                assert (await alice.wait(sent.ticket_id, timeout=10)).payload == "hello"
+                assert (await alice.wait(sent.ticket_id, timeout=PATIENCE)).payload == "hello"
 
     go(main())
 
@@ -210,7 +211,7 @@ def test_a_killed_client_releases_its_waiters(narrow, name):
             other.kill()
             await other.wait()
             async with answering(bob, echo):
-                assert (await alice.wait(sent.ticket_id, timeout=10)).payload == "hello"
+                assert (await alice.wait(sent.ticket_id, timeout=PATIENCE)).payload == "hello"
 
     go(main())
 
@@ -255,7 +256,7 @@ def test_a_message_to_an_offline_agent_is_queued_unless_it_must_be_online(shared
 def test_a_broadcast_makes_one_ticket_each_and_says_who_failed(shared, name):
     async def main():
         async with pair(shared, name) as (alice, bob), answering(bob, echo):
-            result = await alice.broadcast("all hands", agent_ids=[name("bob"), name("nobody")], timeout=10)
+            result = await alice.broadcast("all hands", agent_ids=[name("bob"), name("nobody")], timeout=PATIENCE)
             (ticket,) = result.tickets
             assert (await alice.wait(ticket.ticket_id)).payload == "all hands"
             assert [failure.agent_id for failure in result.failed] == [name("nobody")]

@@ -13,6 +13,7 @@ from scripted import HANG_UP, SILENCE, ScriptedServer, refusal
 from bascule.client import Client, NotRunning, OutcomeUnknown, ReplyTimeout
 from bascule.errors import Conflict, NotFound, Overloaded, Unauthenticated
 from bascule.protocols.broker import ReplyView
+from patience import PATIENCE
 
 SENT = {"result": {"ticketId": "t", "status": "pending", "waitEndpoint": "/", "agentStatus": "online"}}
 ANSWERED = {"result": {"ticketId": "t", "status": "responded", "payload": "yes"}}
@@ -21,11 +22,11 @@ ANSWERED = {"result": {"ticketId": "t", "status": "responded", "payload": "yes"}
 def test_a_waiting_ask_survives_a_killed_daemon(durable, name):
     async def main():
         async with (
-            Client.connect(durable.state_dir, name("alice"), register=True) as alice,
-            Client.connect(durable.state_dir, name("bob"), register=True) as bob,
+            Client.connect(durable.state_dir, name("alice"), register=True, retry=PATIENCE) as alice,
+            Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob,
             asyncio.TaskGroup() as group,
         ):
-            asked = group.create_task(alice.ask(name("bob"), "still there?", timeout=20))
+            asked = group.create_task(alice.ask(name("bob"), "still there?", timeout=PATIENCE))
             assert (await first(bob.messages())).payload == "still there?"
             await asyncio.to_thread(durable.restart, kill=True)
             async with answering(bob, echo):
@@ -37,7 +38,7 @@ def test_a_waiting_ask_survives_a_killed_daemon(durable, name):
 def test_a_send_waits_for_a_daemon_that_restarts(durable, name):
     async def main():
         async with (
-            Client.connect(durable.state_dir, name("alice"), register=True) as alice,
+            Client.connect(durable.state_dir, name("alice"), register=True, retry=PATIENCE) as alice,
             asyncio.TaskGroup() as group,
         ):
             await asyncio.to_thread(durable.kill)
@@ -51,7 +52,7 @@ def test_a_send_waits_for_a_daemon_that_restarts(durable, name):
 
 def test_messages_go_on_after_a_restart_and_one_in_hand_is_not_handed_out_again(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True) as bob:
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
             await bob.send(name("bob"), "first")
             messages = bob.messages()
             in_hand = await anext(messages)
@@ -67,9 +68,9 @@ def test_messages_go_on_after_a_restart_and_one_in_hand_is_not_handed_out_again(
 
 def test_an_idle_agent_comes_back_online_by_itself(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True):
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE):
             await asyncio.to_thread(durable.restart, kill=True)
-            async with Client.connect(durable.state_dir, name("bob")) as other:
+            async with Client.connect(durable.state_dir, name("bob"), retry=PATIENCE) as other:
 
                 async def refused():
                     # Only a live connection of bob's is in the way of an exclusive one.
@@ -116,7 +117,7 @@ def test_a_revoked_agent_stays_out(shared, name):
 
 def test_events_go_on_after_a_restart_and_say_so(durable, name):
     async def main():
-        async with Client.connect(durable.state_dir, name("bob"), register=True) as bob:
+        async with Client.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
             events = bob.events(after=0, agent_id=name("bob"))
             assert (await anext(events)).agent_id == name("bob")
             await asyncio.to_thread(durable.restart)
@@ -281,9 +282,9 @@ def test_a_refusal_is_not_repeated():
 def test_a_stopping_daemon_that_ends_waits_at_once_is_not_hammered():
     async def main(server, client):
         with pytest.raises(ReplyTimeout):
-            await client.wait("t", timeout=0.4)
-        # 20, 40, 80, 160 ms and so on, a quarter more or less.
-        assert 2 <= len(server.params("replies.wait")) <= 8
+            await client.wait("t", timeout=2)
+        # 20, 40, 80, 160 ms and so on, a quarter more or less; a machine that is slow asks less often.
+        assert 2 <= len(server.params("replies.wait")) <= 12
 
     scripted(lambda _: {"result": None}, main)
 
@@ -292,7 +293,7 @@ def test_a_wait_goes_on_while_others_hold_all_places():
     answers = iter([refusal("overloaded", "too many waits", retryAfterMs=10), HANG_UP, ANSWERED])
 
     async def main(server, client):
-        reply = await client.wait("t", timeout=10)
+        reply = await client.wait("t", timeout=PATIENCE)
         assert isinstance(reply, ReplyView)
         assert reply.payload == "yes"
 

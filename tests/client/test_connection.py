@@ -19,6 +19,7 @@ from bascule.errors import BY_CODE, Forbidden, Internal, InvalidRequest, Overloa
 from bascule.protocols.broker import ReplyView
 from bascule.protocols.link import mismatch_sentence
 from bascule.transports.peercred import Peer
+from patience import PATIENCE
 
 
 def scripted(script, main, hello=None):
@@ -204,7 +205,7 @@ def test_large_payloads_come_back_whole(shared, name):
             answering(bob, echo),
             asyncio.TaskGroup() as group,
         ):
-            asked = [group.create_task(alice.ask(name("bob"), payload, timeout=20)) for _ in range(5)]
+            asked = [group.create_task(alice.ask(name("bob"), payload, timeout=PATIENCE)) for _ in range(5)]
             for task in asked:
                 assert (await task).payload == payload
 

@@ -6,19 +6,15 @@ import socket
 import pytest
 
 from daemon_process import DaemonProcess
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
+from patience import PATIENCE
+from ports import free_port
 
 
 def test_the_port_is_known_as_soon_as_the_daemon_is_started(start_daemon):
     port = free_port()
     daemon = start_daemon(None, "--durability", "memory", "--port", str(port))
     assert daemon.port == port
-    with socket.create_connection(("127.0.0.1", port), 5):
+    with socket.create_connection(("127.0.0.1", port), PATIENCE):
         assert daemon.stop() == 0
 
 

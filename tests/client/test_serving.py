@@ -13,6 +13,7 @@ from acting import go, until
 
 from bascule.client import Client, ReplyTimeout, SyncClient, serve
 from bascule.errors import InvalidRequest
+from patience import PATIENCE
 
 
 @contextlib.asynccontextmanager
@@ -32,7 +33,7 @@ async def served(agent, daemon):
 def asked(agent, daemon, *payloads):
     async def main():
         async with served(agent, daemon) as client:
-            return [await client.ask(agent.agent_id, payload, timeout=10) for payload in payloads]
+            return [await client.ask(agent.agent_id, payload, timeout=PATIENCE) for payload in payloads]
 
     return go(main())
 
@@ -92,7 +93,7 @@ def test_none_acknowledges_and_leaves_the_reply_to_the_function(shared, name):
 
     async def main():
         async with served(own, shared) as client:
-            reply = await client.ask(own.agent_id, "answer", timeout=10)
+            reply = await client.ask(own.agent_id, "answer", timeout=PATIENCE)
             assert (reply.payload, reply.metadata) == ("by myself", {"mood": "proud"})
             sent = await client.send(own.agent_id, "ignore")
 
@@ -112,7 +113,7 @@ def test_a_message_that_wants_no_reply_is_only_acknowledged(shared, name):
     async def main():
         async with served(quiet, shared) as client:
             sent = await client.send(quiet.agent_id, "fyi", expect_reply=False)
-            reply = await client.wait(sent.ticket_id, timeout=10)
+            reply = await client.wait(sent.ticket_id, timeout=PATIENCE)
             assert reply.status == "delivered"
             assert (await client.ticket(sent.ticket_id)).replies == []
 
@@ -134,7 +135,7 @@ def test_one_message_at_a_time_unless_more_are_asked_for(shared, name):
         most.clear()
         async with served(agent, shared) as client, asyncio.TaskGroup() as group:
             for number in range(6):
-                group.create_task(client.ask(agent.agent_id, number, timeout=10))
+                group.create_task(client.ask(agent.agent_id, number, timeout=PATIENCE))
         return max(most)
 
     assert go(main(serve(name("single"))(work))) == 1
@@ -160,7 +161,7 @@ def test_a_ticket_that_was_cancelled_meanwhile_does_not_stop_the_agent(shared, n
             client_of.append(client)
             await client.send(slow.agent_id, "cancel me")
             await begun.wait()
-            assert (await client.ask(slow.agent_id, "next", timeout=10)).payload == "done"
+            assert (await client.ask(slow.agent_id, "next", timeout=PATIENCE)).payload == "done"
 
     go(main())
 
@@ -186,7 +187,7 @@ def test_an_agent_serves_on_after_the_daemon_was_killed(durable, name):
     async def main():
         async with served(steady, durable) as client:
             await asyncio.to_thread(durable.restart, kill=True)
-            assert (await client.ask(steady.agent_id, "again", timeout=15)).payload == "again"
+            assert (await client.ask(steady.agent_id, "again", timeout=PATIENCE)).payload == "again"
 
     go(main())
 
@@ -278,8 +279,8 @@ def test_a_signal_lets_the_message_in_work_be_finished(shared, name, number):
         with pytest.raises(ReplyTimeout):
             client.wait(ticket_id, timeout=0.1)
         os.write(running.stdin.fileno(), b"go on\n")
-        assert client.wait(ticket_id, timeout=10).payload == "work by 1"
-        assert running.wait(10) == 0
+        assert client.wait(ticket_id, timeout=PATIENCE).payload == "work by 1"
+        assert running.wait(PATIENCE) == 0
         assert client.ticket(behind).status == "pending"
 
 
@@ -287,10 +288,10 @@ def test_a_crash_has_the_message_offered_again_at_once(shared, name):
     with SyncClient.connect(shared.state_dir) as client:
         with program(shared, name("worker")) as running:
             ticket_id = send_once_there(client, name("worker"), "crash")
-            assert running.wait(10) == 1
+            assert running.wait(PATIENCE) == 1
         with program(shared, name("worker")) as running:
             os.write(running.stdin.fileno(), b"go on\n")
-            assert client.wait(ticket_id, timeout=10).payload == "crash by 2"
+            assert client.wait(ticket_id, timeout=PATIENCE).payload == "crash by 2"
 
 
 @pytest.mark.parametrize("kind", ["half a surrogate pair", "a list within itself", "too deep"])

@@ -9,11 +9,10 @@ import pytest
 from bascule.client import Client, OperationFailed, SyncClient
 from bascule.errors import NotFound
 from bascule.protocols.workspace import ApprovalRequiredEvent, PolicyDeniedEvent
+from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
-
-PATIENCE_SECONDS = 60
 
 
 @pytest.fixture
@@ -26,7 +25,7 @@ def on_loop(shared, tmp_path, story):
     """Run `story(space)` with the asyncio client."""
 
     async def whole():
-        async with asyncio.timeout(PATIENCE_SECONDS), Client.connect(shared.state_dir) as client:
+        async with asyncio.timeout(PATIENCE), Client.connect(shared.state_dir) as client:
             return await story(await client.space(str(tmp_path)))
 
     return asyncio.run(whole())

@@ -18,6 +18,7 @@ from bascule.client.blocking import BlockingConnection
 from bascule.client.door import link_path
 from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from bascule.protocols.house import StatusResult
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -43,11 +44,11 @@ def first(messages):
 
 
 def test_a_message_is_sent_received_answered_and_waited_for(alice, bob, name):
-    sent = alice.send(name("bob"), {"n": 1}, metadata={"origin": "test"}, timeout=10)
+    sent = alice.send(name("bob"), {"n": 1}, metadata={"origin": "test"}, timeout=PATIENCE)
     message = first(bob.messages())
     assert (message.payload, message.from_, message.metadata) == ({"n": 1}, name("alice"), {"origin": "test"})
     assert message.reply("yes").first
-    assert alice.wait(sent.ticket_id, timeout=10).payload == "yes"
+    assert alice.wait(sent.ticket_id, timeout=PATIENCE).payload == "yes"
 
 
 def test_an_ask_waits_for_an_answer_from_another_thread(alice, bob, name):
@@ -58,14 +59,14 @@ def test_an_ask_waits_for_an_answer_from_another_thread(alice, bob, name):
 
     thread = threading.Thread(target=answer)
     thread.start()
-    assert alice.ask(name("bob"), 21, timeout=10).payload == 42
+    assert alice.ask(name("bob"), 21, timeout=PATIENCE).payload == 42
     thread.join()
 
 
 def test_wait_any_gives_the_first_reply(alice, bob, name):
     tickets = [alice.send(name("bob"), number).ticket_id for number in range(3)]
     bob.reply(tickets[1], "the middle one")
-    ticket_id, reply = alice.wait_any(tickets, timeout=10)
+    ticket_id, reply = alice.wait_any(tickets, timeout=PATIENCE)
     assert (ticket_id, reply.payload) == (tickets[1], "the middle one")
     with pytest.raises(ReplyTimeout) as caught:
         alice.wait_any([tickets[0], tickets[2]], timeout=0.02)
@@ -135,7 +136,7 @@ def test_a_closed_client_says_so(shared):
 
 
 def test_a_restarted_daemon_is_found_again(durable, name):
-    with SyncClient.connect(durable.state_dir, name("bob"), register=True) as bob:
+    with SyncClient.connect(durable.state_dir, name("bob"), register=True, retry=PATIENCE) as bob:
         messages = bob.messages()
         sent = bob.send(name("bob"), "before")
         in_hand = next(messages)
@@ -143,7 +144,7 @@ def test_a_restarted_daemon_is_found_again(durable, name):
         bob.send(name("bob"), "after")
         assert next(messages).payload == "after"
         in_hand.reply("done")
-        assert bob.wait(sent.ticket_id, timeout=10).payload == "done"
+        assert bob.wait(sent.ticket_id, timeout=PATIENCE).payload == "done"
 
 
 def test_a_daemon_that_stays_away_is_reported(shared, name):
@@ -190,7 +191,7 @@ def test_an_interrupted_wait_leaves_a_client_that_works(shared, alice, bob, name
     finally:
         signal.signal(signal.SIGALRM, before)
     bob.reply(sent.ticket_id, "at last")
-    assert alice.wait(sent.ticket_id, timeout=10).payload == "at last"
+    assert alice.wait(sent.ticket_id, timeout=PATIENCE).payload == "at last"
 
 
 @pytest.mark.parametrize("bytes_", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"Content-Length: 3\r\n\r\n[1]"])

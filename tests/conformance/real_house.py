@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-from spec_peers import PATIENCE_SECONDS, SCRIPTS, Answer, Events, Held, Link, Mcp, Unix
+from spec_peers import SCRIPTS, Answer, Events, Held, Link, Mcp, Unix
 
+from patience import PATIENCE
 from ports import free_port
 
 # The machine that runs the tests may itself run agents.
@@ -28,7 +29,7 @@ def clean_environment(**more: str) -> dict[str, str]:
     return {**kept, **more}
 
 
-def until(look: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
+def until(look: Callable[[], Any], what: str, *, seconds: float = PATIENCE) -> Any:
     """The first true value of `look`: for what the outside can only see by asking."""
     deadline = time.monotonic() + seconds
     while not (found := look()):
@@ -112,7 +113,7 @@ class House:
 
     def ended(self) -> int:
         assert self._process is not None
-        return self._process.wait(PATIENCE_SECONDS)
+        return self._process.wait(PATIENCE)
 
     def stop(self) -> None:
         self.signal()
@@ -139,7 +140,7 @@ class House:
         headers: dict[str, str] | None = None,
     ) -> http.client.HTTPConnection:
         if door == "tcp":
-            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE)
             token = self.local_token if token == "local" else token
         else:
             connection = Unix(self.http_sock)

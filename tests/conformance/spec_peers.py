@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
-# Real time for real processes on a busy machine; what takes longer hangs.
-PATIENCE_SECONDS = 15.0
+from patience import PATIENCE
+
 # Where `bascule` and its sisters are installed.
 SCRIPTS = Path(sys.executable).parent
 
@@ -35,7 +35,7 @@ class Answer(NamedTuple):
 
 class Unix(http.client.HTTPConnection):
     def __init__(self, path: str) -> None:
-        super().__init__("localhost", timeout=PATIENCE_SECONDS)
+        super().__init__("localhost", timeout=PATIENCE)
         self._path = path
 
     def connect(self) -> None:
@@ -107,7 +107,7 @@ class Link:
 
     def __init__(self, path: str, token: str | None) -> None:
         self._sock = socket.socket(socket.AF_UNIX)
-        self._sock.settimeout(PATIENCE_SECONDS)
+        self._sock.settimeout(PATIENCE)
         self._sock.connect(path)
         self._file = self._sock.makefile("rb")
         self._last = 0
@@ -204,7 +204,7 @@ class Mcp:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(PATIENCE_SECONDS)
+        self._process.wait(PATIENCE)
         self._process.stdout.close()
 
     def request(self, method: str, params: dict[str, Any]) -> int:
@@ -228,7 +228,7 @@ class Mcp:
     def _read(self) -> None:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
-        assert line, f"bascule mcp ended with {self._process.wait(PATIENCE_SECONDS)}"
+        assert line, f"bascule mcp ended with {self._process.wait(PATIENCE)}"
         message = json.loads(line)
         if "id" in message:
             self._answers[message["id"]] = message

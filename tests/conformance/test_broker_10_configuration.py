@@ -11,6 +11,7 @@ from real_house import free_port
 
 from bascule.daemon import config
 from certificates import certificate_in
+from patience import PATIENCE
 
 SETTINGS = {"default_timeout_ms": 77_000}
 
@@ -80,7 +81,7 @@ def test_a_broker_config_json_sets_the_port_and_turns_on_tls(new_house, tmp_path
     text = json.dumps({"port": port, "tlsCert": str(certificate), "tlsKey": str(key), "defaultTimeoutMs": 3000})
     house = new_house({"port": None}, port=port, config_files={"broker.config.json": text})
     context = ssl.create_default_context(cafile=str(certificate))
-    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=15)
+    connection = http.client.HTTPSConnection("127.0.0.1", port, context=context, timeout=PATIENCE)
     connection.request("GET", "/status", headers={"Authorization": f"Bearer {house.local_token}"})
     with connection.getresponse() as response:
         status = json.loads(response.read())

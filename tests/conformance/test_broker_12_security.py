@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from real_house import until
-from spec_peers import PATIENCE_SECONDS, LinkRefused, Unix
+from spec_peers import LinkRefused, Unix
+
+from patience import PATIENCE
 
 SECRET = "correct horse battery staple"
 
@@ -168,7 +170,7 @@ def test_a_ticket_id_in_a_path_is_checked_before_it_is_looked_up(house, ticket):
 @pytest.mark.req("BRK-12-4")
 def test_a_path_that_climbs_is_no_path(house):
     connection = Unix(house.http_sock)
-    connection.timeout = PATIENCE_SECONDS
+    connection.timeout = PATIENCE
     connection.putrequest("GET", "/tickets/../agents", skip_host=True)
     connection.putheader("Host", "localhost")
     connection.endheaders()

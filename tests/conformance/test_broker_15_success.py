@@ -2,6 +2,8 @@
 
 import pytest
 
+from patience import PATIENCE
+
 
 @pytest.mark.req("BRK-15-1", "BRK-15-2")
 def test_one_client_asks_another_and_gets_the_answer_in_one_tool_call(house):
@@ -37,7 +39,7 @@ def test_two_shells_talk_with_the_commands_alone(house):
     assert "from agent Ask (sender verified)" in received.stdout
     ticket = next(line for line in received.stdout.splitlines() if "ticket: " in line).rpartition(" ")[2]
     house.run("bridge-reply", ticket, "fine")
-    assert sender.communicate(timeout=15)[0] == "fine\n"
+    assert sender.communicate(timeout=PATIENCE)[0] == "fine\n"
 
 
 @pytest.mark.req("BRK-15-4")

@@ -63,7 +63,7 @@ def test_the_wrapper_watches_its_program_and_rings_for_it(daemon, wrapped):
         person.sees(r"^\$ # \[bascule\] 1 unread message for Jerry")
         person.type("exit\r")
         person.ends()
-        eventually(lambda: status() == "offline", "its end is told", 10)
+        eventually(lambda: status() == "offline", "its end is told")
 
 
 @pytest.mark.req("DEC-BRK-41")
@@ -76,7 +76,7 @@ def test_what_is_typed_for_a_program_is_text_and_its_enter_comes_by_itself(daemo
         person.sees("ready>")
         with SyncClient.connect(daemon.state_dir) as client:
             client.send("Jerry", "a\x1b[201~\rb\x07\x9b201~c")
-        read = eventually(lambda: (keys := log.read_text().splitlines()) and '"\\r"' in keys[-1] and keys, "Enter", 20)
+        read = eventually(lambda: (keys := log.read_text().splitlines()) and '"\\r"' in keys[-1] and keys, "Enter")
         typed = "".join(json.loads(line)["keys"] for line in read[:-1])
         assert typed.endswith("\na[201~\nb201~c\x1b[201~")
         assert json.loads(read[-1])["keys"] == "\r"
@@ -90,7 +90,7 @@ def test_an_agent_is_launched_in_a_pane_with_the_wrapper_attached(daemon, server
     words = ["launch", "--socket", server.socket, "--state-dir", daemon.state_dir, "--agent", "Jerry", "--", "dash"]
     subprocess.run([f"{BIN}/bascule", "tmux", *words], check=True, capture_output=True, timeout=30, cwd="/")
     with SyncClient.connect(daemon.state_dir) as client:
-        eventually(lambda: [agent.agent_id for agent in client.agents()] == ["Jerry"], "it registers", 20)
+        eventually(lambda: [agent.agent_id for agent in client.agents()] == ["Jerry"], "it registers")
 
 
 @pytest.mark.req("BRK-4.1-5", "BRK-9-6", "DEC-BRK-43")

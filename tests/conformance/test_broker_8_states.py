@@ -7,8 +7,17 @@ from real_house import Agent, until
 
 from bascule.daemon.config import Config
 
-# Long enough to act on a settled ticket, short enough to see it go.
-SETTINGS = {"ticket_ttl_ms": 500, "lease_ms": 100}
+
+@pytest.fixture(scope="module")
+def expiring(house_with):
+    """A daemon whose settled tickets go soon: only for tests that need nothing of one after it is settled."""
+    return house_with({"ticket_ttl_ms": 500})
+
+
+@pytest.fixture(scope="module")
+def short_leases(house_with):
+    """A daemon that hands a message out again soon: only for tests that wait for it."""
+    return house_with({"lease_ms": 100})
 
 
 def gone(house, ticket: str) -> bool:
@@ -16,21 +25,20 @@ def gone(house, ticket: str) -> bool:
 
 
 @pytest.fixture(scope="module")
-def expired(house) -> tuple[Agent, str]:
+def expired(expiring) -> tuple[Agent, str]:
     """An agent, and a ticket of its that was answered and has expired."""
-    agent = house.register()
-    ticket = house.send(agent.handle)
-    house.reply(agent, ticket)
-    assert house.ticket(ticket)["status"] == "responded"
-    house.logged("ticket.expired", ticket=ticket)
+    agent = expiring.register()
+    ticket = expiring.send(agent.handle)
+    assert expiring.reply(agent, ticket).status == 204
+    expiring.logged("ticket.expired", ticket=ticket)
     return agent, ticket
 
 
 @pytest.mark.req("BRK-8-1", "BRK-8-3")
-def test_a_settled_ticket_is_removed_after_the_time_that_was_set_without_anybody_asking(house, expired):
+def test_a_settled_ticket_is_removed_after_the_time_that_was_set_without_anybody_asking(expiring, expired):
     _, ticket = expired
-    assert gone(house, ticket)
-    assert ticket not in [each["ticketId"] for each in house.get("/tickets?limit=1000").json]
+    assert gone(expiring, ticket)
+    assert ticket not in [each["ticketId"] for each in expiring.get("/tickets?limit=1000").json]
 
 
 @pytest.mark.req("BRK-8-2", "DEC-BRK-9")
@@ -47,32 +55,33 @@ def _seconds(start: str, end: str) -> float:
 
 
 @pytest.mark.req("DEC-BRK-10")
-def test_an_open_ticket_outlives_the_time_to_live_because_that_runs_from_settling(house, agent):
-    ticket, marker = house.send(agent.handle), house.send(agent.handle)
-    house.reply(agent, marker)
-    until(lambda: gone(house, marker), "the settled ticket to expire")
-    assert house.ticket(ticket)["status"] == "pending"
-    assert house.reply(agent, ticket).status == 204
+def test_an_open_ticket_outlives_the_time_to_live_because_that_runs_from_settling(expiring):
+    agent = expiring.register()
+    ticket, marker = expiring.send(agent.handle), expiring.send(agent.handle)
+    expiring.reply(agent, marker)
+    until(lambda: gone(expiring, marker), "the settled ticket to expire")
+    assert expiring.ticket(ticket)["status"] == "pending"
+    assert expiring.reply(agent, ticket).status == 204
 
 
 @pytest.mark.req("DEC-BRK-11")
-def test_expired_and_unknown_tickets_are_told_apart_on_every_path(house, expired):
+def test_expired_and_unknown_tickets_are_told_apart_on_every_path(expiring, expired):
     agent, ticket = expired
     for known, text in ((ticket, "ticket expired"), ("never-was", "unknown ticket")):
         answers = [
-            house.get(f"/replies/{known}?waitMs=0"),
-            house.get(f"/replies/{known}/stream"),
-            house.get(f"/tickets/{known}"),
-            house.post(f"/tickets/{known}/cancel", {}),
-            house.reply(agent, known),
+            expiring.get(f"/replies/{known}?waitMs=0"),
+            expiring.get(f"/replies/{known}/stream"),
+            expiring.get(f"/tickets/{known}"),
+            expiring.post(f"/tickets/{known}/cancel", {}),
+            expiring.reply(agent, known),
         ]
         assert [(answer.status, answer.error["message"]) for answer in answers] == [(404, text)] * 5
 
 
 @pytest.mark.req("DEC-BRK-11", "DEC-BRK-14")
-def test_the_id_of_an_expired_ticket_is_not_used_again(house, expired):
+def test_the_id_of_an_expired_ticket_is_not_used_again(expiring, expired):
     agent, ticket = expired
-    assert house.post(f"/agents/{agent.handle}/send", {"ticketId": ticket, "payload": "hello"}).status == 409
+    assert expiring.post(f"/agents/{agent.handle}/send", {"ticketId": ticket, "payload": "hello"}).status == 409
 
 
 @pytest.mark.req("BRK-8-4", "BRK-8-5", "BRK-8-6", "BRK-8-7")
@@ -130,37 +139,47 @@ def test_a_late_reply_still_answers_and_is_marked_late(house, agent):
 
 
 @pytest.mark.req("DEC-BRK-8")
-def test_after_the_timeout_the_message_stays_in_the_inbox_marked_timed_out_past_its_time_to_live(house, agent):
-    ticket = house.send(agent.handle, timeoutMs=1)
-    house.get(f"/replies/{ticket}?waitMs=10000")
-    marker = house.send(agent.handle, timeoutMs=1)
-    house.ack(agent, marker)
-    until(lambda: gone(house, marker), "a delivered ticket of the same age to expire")
-    (message,) = house.take(agent).json["messages"]
+def test_after_the_timeout_the_message_stays_in_the_inbox_marked_timed_out_past_its_time_to_live(expiring):
+    agent = expiring.register()
+    ticket = expiring.send(agent.handle, timeoutMs=1)
+    expiring.get(f"/replies/{ticket}?waitMs=10000")
+    marker = expiring.send(agent.handle, timeoutMs=1)
+    expiring.ack(agent, marker)
+    until(lambda: gone(expiring, marker), "a delivered ticket of the same age to expire")
+    (message,) = expiring.take(agent).json["messages"]
     assert (message["ticketId"], message["timedOut"]) == (ticket, True)
-    assert house.ack(agent, ticket).json == {"acked": [ticket]}
-    until(lambda: gone(house, ticket), "the ticket to expire once it was fetched")
+    assert expiring.ack(agent, ticket).json == {"acked": [ticket]}
+    until(lambda: gone(expiring, ticket), "the ticket to expire once it was fetched")
 
 
 @pytest.mark.req("DEC-BRK-1", "DEC-BRK-32")
-def test_a_message_whose_receiver_died_before_the_ack_comes_again_with_the_same_ticket_id(house, agent):
-    ticket = house.send(agent.handle)
-    first = house.take(agent).json["messages"][0]
-    assert house.ticket(ticket)["status"] == "pending"
-    assert house.take(agent).status == 204
-    again = house.take(agent, "waitMs=10000").json["messages"][0]
+def test_a_message_whose_receiver_died_before_the_ack_comes_again_with_the_same_ticket_id(short_leases):
+    agent = short_leases.register()
+    ticket = short_leases.send(agent.handle)
+    first = short_leases.take(agent).json["messages"][0]
+    assert short_leases.ticket(ticket)["status"] == "pending"
+    again = short_leases.take(agent, "waitMs=10000").json["messages"][0]
     assert (first["ticketId"], first["attempts"]) == (ticket, 1)
     assert (again["ticketId"], again["attempts"]) == (ticket, 2)
-    assert house.ack(agent, ticket).json == {"acked": [ticket]}
-    assert house.ack(agent, ticket).json == {"acked": [ticket]}
-    assert house.take(agent, "waitMs=300").status == 204
+    assert short_leases.ack(agent, ticket).json == {"acked": [ticket]}
+    assert short_leases.ack(agent, ticket).json == {"acked": [ticket]}
+    assert short_leases.take(agent, "waitMs=300").status == 204
+
+
+@pytest.mark.req("DEC-BRK-1")
+def test_a_message_is_handed_out_once_while_its_lease_runs(house, agent):
+    ticket = house.send(agent.handle)
+    (message,) = house.take(agent).json["messages"]
+    assert message["ticketId"] == ticket
+    assert house.take(agent).status == 204
 
 
 @pytest.mark.req("DEC-BRK-2")
-def test_after_five_hand_overs_without_an_ack_an_event_says_undeliverable_and_it_goes_on(house, agent):
-    ticket = house.send(agent.handle)
-    with house.events(f"/events?agentId={agent.handle}") as stream:
-        attempts = [house.take(agent, "waitMs=10000").json["messages"][0]["attempts"] for _ in range(6)]
+def test_after_five_hand_overs_without_an_ack_an_event_says_undeliverable_and_it_goes_on(short_leases):
+    agent = short_leases.register()
+    ticket = short_leases.send(agent.handle)
+    with short_leases.events(f"/events?agentId={agent.handle}") as stream:
+        attempts = [short_leases.take(agent, "waitMs=10000").json["messages"][0]["attempts"] for _ in range(6)]
         event = next(data for name, data in stream if name == "ticket.undeliverable")
     assert attempts == [1, 2, 3, 4, 5, 6]
     assert event["ticketId"] == ticket

@@ -10,9 +10,7 @@ import pytest
 from bascule.audit.ports import Batch, LedgerRow
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
-
-# Real seconds for a real disk.
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 class Thing(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -13,9 +13,7 @@ from bascule.adapters.sandbox import probe
 from bascule.client import SyncClient
 from bascule.client.spaces import SyncSpace
 from faults.lacking import missing_here
-
-# Catches hangs, nothing else.
-BOUND_SECONDS = 60
+from patience import PATIENCE
 
 # Each ask is [verb, path, body or null, headers]; says a list of [status, text].
 _PROGRAM = """
@@ -71,7 +69,7 @@ class Fenced:
     def run(self, program: str) -> str:
         """What a Python program says inside; one that fails fails here."""
         (self.folder / "program.py").write_text(program)
-        ran = self.space.exec("python3 program.py", timeout=BOUND_SECONDS)
+        ran = self.space.exec("python3 program.py", timeout=PATIENCE)
         assert ran.exit_code == 0, ran
         return ran.stdout
 

@@ -13,11 +13,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Self
 
+from patience import PATIENCE
 from ports import free_port
-
-# A start takes a third of a second here; a loaded machine gets thirty times that.
-START_SECONDS = 10.0
-STOP_SECONDS = 10.0
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
 # wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
@@ -50,7 +47,7 @@ def short_dir() -> Iterator[str]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def eventually(look: Callable[[], Any], what: str, seconds: float = 5.0) -> Any:
+def eventually(look: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
     """What `look` says once it says something; for what another process does in its own time."""
     deadline = time.monotonic() + seconds
     while not (seen := look()):
@@ -70,6 +67,7 @@ class Living:
         uid: int | None = None,
         constants: dict[str, Any] | None = None,
         bug: str = "",
+        errors: str | None = None,
         **config: Any,
     ) -> None:
         self.state = state
@@ -79,19 +77,19 @@ class Living:
         # Whoever runs the tests does not want to hear of their questions.
         config.setdefault("announce", "off")
         said = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
-        self.errors = state + ".stderr"
-        with open(self.errors, "wb") as errors:
+        self._errors = errors or state + ".stderr"
+        with open(self._errors, "wb") as stderr:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-c", _PROGRAM, json.dumps(said)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=errors,
+                stderr=stderr,
                 cwd="/",
             )
         assert self.process.stdout is not None
         with self.process.stdout as said_ready:
             if said_ready.readline() != b"ready\n":
-                code = self.process.wait(STOP_SECONDS)
+                code = self.process.wait(PATIENCE)
                 raise AssertionError(f"the daemon ended with {code}: {self.terminal()}")
 
     def __enter__(self) -> Self:
@@ -123,18 +121,18 @@ class Living:
 
     def terminal(self) -> str:
         """What it wrote to standard error."""
-        return _text(self.errors)
+        return _text(self._errors)
 
     def log(self) -> str:
         return _text(os.path.join(self.state, "log", "daemon.log"))
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(STOP_SECONDS)
+        return self.process.wait(PATIENCE)
 
     def kill(self) -> None:
         self.process.kill()
-        self.process.wait(STOP_SECONDS)
+        self.process.wait(PATIENCE)
 
 
 def _text(path: str) -> str:
@@ -143,7 +141,7 @@ def _text(path: str) -> str:
 
 
 def run_command(
-    *arguments: str, environment: dict[str, str] | None = None, seconds: float = 20
+    *arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE
 ) -> "subprocess.CompletedProcess[str]":
     """`bascule ...` as its own process, with nothing of this shell's settings."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("BASCULE_", "BRIDGE_"))}
@@ -165,7 +163,7 @@ class Ended(NamedTuple):
     said: str
 
 
-def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = 10) -> Ended:
+def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE) -> Ended:
     """`bascule ...` in a fork of this process, which has it imported already: a tenth of the time of a new one."""
     import bascule.daemon.lifecycle
     from bascule.cli.main import build_parser, main

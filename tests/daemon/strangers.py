@@ -12,6 +12,8 @@ from typing import Any, NoReturn
 
 import pytest
 
+from patience import PATIENCE
+
 NOBODY = 65_534
 
 only_root = pytest.mark.skipif(
@@ -84,7 +86,7 @@ def squatting(bind: Callable[[], socket.socket], uid: int = NOBODY) -> Iterator[
         _squat(bind, theirs, uid)
     theirs.close()
     try:
-        mine.settimeout(10)
+        mine.settimeout(PATIENCE)
         told = json.loads(mine.recv(1 << 16) or "null")
         assert told, "the squatter could not listen"
         family, address = told

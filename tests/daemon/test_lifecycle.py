@@ -13,6 +13,8 @@ import pytest
 from living import Living, eventually, run_command
 from wires import Caller, LinkWire, Wire, request
 
+from patience import PATIENCE
+
 
 def records(daemon: Living, method: str) -> list[dict]:
     with LinkWire(daemon.link_socket) as link:
@@ -54,8 +56,9 @@ def test_everybody_who_waits_gets_an_answer_when_the_daemon_stops(state):
             assert inbox_stream.event() is None
             while event_stream.event() is not None:
                 continue
-            assert daemon.process.wait(5) == 0
-            assert time.monotonic() - began < 3
+            assert daemon.process.wait(PATIENCE) == 0
+            # Long before the waits would have ended by themselves.
+            assert time.monotonic() - began < 30
             messages = []
             while (message := link.read()) is not None:
                 messages.append(message["method"])
@@ -67,7 +70,7 @@ def test_everybody_who_waits_gets_an_answer_when_the_daemon_stops(state):
 def test_a_closed_terminal_stops_it_as_gently(state):
     with Living(state) as daemon:
         daemon.process.send_signal(signal.SIGHUP)
-        assert daemon.process.wait(5) == 0
+        assert daemon.process.wait(PATIENCE) == 0
         assert "Traceback" not in daemon.terminal()
 
 
@@ -124,7 +127,7 @@ def test_a_request_that_comes_while_it_stops_is_answered_or_refused_never_left_h
         eventually(lambda: len(acknowledged) > 50, "messages are sent")
         assert daemon.stop() == 0
         for thread in threads:
-            thread.join(5)
+            thread.join(PATIENCE)
             assert not thread.is_alive()
         assert TimeoutError not in outcomes
         assert 500 not in outcomes
@@ -229,7 +232,7 @@ def test_a_second_daemon_in_the_same_place_is_refused_and_the_first_one_unharmed
         # The way to stop it that the refusal names must work.
         done = run_command("down", "--state-dir", state)
         assert (done.returncode, done.stdout) == (0, "stopped\n")
-        assert daemon.process.wait(5) == 0
+        assert daemon.process.wait(PATIENCE) == 0
 
 
 def test_a_lock_file_and_sockets_left_by_the_dead_do_not_matter(state):

@@ -13,6 +13,7 @@ from wires import Caller, LinkWire
 from bascule import __version__
 from bascule.protocols.link import CREDIT_WINDOW, MAX_LINK_FRAME_BYTES
 from bascule.wire.content_length import frame
+from patience import PATIENCE
 
 HELLO = {"protocol": 1, "version": "test"}
 NOBODY = 65534
@@ -440,7 +441,7 @@ os.setgroups([]); os.setgid(65534); os.setuid(65534)
 for path in sys.argv[1:]:
     try:
         with socket.socket(socket.AF_UNIX) as sock:
-            sock.settimeout(5)
+            sock.settimeout(PATIENCE)
             sock.connect(path)
             sock.sendall(b"Content-Length: 2\\r\\n\\r\\n{}")
             print("closed" if not sock.recv(1) else "answered")
@@ -459,7 +460,7 @@ def test_another_user_does_not_get_to_the_sockets(daemon):
         [sys.executable, "-c", _AS_NOBODY, daemon.link_socket, daemon.http_socket],
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
         check=True,
     )
     assert done.stdout.split() == ["PermissionError", "PermissionError"]
@@ -476,7 +477,7 @@ def test_even_with_the_doors_wide_open_another_user_is_closed_unheard():
             [sys.executable, "-c", _AS_NOBODY, daemon.link_socket, daemon.http_socket],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=PATIENCE,
             check=True,
         )
         assert set(done.stdout.split()) <= {"closed", "ConnectionResetError", "BrokenPipeError"}

@@ -144,7 +144,7 @@ def test_a_full_file_becomes_the_older_one_and_there_is_only_one_of_those(path):
 
 
 def drained(log: DaemonLog) -> None:
-    eventually(lambda: not log._queue, "the log has taken its lines", seconds=1)
+    eventually(lambda: not log._queue, "the log has taken its lines")
 
 
 def test_a_file_that_cannot_be_turned_over_is_written_on(path):

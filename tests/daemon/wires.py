@@ -8,12 +8,10 @@ from typing import Any, NamedTuple, Self
 from living import Living
 
 from bascule.wire.content_length import FrameReader, frame
-
-# Nothing on loopback takes this long; a test that waits for it has found something.
-PATIENCE_SECONDS = 5.0
+from patience import PATIENCE
 
 
-def connect(address: tuple[str, int] | str, seconds: float = PATIENCE_SECONDS) -> socket.socket:
+def connect(address: tuple[str, int] | str, seconds: float = PATIENCE) -> socket.socket:
     sock = socket.socket(socket.AF_UNIX if isinstance(address, str) else socket.AF_INET, socket.SOCK_STREAM)
     sock.settimeout(seconds)
     try:
@@ -47,7 +45,7 @@ class Answer(NamedTuple):
 class Wire:
     """One HTTP connection."""
 
-    def __init__(self, address: tuple[str, int] | str, seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, address: tuple[str, int] | str, seconds: float = PATIENCE) -> None:
         self.sock = connect(address, seconds)
         self._file = self.sock.makefile("rb")
 
@@ -205,7 +203,7 @@ class Events:
 class LinkWire:
     """One link connection; answers and notifications in the order they came."""
 
-    def __init__(self, path: str, seconds: float = PATIENCE_SECONDS) -> None:
+    def __init__(self, path: str, seconds: float = PATIENCE) -> None:
         self.sock = connect(path, seconds)
         self._reader = FrameReader(max_body_bytes=32 * 1024 * 1024)
         self._frames: list[dict[str, Any]] = []

@@ -5,11 +5,11 @@ import json
 import os
 from pathlib import Path
 
-from desktop_rig import PATIENCE
 from living import Living
 from wires import Caller, LinkWire, Wire
 
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
+from patience import PATIENCE
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # What a hash costs is tested elsewhere, and nobody waits for the real slices here.

@@ -6,11 +6,12 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from desktop_rig import PATIENCE, until
+from desktop_rig import until
 from wires import Wire, request
 from x_recorder import Recorder
 
 from bascule.protocols.desktop import STOP_CHORDS
+from patience import PATIENCE
 
 # Four keys, a second apart: long enough to come in between.
 SLOW_KEYS = {"keys": ["ctrl", "shift", "alt", "a"], "options": {"delayMs": 1_000}}

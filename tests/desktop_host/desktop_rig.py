@@ -12,11 +12,11 @@ from pathlib import Path
 
 from lacking_desktop import missing_here
 
+from patience import PATIENCE
+
 APPS = Path(__file__).resolve().parent / "apps"
 # Debian's Python has the bindings of the fixture programs; ours is not asked to.
 SYSTEM_PYTHON = "/usr/bin/python3"
-# Ten times what a loaded machine took; only a hang reaches it.
-PATIENCE = 60.0
 NEEDED = ("Xvfb", "dbus-daemon", "openbox", "xdotool", "/usr/libexec/at-spi-bus-launcher", SYSTEM_PYTHON)
 
 

@@ -13,7 +13,9 @@ import threading
 import uuid
 from pathlib import Path
 
-from desktop_rig import PATIENCE, until
+from desktop_rig import until
+
+from patience import PATIENCE
 
 
 class Refused(Exception):

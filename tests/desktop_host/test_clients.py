@@ -7,11 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from desktop_rig import PATIENCE, until
+from desktop_rig import until
 from host_process import Refused, route
 
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.protocols.desktop_errors import Code, DesktopError
+from patience import PATIENCE
 
 BASCULE = (sys.executable, "-P", "-m", "bascule.cli.start")
 ONE, TWO = "agent:one", "agent:two"

@@ -7,6 +7,8 @@ from Xlib import X, display
 from Xlib.ext import record
 from Xlib.protocol import rq
 
+from patience import PATIENCE
+
 _NAMES = {X.KeyPress: "key down", X.KeyRelease: "key up", X.ButtonPress: "button down", X.ButtonRelease: "button up"}
 
 
@@ -69,6 +71,6 @@ class Recorder:
         self._ending = True
         self._control.record_disable_context(self._context)
         self._control.flush()
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
         self._control.close()
         self._data.close()

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from patience import PATIENCE
+
 
 class Session(NamedTuple):
     code: int
@@ -16,7 +18,7 @@ class Session(NamedTuple):
 def on_a_terminal(
     *arguments: str,
     typed: list[tuple[str, str]],
-    seconds: float = 15,
+    seconds: float = PATIENCE,
     until: Callable[[], bool] | None = None,
 ) -> Session:
     """Run `bascule ...` on a pty; after each prompt, type its line. What does not end by itself gets Ctrl-C `until`."""

@@ -11,6 +11,8 @@ from living import Ended, Living, eventually, forked, free_port, run_command, sh
 from terminal import on_a_terminal
 from wires import Caller, LinkWire
 
+from patience import PATIENCE
+
 CONFLICT = 6
 USAGE = 2
 REFUSED = 4
@@ -115,7 +117,7 @@ def test_up_in_the_foreground_greets_and_ctrl_c_stops_it(state):
             assert line, process.stderr.read()
             greeting += line
         process.send_signal(signal.SIGINT)
-        assert process.wait(10) == 0
+        assert process.wait(PATIENCE) == 0
         assert b"Traceback" not in process.stderr.read()
     assert b"is ready." in greeting
     assert b"claude mcp add" in greeting
@@ -193,7 +195,7 @@ def test_a_passphrase_is_never_taken_from_a_pipe(up):
         input=f"{PASSPHRASE}\n{PASSPHRASE}\n",
         capture_output=True,
         text=True,
-        timeout=20,
+        timeout=PATIENCE,
         check=False,
         start_new_session=True,
     )

@@ -9,6 +9,8 @@ import time
 
 import pytest
 
+from patience import PATIENCE
+
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "approval"))
 
 from living import eventually, run_command, short_dir
@@ -178,7 +180,7 @@ def test_watch_rings_shows_and_takes_answers_from_the_terminal(forest):
             until=lambda: bool(approved),
         )
     finally:
-        asking.join(20)
+        asking.join(PATIENCE)
     assert approved == [True]
     assert "\a" in session.shown
     assert session.code in (130, -signal.SIGINT)

@@ -12,9 +12,8 @@ from linearize import DOUBT, Op
 
 from bascule import places
 from bascule.wire.content_length import FrameReader, frame
+from patience import PATIENCE
 
-# Nothing here takes a second; who waits this long has found a hang.
-PATIENCE_SECONDS = 30.0
 LOST = (ConnectionError, EOFError, asyncio.IncompleteReadError)
 
 
@@ -119,7 +118,7 @@ class Client:
         self._life = 0
 
     async def act(self, call: tuple[Any, ...], wait_ms: int = 0) -> Op:
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             link = self._link or await self._connect()
             life, began = self._life, time.perf_counter()
             try:

@@ -6,6 +6,8 @@ import shutil
 import struct
 import subprocess
 
+from patience import PATIENCE
+
 IMAGE_BYTES = 96 * 1024 * 1024
 # _IOR('X', 125, __u32) of linux/ext4.h, and the flag that throws the journal's unwritten part away: nothing of what
 # was not synced reaches the disk any more, as when the plug is pulled.
@@ -58,10 +60,24 @@ class CutDisk:
             os.close(descriptor)
 
     def replug(self) -> None:
-        """After a cut, and after whoever had files open there is dead."""
+        """After a cut, and after every process that had files open there has ended.
+
+        A copy of the image is mounted, as the cut left it. A process elsewhere that copied our mounts, as every
+        sandbox does when it starts, keeps the old file system alive: mounting the same image again would only bring
+        that one back, which answers everything with EIO.
+        """
         _run("umount", self.mount_point)
         self._mounted = False
+        copy = self.image + ".copy"
+        _run("cp", "--sparse=always", self.image, copy)
+        os.unlink(self.image)
+        os.rename(copy, self.image)
         self.plug()
+
+    @property
+    def errors(self) -> str:
+        """Where a daemon on this disk can write its standard error: not on it, so that it can be read after a cut."""
+        return self.image + ".stderr"
 
     def remove(self) -> None:
         if self._mounted:
@@ -69,10 +85,10 @@ class CutDisk:
             self._mounted = False
         assert self._keeper.stdin is not None
         self._keeper.stdin.close()
-        self._keeper.wait(10)
+        self._keeper.wait(PATIENCE)
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE)
     if done.returncode:
         raise NoDisk(f"{command[0]}: {done.stderr.strip()}")

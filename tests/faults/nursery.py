@@ -16,8 +16,7 @@ import time
 import traceback
 from typing import Any, Self
 
-READY_SECONDS = 30.0
-END_SECONDS = 30.0
+from patience import PATIENCE
 
 
 class Nursery:
@@ -41,7 +40,7 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
-        self._process.wait(END_SECONDS)
+        self._process.wait(PATIENCE)
         self._process.stdout.close()
 
 
@@ -88,7 +87,7 @@ class Forked:
 
     def ready(self) -> bool:
         """Whether it got that far; it may die on the way."""
-        deadline = time.monotonic() + READY_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not self._said_so():
             if not self.alive:
                 return self._said_so()
@@ -106,7 +105,7 @@ class Forked:
     def wait(self) -> int:
         """Minus the signal that ended it, or its exit code."""
         if self.status is None:
-            assert select.select([self.gone], [], [], END_SECONDS)[0], f"it lives on: {self.said()}"
+            assert select.select([self.gone], [], [], PATIENCE)[0], f"it lives on: {self.said()}"
             self.status = self._nursery.ask(do="wait", pid=self.pid)
         assert self.status is not None
         return self.status

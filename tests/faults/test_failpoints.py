@@ -22,6 +22,7 @@ from workload import SETTINGS, History, Workload
 from bascule import places
 from bascule.errors import InvalidRequest
 from bascule.testing.failpoints import PLACES, POINTS, arm
+from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 # Each is a daemon that lives and dies, a second or more: with 25 of them the 68 points take less than an hour.
@@ -29,8 +30,6 @@ PASSES = 25 if LONG else 1
 MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.
 DEEPEST = 60 if LONG else 5
-# A point that nobody passes within this time is not on any way that the workload goes.
-REACH_SECONDS = 30.0
 # So often that work of a fraction of a second meets anchors and checkpoints, too.
 CONSTANTS = {"bascule.audit.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8}
 # The two secrets of a new state directory are written in the same way as tokens, and first.
@@ -90,7 +89,7 @@ class Story:
     def die_working(self, failpoint: str) -> None:
         with self.live(failpoint) as daemon:
             if daemon.ready():
-                assert self.work(daemon, REACH_SECONDS), f"{failpoint} was never passed"
+                assert self.work(daemon, PATIENCE), f"{failpoint} was never passed"
             assert daemon.wait() == -signal.SIGKILL, daemon.said()
 
     def die_at_any_moment(self) -> None:
@@ -178,7 +177,7 @@ def up(state: str, failpoint: str) -> "subprocess.CompletedProcess[str]":
     env = {name: value for name, value in os.environ.items() if not name.startswith(("BASCULE_", "BRIDGE_"))}
     env |= {"BASCULE_MCP": "off", "BASCULE_CONFIG_DIR": f"{state}.config", "BASCULE_FAILPOINT": failpoint}
     command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "--port", "0", "--state-dir", state]
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=REACH_SECONDS, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False)
 
 
 def test_an_armed_daemon_says_so_on_its_terminal_and_dies_there(state):
@@ -213,7 +212,7 @@ def test_half_a_failpoint_is_none(text):
 
 def test_an_unarmed_daemon_knows_nothing_of_failpoints():
     program = "import sys, bascule.cli.life, bascule.daemon.lifecycle; sys.exit('bascule.testing' in sys.modules)"
-    assert subprocess.run([sys.executable, "-P", "-c", program], check=False, timeout=REACH_SECONDS).returncode == 0
+    assert subprocess.run([sys.executable, "-P", "-c", program], check=False, timeout=PATIENCE).returncode == 0
 
 
 # -- the checker itself --

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import subprocess
 
 import pytest
 from living import Living, run_command
@@ -27,7 +28,7 @@ FOLD_OFTEN = {"bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 100}
 
 def live_and_die(disk, book, life, rng, **settings):
     """One life of the daemon, from a start to a cut in the middle of its work; what is missing at its start."""
-    with Living(disk.state, constants=FOLD_OFTEN, **SETTINGS, **settings) as daemon:
+    with Living(disk.state, errors=disk.errors, constants=FOLD_OFTEN, **SETTINGS, **settings) as daemon:
         missing = book.missing(disk.state, daemon.link_socket, of_last_life=True)
         writers = Writers(daemon.link_socket, book, life)
         writers.wait_for(book.count + rng.randint(FEWEST, MOST))
@@ -56,12 +57,29 @@ def test_nothing_acknowledged_is_lost_when_the_power_is_cut(cut_disk, number):
     for life in range(CUTS):
         assert live_and_die(cut_disk, book, life, rng, durability="fsync") == [], f"seed {seed}, life {life}"
     assert verify(cut_disk) == []
-    with Living(cut_disk.state, **SETTINGS) as daemon:
+    with Living(cut_disk.state, errors=cut_disk.errors, **SETTINGS) as daemon:
         assert book.missing(cut_disk.state, daemon.link_socket) == []
         assert daemon.stop() == 0
     assert verify(cut_disk) == []
     assert book.strange == []
     print(f"{CUTS} cuts, {book.count} acknowledged, none lost")  # noqa: T201 - the figure, for `pytest -s`
+
+
+def test_a_disk_whose_mount_another_namespace_has_copied_comes_back_from_a_cut(cut_disk):
+    """Sandboxes of other tests start at any moment, and each begins with a copy of all mounts."""
+    copier = subprocess.Popen(
+        ["unshare", "--mount", "sh", "-c", "echo copied; cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with copier:
+        assert copier.stdout.readline() == b"copied\n"
+        with open(f"{cut_disk.mount_point}/kept", "w") as file:
+            file.write("synced")
+            file.flush()
+            os.fsync(file.fileno())
+        cut_disk.cut()
+        cut_disk.replug()
+        with open(f"{cut_disk.mount_point}/kept") as file:
+            assert file.read() == "synced"
 
 
 def test_without_syncing_the_same_cuts_lose_what_was_acknowledged(cut_disk):

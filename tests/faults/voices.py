@@ -9,9 +9,8 @@ from typing import Any, NamedTuple, Self
 
 from bascule import places
 from bascule.wire.content_length import FrameReader, frame
+from patience import PATIENCE
 
-# Nothing waits for that long: every wait that is asked for is shorter.
-PATIENCE_SECONDS = 30.0
 _DEAD = (ConnectionError, asyncio.IncompleteReadError, FileNotFoundError)
 
 
@@ -38,7 +37,7 @@ class Http:
 
     async def ask(self, verb: str, path: str, body: Any = None) -> Answer:
         try:
-            async with asyncio.timeout(PATIENCE_SECONDS):
+            async with asyncio.timeout(PATIENCE):
                 return await self._ask(verb, path, body)
         except _DEAD as error:
             await self.close()
@@ -105,7 +104,7 @@ class Link:
             raise Lost
         future = self._waiting[number] = asyncio.get_running_loop().create_future()
         self._send({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(PATIENCE):
             return await future
 
     def _send(self, message: Any) -> None:

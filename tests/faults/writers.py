@@ -9,6 +9,7 @@ from typing import Any
 from wires import LinkWire
 
 from bascule import places
+from patience import PATIENCE
 
 # Requests on their way at once, per client: one group commit then holds several of each kind.
 WINDOW = 8
@@ -38,7 +39,7 @@ class Book:
         payloads = dict(itertools.islice(self.payloads.items(), skip[0], None))
         tokens = dict(itertools.islice(self.tokens.items(), skip[1], None))
         missing = []
-        with LinkWire(link_socket, seconds=30) as link:
+        with LinkWire(link_socket) as link:
             link.hello()
             names = list(payloads)
             shown: dict[str, dict[str, Any]] = {}
@@ -78,7 +79,7 @@ class Writers:
         for thread in self._threads:
             thread.start()
 
-    def wait_for(self, count: int, seconds: float = 30.0) -> None:
+    def wait_for(self, count: int, seconds: float = PATIENCE) -> None:
         with self._goal:
             self._goal.wait_for(lambda: self._book.count >= count or not self._alive(), seconds)
         assert self._book.count >= count, f"only {self._book.count} of {count} acknowledged"

@@ -118,11 +118,3 @@ def decide(owner: LinkWire, approval_id: str, decision: str = "approved") -> dic
     shown = owner.call("approvals.show", {"approvalId": approval_id})
     owner.call("approvals.decide", {"approvalId": approval_id, "decision": decision})
     return shown
-
-
-def is_running(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False

@@ -14,8 +14,7 @@ from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came,
 from bascule.protocols.game_errors import GameError
 from bascule.protocols.game_session import Broken, Noted
 from bascule.wire.gabp import Mode, to_json
-
-PATIENCE = 30.0
+from patience import PATIENCE
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 import asyncio
 import functools
-import os
 import sys
 import tempfile
 import textwrap
@@ -25,9 +24,7 @@ from bascule.places import read_unreachable_file
 from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode
-
-# Only catches hangs: a start takes a third of a second.
-PATIENCE = 60.0
+from patience import PATIENCE
 
 # A game of everything: calls are counted in a file, so that a test knows how often they really ran.
 MOD = '''
@@ -233,11 +230,11 @@ async def opened(ground: Playground) -> AsyncIterator[None]:
 
 def is_alive(pid: int) -> bool:
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        with open(f"/proc/{pid}/stat", encoding="utf-8") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        # ESRCH is what a read says when it ends between the two.
         return False
-    with open(f"/proc/{pid}/stat") as file:
-        return file.read().rpartition(")")[2].split()[0] != "Z"
 
 
 class Arena:

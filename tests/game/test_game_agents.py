@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from arcade import Player, arcade, is_running, person
-from playground import MOD
+from arcade import Player, arcade, person
+from playground import MOD, is_alive
 from wires import Caller, LinkWire
 
 
@@ -43,9 +43,9 @@ def test_an_agent_wins_the_terminal_game_over_mcp(played):
         low, high = (middle + 1, high) if told["result"] == "higher" else (low, middle - 1)
     assert told["result"] == "correct"
     pid = anna.use("games_status", gameId="guess")["games"][0]["pid"]
-    assert is_running(pid)
+    assert is_alive(pid)
     assert anna.use("games_stop", gameId="guess")["state"] == "stopped"
-    assert not is_running(pid)
+    assert not is_alive(pid)
 
 
 @pytest.mark.req("GAME-READ-1", "GAME-SDK-7")

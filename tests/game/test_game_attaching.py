@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 from arcade import Player, arcade, decide, person
-from playground import PATIENCE, on_loop, playground, until
+from playground import on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 
 from bascule.bridges.game.settings import GameSettings
 from bascule.places import UnsafePlace, read_private_file, read_unreachable_file
+from patience import PATIENCE
 
 # -- whose file it is --
 

@@ -28,9 +28,9 @@ from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
 from bascule.wire import gabp
 from bascule.wire.content_length import frame
+from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
-PATIENCE = 30.0
 
 JSON = "application/json"
 ATTACKS = {
@@ -334,9 +334,9 @@ async def test_a_mods_words_reach_the_log_short_and_its_schemas_cannot_stop_the_
         attached(ground, mod.port)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        began = time.monotonic()
+        began = time.thread_time()
         assert bytes(await arena.call_tool("me", "a/evil", {"x": "a" * 5_000 + "b"})) == b"1"
-        assert time.monotonic() - began < 10
+        assert time.thread_time() - began < 10
         assert list(arena.catalog.tools) == ["a/evil"]
         mod.send(gabp.response("x" * 100, b"1") + frame(json.dumps({"v": "\x1b" * 1000}).encode()))
         await until(lambda: len(arena.notes) >= 3)

@@ -10,7 +10,7 @@ import threading
 import time
 
 import pytest
-from bridges_by_hand import PATIENCE, HandBridge, pumped
+from bridges_by_hand import HandBridge, pumped
 from msgspec import structs
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
@@ -29,6 +29,7 @@ from bascule.protocols.games import GameState
 from bascule.wire import gabp
 from bascule.wire.codec import decode
 from bascule.wire.gabp import to_json
+from patience import PATIENCE
 
 
 def tcp() -> Endpoint:

@@ -10,11 +10,12 @@ import sys
 
 import pytest
 from arcade import arcade
-from playground import MOD, PATIENCE
+from playground import MOD
 
 from bascule.client import Client, Game, SyncClient, SyncGame
 from bascule.client.happened import GameFeed, Happened
 from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed
+from patience import PATIENCE
 
 NUMBERS = itertools.count()
 

@@ -7,9 +7,12 @@ import subprocess
 import sys
 
 import pytest
-from arcade import Player, arcade, decide, is_running, person
-from speaking import PATIENCE, Agent
+from arcade import Player, arcade, decide, person
+from playground import is_alive
+from speaking import Agent
 from wires import LinkWire
+
+from patience import PATIENCE
 
 RISKY = """
 import os
@@ -171,14 +174,14 @@ def test_the_end_of_the_daemon_ends_the_games_it_started_and_answers_who_waits(p
     place.list_mod(RISKY, "one", "two", "three")
     with place.live() as daemon, LinkWire(daemon.link_socket).hello() as wire:
         pids = [wire.call("games.start", {"gameId": name})["pid"] for name in ("one", "two", "three")]
-        assert all(map(is_running, pids))
+        assert all(map(is_alive, pids))
         wire.call("games.events", {"gameId": "one"})
         waiting = wire.request("games.events", {"gameId": "one", "waitMs": 60_000})
         wire.call("games.status", {"gameId": "one"})
         daemon.process.send_signal(signal.SIGTERM)
         assert wire.answer(waiting)["result"]["events"] == []
-        assert daemon.process.wait(20) == 0
-    assert not any(map(is_running, pids))
+        assert daemon.process.wait(PATIENCE) == 0
+    assert not any(map(is_alive, pids))
 
 
 @pytest.mark.req("GAME-TRUST-10")

@@ -10,12 +10,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from playground import PATIENCE, on_loop, playground
+from playground import on_loop, playground
 
 from bascule.bridges.game.settings import parse
 from bascule.protocols import game as gabp
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire.codec import decode
+from patience import PATIENCE
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

@@ -3,9 +3,11 @@
 import os
 
 import pytest
-from arcade import arcade, is_running
-from playground import PATIENCE
+from arcade import arcade
+from playground import is_alive
 from wires import LinkWire
+
+from patience import PATIENCE
 
 GAMES = 50
 # As many at a time as a small machine has a use for.
@@ -47,9 +49,9 @@ def test_fifty_games_on_one_daemon():
             # One that is gone takes no other with it.
             wire.call("games.kill", {"gameId": names[0]})
             assert [each["state"] for each in wire.call("games.list")["games"]].count("live") == GAMES - 1
-            assert all(map(is_running, pids[1:]))
+            assert all(map(is_alive, pids[1:]))
             # Its pipes or socket, its keeper, and the daemon's own.
             assert len(os.listdir(f"/proc/{daemon.process.pid}/fd")) < 4 * GAMES + 100
             daemon.process.terminate()
             assert daemon.process.wait(PATIENCE) == 0
-    assert not any(map(is_running, pids))
+    assert not any(map(is_alive, pids))

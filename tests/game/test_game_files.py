@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from arcade import arcade
 from living import run_command
-from playground import PATIENCE, Playground, on_loop, playground
+from playground import Playground, on_loop, playground
 
 from bascule import places
 from bascule.adapters.games.bridge_file import BridgeJson
@@ -22,6 +22,7 @@ from bascule.bridges.game.ports import Address
 from bascule.bridges.game.settings import parse
 from bascule.clock import SystemClock
 from bascule.mod import Endpoint, Mod
+from patience import PATIENCE
 
 
 @pytest.mark.req("GABP-5.2-1", "GABP-5.3-3", "GABP-5.4-1", "GABP-5.4-3")

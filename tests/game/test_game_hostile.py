@@ -8,10 +8,12 @@ from contextlib import contextmanager
 import pytest
 from arcade import arcade
 from living import eventually
-from playground import MOD, PATIENCE
+from playground import MOD
 from scripted_mod import ScriptedMod
 from test_game_attacks import ATTACKS
 from wires import LinkWire
+
+from patience import PATIENCE
 
 # Python's own arenas move by some megabytes; the claims of the attacks would be gigabytes.
 MOST_GROWTH_KB = 48 * 1024

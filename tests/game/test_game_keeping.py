@@ -7,10 +7,12 @@ import signal
 import sys
 
 import pytest
-from arcade import arcade, is_running
+from arcade import arcade
 from living import eventually
-from playground import MOD, PATIENCE, is_alive, on_loop, playground, until
+from playground import MOD, is_alive, on_loop, playground, until
 from wires import LinkWire
+
+from patience import PATIENCE
 
 # Forks twice and leaves, as launchers do: what runs on is in a session of its own and has no parent of ours.
 LAUNCHER = """
@@ -19,6 +21,7 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         os.execv(sys.executable, [sys.executable, {game!r}])
+    {before_the_middle_ends}
     os._exit(0)
 sys.exit({code})
 """
@@ -46,15 +49,23 @@ signal.signal(signal.SIGTERM, save)
 """
 
 
-def launched(ground, *, code=0, **more):
+def launched(ground, *, code=0, before_the_middle_ends="pass", **more):
     game = ground.directory / "game.py"
     game.write_text(MOD)
-    ground.write(source=LAUNCHER.format(game=str(game), code=code), **more)
+    source = LAUNCHER.format(game=str(game), code=code, before_the_middle_ends=before_the_middle_ends)
+    ground.write(source=source, **more)
 
 
 def in_proc(pid, name):
     with open(f"/proc/{pid}/{name}") as file:
         return file.read()
+
+
+def is_the_game(pid):
+    try:
+        return "game.py" in in_proc(pid, "cmdline")
+    except (FileNotFoundError, ProcessLookupError):
+        return False
 
 
 @pytest.fixture
@@ -78,10 +89,10 @@ def test_when_the_daemon_is_killed_its_games_and_what_they_started_end_whatever_
         pids += map(int, place.runs())
         # The control: six processes run, three of them in sessions that we did not make.
         assert len(pids) == 6
-        assert all(map(is_running, pids))
+        assert all(map(is_alive, pids))
         assert len({os.getsid(pid) for pid in pids}) == 6
         daemon.kill()
-    eventually(lambda: not any(map(is_running, pids)), "every game ends with its daemon", PATIENCE)
+    eventually(lambda: not any(map(is_alive, pids)), "every game ends with its daemon", PATIENCE)
     # A game alone would take up the address of a bridge that is no more.
     assert (place.bridge_json).exists()
     with place.live() as daemon:
@@ -123,9 +134,8 @@ async def test_a_launcher_that_forks_twice_and_leaves_is_not_the_game(tmp_path, 
     async with playground(tmp_path) as ground:
         launched(ground, transport=transport)
         assert (await ground.games.start("arena", PATIENCE)).state == "live"
-        await until(lambda: ground.games.find("arena").process.handed_on)
+        await until(lambda: is_the_game(ground.games.status("arena").pid))
         status = ground.games.status("arena")
-        assert "game.py" in in_proc(status.pid, "cmdline")
         assert await ground.call("echo", value=1) == 1
         # The control: it still is what it was a while after its launcher has gone.
         assert ground.games.status("arena").state == "live"
@@ -137,12 +147,26 @@ async def test_a_launcher_that_forks_twice_and_leaves_is_not_the_game(tmp_path, 
 
 
 @on_loop
+async def test_the_pid_of_a_game_is_not_that_of_a_process_between_it_and_its_launcher(tmp_path):
+    async with playground(tmp_path) as ground:
+        fifo = tmp_path / "fifo"
+        os.mkfifo(fifo)
+        launched(ground, before_the_middle_ends=f"open({str(fifo)!r}).read()")
+        assert (await ground.games.start("arena", PATIENCE)).state == "live"
+        arena = ground.games.find("arena")
+        await until(lambda: arena.process.handed_on)
+        assert not is_the_game(arena.process.pid)
+        fifo.write_text("end")
+        await until(lambda: is_the_game(arena.process.pid))
+
+
+@on_loop
 async def test_a_game_that_ends_after_its_launcher_has_ended(tmp_path):
     async with playground(tmp_path) as ground:
         launched(ground)
         await ground.games.start("arena", PATIENCE)
         arena = ground.games.find("arena")
-        await until(lambda: arena.process.handed_on)
+        await until(lambda: is_the_game(arena.process.pid))
         os.kill(arena.process.pid, signal.SIGKILL)
         async with asyncio.timeout(PATIENCE):
             await arena.reached("stopped")

@@ -7,7 +7,7 @@ import re
 import signal
 
 import pytest
-from playground import PATIENCE, attached, is_alive, on_loop, playground, until
+from playground import attached, is_alive, on_loop, playground, until
 from scripted_mod import ScriptedMod
 
 from bascule.bridges.game import life
@@ -16,6 +16,7 @@ from bascule.errors import Conflict, NotFound, Unavailable
 from bascule.mod.mod import Mod
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire import gabp
+from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 KILLS = 100 if LONG else 20

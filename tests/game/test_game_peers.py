@@ -11,7 +11,7 @@ import time
 import pytest
 import uvloop
 from msgspec import structs
-from playground import PATIENCE, attached, on_loop, playground, until
+from playground import attached, on_loop, playground, until
 from scripted_mod import ScriptedMod
 from two_ends import LAUNCH, hello, message, opened
 
@@ -26,6 +26,7 @@ from bascule.protocols.game_session import Noted, SessionLimits
 from bascule.wire import gabp
 from bascule.wire.content_length import frame
 from bascule.wire.gabp import Mode
+from patience import PATIENCE
 
 CALLS = 40
 # Linux delays an ACK by 40 ms or more; half of that is a delay that no scheduler adds to one kind of call alone.

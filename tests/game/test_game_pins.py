@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from playground import PATIENCE, on_loop, playground
+from playground import on_loop, playground
 
 from bascule.approval.ahead import Doing
 from bascule.approval.effects import Begun
@@ -18,6 +18,7 @@ from bascule.protocols.game import ResourcesReadResult
 from bascule.protocols.game_methods import METHODS
 from bascule.protocols.games import CallToolParams, ResourceParams
 from bascule.stores.memory import MemoryStore
+from patience import PATIENCE
 
 ANNA = agent_principal("Anna")
 EFFECTS = {row.name: row.effect for row in METHODS}

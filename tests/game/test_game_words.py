@@ -5,7 +5,7 @@ import json
 import sys
 
 import pytest
-from playground import PATIENCE, attached, on_loop, playground, until
+from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
 from bascule.adapters.games.masking import Mask
@@ -23,6 +23,7 @@ from bascule.protocols.game_words import (
     bounded_resources,
 )
 from bascule.wire import gabp
+from patience import PATIENCE
 
 TOKEN = "0123456789abcdef" * 4
 ID = "550e8400-e29b-41d4-a716-446655440000"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from bascule import places
 from bascule.doors import exits, http
 from bascule.doors.choice import find_door
+from patience import PATIENCE
 
 
 @pytest.fixture
@@ -206,14 +207,14 @@ def test_events_come_one_by_one_and_quiet_is_none(state):
                 # An event cut in the middle, a comment, and an event of two data lines with other line ends.
                 peer.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + chunk(b"id: 7\nev"))
                 begun.set()
-                go_on.wait(10)
+                go_on.wait(PATIENCE)
                 peer.sendall(chunk(b"ent: a\ndata: {}\n\n: hi\n"))
                 peer.sendall(chunk(b"\ndata: one\r\ndata: two\r\n\r\n") + chunk(b""))
 
         thread = threading.Thread(target=stream)
         thread.start()
         with http.EventStream(find_door(state), "/events") as events:
-            begun.wait(10)
+            begun.wait(PATIENCE)
             assert events.next_event(0.01) is None
             go_on.set()
             assert events.next_event(10) == {"id": "7", "event": "a", "data": "{}"}

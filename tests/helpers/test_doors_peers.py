@@ -28,6 +28,7 @@ from bascule.doors import choice, exits, http, peers
 from bascule.doors.link import LinkSocket
 from bascule.errors import Forbidden
 from bascule.shim.over_http import HttpSocket
+from patience import PATIENCE
 from ports import free_port
 
 SECRET = "the-secret-of-jerry"
@@ -47,7 +48,7 @@ def loose() -> Iterator[str]:
 
 
 def over_http(state: str) -> None:
-    http.call(choice.find_door(state), "GET", "/status", token=SECRET, seconds=5)
+    http.call(choice.find_door(state), "GET", "/status", token=SECRET, seconds=PATIENCE)
 
 
 def over_link(state: str) -> None:

@@ -1,7 +1,8 @@
 """bridgectl against a scripted daemon: what it asks for and what a person sees."""
 
-import _thread
 import json
+import signal
+import threading
 
 import pytest
 from fake_http import FakeHttp, answer, refusal
@@ -147,8 +148,8 @@ def test_events_begin_with_the_last_few(serve, run):
 
 def test_events_go_on_after_a_restart_where_they_stopped(serve, run):
     def stop(_got):
-        # The only way out of a command that follows for ever.
-        _thread.interrupt_main()
+        # The only way out of a command that follows for ever: a real signal, which ends the system call it waits in.
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 
     with serve(answer(200, EVENTS[:1]), streamed(EVENTS[1:2]), None, streamed(EVENTS[2:]), stop) as daemon:
         code, out, _ = run("tail", "events", "-n", "9", "--json")

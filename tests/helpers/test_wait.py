@@ -3,7 +3,6 @@
 import json
 import subprocess
 import sys
-import time
 
 import pytest
 from hook_client import BIN, COMMON, delivery, environment, ok, run, run_hook, said, send, start
@@ -131,18 +130,6 @@ def test_a_pipe_that_stays_open_does_not_hold_a_hook(daemon, agents):
     assert "1 unread" in process.stdout.read()
     process.stdin.close()
     process.stdout.close()
-
-
-def test_a_notice_takes_a_moment(daemon, agents, record_property):
-    send(daemon, agents[0])
-    took = []
-    for _ in range(5):
-        begun = time.perf_counter()
-        assert run_hook(daemon, "claude", "UserPromptSubmit", agents[0])[1]
-        took.append(time.perf_counter() - begun)
-    record_property("milliseconds", round(sorted(took)[2] * 1000))
-    # The goal is 100 ms; the bound only tells a mistake from a busy machine.
-    assert sorted(took)[2] < 1.0
 
 
 # -- never in the way --

@@ -12,6 +12,7 @@ from living import Living, short_dir
 
 from bascule.doors.exits import NotRunning
 from bascule.helpers.bell import OUTAGE_SECONDS, SLICE_MS, SessionOver, wait_as_bell
+from patience import PATIENCE
 
 # -- Claude Code: asyncRewake --
 
@@ -47,7 +48,7 @@ def test_a_message_wakes_an_idle_agent(daemon, agents, bell, record_property):
     waiting = bell()
     ticket = send(daemon, jerry, as_=spock)
     begun = time.perf_counter()
-    out, err = waiting.communicate(timeout=10)
+    out, err = waiting.communicate(timeout=PATIENCE)
     record_property("milliseconds", round((time.perf_counter() - begun) * 1000))
     assert (waiting.returncode, out) == (2, "")
     assert f"1 unread message for {jerry} from {spock}: call wait_for_message" in err
@@ -88,11 +89,11 @@ def test_the_bell_of_the_next_turn_takes_over(daemon, agents, bell):
     newer = start(
         *(daemon, "--hook", "claude", "--agent", agents[0]), client=older.args[0], stdin=said("claude", "Stop")
     )
-    _, err = older.communicate(timeout=20)
+    _, err = older.communicate(timeout=PATIENCE)
     assert older.returncode == 0
     assert "a newer bell took over" in err
     send(daemon, agents[0])
-    newer.communicate(timeout=20)
+    newer.communicate(timeout=PATIENCE)
     assert newer.returncode == 2
 
 

@@ -12,6 +12,7 @@ from living import eventually, short_dir
 from bascule.doors import choice
 from bascule.doors.http import call
 from bascule.helpers import kin
+from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 
@@ -176,7 +177,7 @@ class Client:
 
     def close(self):
         self.process.stdin.close()
-        self.process.wait(timeout=20)
+        self.process.wait(timeout=PATIENCE)
         self.process.stdout.close()
 
 
@@ -188,8 +189,7 @@ def test_each_of_two_clients_in_one_directory_hears_its_own_bell(daemon, tmp_pat
         clients = [Client(program, daemon, tmp_path) for _ in range(2)]
         door = choice.find_door(daemon.state)
         handles = [
-            eventually(lambda shim=client.shim: _handle_of(door, shim), "the shim is registered", 20)
-            for client in clients
+            eventually(lambda shim=client.shim: _handle_of(door, shim), "the shim is registered") for client in clients
         ]
         assert len(set(handles)) == 2
         call(door, "POST", f"/agents/{handles[1]}/send", {"payload": "x"})

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
-# Nothing here takes longer than a child's start; the bound only ends a test that hangs.
-BOUND_SECONDS = 20
+from patience import PATIENCE
+
 PROMPT = "Passphrase: "
 
 # The child takes the terminal named in argv as its own (a session leader may), then asks. What it was
@@ -43,7 +43,7 @@ class Terminal:
         os.write(self.master, data)
 
     def wait_for(self, text):
-        deadline = time.monotonic() + BOUND_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while text not in self.shown:
             ready, _, _ = select.select([self.master], [], [], max(0, deadline - time.monotonic()))
             assert ready, f"{text!r} never came, only {self.shown!r}"
@@ -82,7 +82,7 @@ def ask(terminal, typed, *, stdin=None, **options):
         terminal.wait_for(PROMPT.encode())
         assert not terminal.echoes()
         terminal.type(typed)
-        answer, _ = child.communicate(timeout=BOUND_SECONDS)
+        answer, _ = child.communicate(timeout=PATIENCE)
         return answer.strip()
     finally:
         child.kill()
@@ -126,7 +126,7 @@ def test_what_cannot_be_a_passphrase_is_refused_and_the_echo_comes_back(terminal
 
 def test_without_a_terminal_it_says_so_and_reads_nothing_else():
     child = start()
-    answer, _ = child.communicate("from the pipe\n", timeout=BOUND_SECONDS)
+    answer, _ = child.communicate("from the pipe\n", timeout=PATIENCE)
     kind, message, hint = answer.strip().split("|")
     assert kind == "NoTerminal"
     assert message == "there is no terminal to type the passphrase on"

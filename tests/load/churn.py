@@ -15,6 +15,7 @@ from typing import Any
 import uvloop
 
 from bascule import places
+from patience import PATIENCE
 from swarm import _HELLO, Http, Link, encode
 
 ACTORS = 12
@@ -172,7 +173,7 @@ class Churn:
         while True:
             # A daemon that is busy may refuse; a client goes on.
             with contextlib.suppress(RuntimeError, OSError, TimeoutError):
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(PATIENCE):
                     await random.choice(kinds)()
 
 

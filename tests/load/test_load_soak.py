@@ -14,6 +14,7 @@ from living import short_dir
 
 from load_scenes import HERE as BENCH
 from load_scenes import descriptors, rss_bytes, threads, until, zombies
+from patience import PATIENCE
 from ports import free_port
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -64,7 +65,7 @@ class Soak:
         self.still()
         self._process.terminate()
         try:
-            assert self._process.wait(20) == 0, "the daemon stops cleanly after all of it"
+            assert self._process.wait(PATIENCE) == 0, "the daemon stops cleanly after all of it"
         finally:
             self._process.kill()
             self._process.wait()

@@ -12,8 +12,8 @@ from mcp.client.client import Client
 from mcp.client.streamable_http import streamable_http_client
 from wires import Answer, Caller, Wire, request
 
-# What a call through all layers may take on a busy machine.
-PATIENCE = 30.0
+from patience import PATIENCE
+
 MODES = ["auto", "legacy"]
 MODERN = "2026-07-28"
 HANDSHAKE = "2025-11-25"

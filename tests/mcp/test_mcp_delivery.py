@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from bascule.mcp.delivery import Delivery, Handover
+from patience import PATIENCE
 
 
 class Scene:
@@ -37,7 +38,7 @@ def scene(story):
         await story(set_up)
         return set_up
 
-    return asyncio.run(asyncio.wait_for(told(), 5))
+    return asyncio.run(asyncio.wait_for(told(), PATIENCE))
 
 
 async def say(send, body, *, more=False):

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from living import eventually, free_port, short_dir
-from speaking import PATIENCE
 
 from npm_tools import node_tools
+from patience import PATIENCE
 
 HERE = Path(__file__).parent
 PACKAGES = HERE / "npm_packages.json"

@@ -5,7 +5,9 @@ import json
 
 import pytest
 from living import Living, eventually, short_dir
-from speaking import PATIENCE, RECENT, SUBSCRIPTION, Agent
+from speaking import RECENT, SUBSCRIPTION, Agent
+
+from patience import PATIENCE
 
 UPDATED = "notifications/resources/updated"
 ACKNOWLEDGED = "notifications/subscriptions/acknowledged"

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from raw_client import CLIENT_INFO, RawClient
-from speaking import HANDSHAKE, META, MODES, PATIENCE, RECENT, Stream
+from speaking import HANDSHAKE, META, MODES, RECENT, Stream
+
+from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 

@@ -5,7 +5,9 @@ from functools import partial
 
 import pytest
 from living import eventually
-from speaking import MODES, PATIENCE, Stream
+from speaking import MODES, Stream
+
+from patience import PATIENCE
 
 ERAS = ["modern", "session"]
 

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from time import perf_counter
+from time import thread_time
 
 import pytest
 from hypothesis import example, given, settings
@@ -65,9 +65,9 @@ def test_any_text_is_read_without_an_exception(text):
 )  # fmt: skip
 def test_as_much_of_anything_as_fits_is_read_in_bounded_time(piece):
     text = (piece * MAX_COMMAND_CHARS)[:MAX_COMMAND_CHARS]
-    start = perf_counter()
+    start = thread_time()
     read(text)
-    assert perf_counter() - start < SECONDS
+    assert thread_time() - start < SECONDS
 
 
 # -- limits ---------------------------------------------------------------------------------------

@@ -8,9 +8,7 @@ from typing import Any, Self
 
 from bascule import places
 from bascule.doors.link import Frames, frame
-
-# Far above what a local exchange takes; a test that reaches it has failed.
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 class Refused(Exception):

@@ -8,8 +8,8 @@ import sys
 import threading
 from typing import Any, Self
 
-# Far above what a local exchange takes; a test that reaches it has failed.
-PATIENCE = 20.0
+from patience import PATIENCE
+
 # What clients leave of the environment for the servers they start.
 KEPT = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 COMMAND = [sys.executable, "-m", "bascule.cli.start", "mcp"]

@@ -7,6 +7,8 @@ import pytest
 from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO, RawClient, modern
 
+from patience import PATIENCE
+
 OPENINGS = {
     "initialize": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT_INFO},
     "server/discover": {"_meta": modern()},
@@ -120,7 +122,7 @@ def test_half_of_many_calls_cancelled_leaves_the_other_half(state):
         for number in numbers[::2]:
             client.notify("notifications/cancelled", requestId=number)
         with daemon.happened:
-            assert daemon.happened.wait_for(lambda: len(daemon.cancelled) == 20, 10)
+            assert daemon.happened.wait_for(lambda: len(daemon.cancelled) == 20, PATIENCE)
         first = daemon.peers[0].number - 39
         for number in range(first, first + 40):
             reply = {"ticketId": "t", "status": "responded", "payload": "ok", "from": "Spock"}

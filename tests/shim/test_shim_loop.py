@@ -18,8 +18,7 @@ from bascule.shim.identity import Identity
 from bascule.shim.link import Link
 from bascule.shim.serve import Shim
 from bascule.shim.starter import KEPT_ENVIRONMENT, Starter
-
-PATIENCE = 20.0
+from patience import PATIENCE
 
 
 class InThread:

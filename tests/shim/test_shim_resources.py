@@ -8,6 +8,7 @@ from raw_client import SUBSCRIPTION_KEY, RawClient, modern
 
 from bascule.shim import mcp
 from bascule.shim.resources import MAX_LISTENERS, NEWS_SECONDS, RECENT_URI, Subscriptions
+from patience import PATIENCE
 
 EVENT = {"id": 7, "event": "ticket.sent", "at": "2026-11-15T00:00:00Z", "ticketId": "t", "agentId": "Jerry"}
 
@@ -113,7 +114,7 @@ def test_a_subscriber_of_the_older_revisions_is_told(state):
         peer = daemon.peers[0]
         assert client.request("resources/unsubscribe", uri=RECENT_URI)["result"] == {}
         with daemon.happened:
-            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, 10)
+            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, PATIENCE)
         # What was under way before the daemon heard of it goes nowhere.
         peer.notify("events.item", stream=peer.stream, item=EVENT)
         assert client.request("ping")["result"] == {}
@@ -150,7 +151,7 @@ def test_a_cancelled_listener_hears_no_more_and_the_stream_is_closed(state):
         client.notify("notifications/cancelled", requestId=number)
         peer = daemon.peers[0]
         with daemon.happened:
-            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, 10)
+            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, PATIENCE)
         peer.notify("events.item", stream=peer.stream, item=EVENT)
         assert client.request("ping")["result"] == {}
         assert client.aside == []
@@ -177,7 +178,8 @@ def test_after_a_restart_of_the_daemon_the_news_go_on_where_they_stopped(state):
         with FakeLink(state, events_stream=later, agents_list=answers([])) as daemon:
             client.call("list_agents")
             assert daemon.wait_for("events.stream") == {"agentId": "Jerry", "after": 7}
-            assert update() in (*client.aside, client.next())
+            # Before the answer to the call or after it: these are two connections.
+            assert update() in (client.aside or [client.next()])
 
 
 def test_a_change_of_name_moves_the_stream(state):

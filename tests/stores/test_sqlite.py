@@ -20,8 +20,7 @@ from bascule.audit.ports import Batch, LedgerRow
 from bascule.stores import schema
 from bascule.stores.schema import KEEP_BACKUPS, SCHEMA_VERSION, StoreUnusable, back_up, prepare
 from bascule.stores.sqlite import SqliteStore
-
-PATIENCE = 10.0
+from patience import PATIENCE
 
 
 class Thing(msgspec.Struct, frozen=True):

@@ -5,8 +5,7 @@ import threading
 
 from bascule.audit.ports import Batch, LedgerRow
 from bascule.stores.sqlite import SqliteStore
-
-PATIENCE = 10
+from patience import PATIENCE
 
 
 def test_a_read_that_was_cancelled_before_it_ran_leaves_the_writer_alive(tmp_path):

@@ -9,6 +9,7 @@ from typing import Self
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.wire.content_length import FrameError, FrameReader, frame
+from patience import PATIENCE
 
 
 class Recorder(FramedConnection):
@@ -66,7 +67,7 @@ class Pair:
     async def __aexit__(self, *_: object) -> None:
         self.peer.close()
         self.connection.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await self.connection.lost
 
     async def send(self, data: bytes) -> None:
@@ -74,7 +75,7 @@ class Pair:
 
     async def read(self) -> bytes | None:
         """The next frame; None at the end."""
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not self._frames:
                 data = await self.loop.sock_recv(self.peer, 65_536)
                 if not data:
@@ -176,7 +177,7 @@ async def test_a_peer_that_does_not_read_is_cut():
     async with Pair(max_unsent_bytes=100_000) as pair:
         for _ in range(100):
             pair.connection.send(b"x" * 65_536)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             await pair.connection.lost
         assert not pair.connection.open
 
@@ -184,7 +185,7 @@ async def test_a_peer_that_does_not_read_is_cut():
 @run
 async def test_a_peer_that_does_not_read_its_answers_is_cut():
     async with Pair(max_body_bytes=1_000_000, max_unsent_bytes=100_000) as pair:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             while not pair.connection.lost.done():
                 with contextlib.suppress(ConnectionError):
                     await pair.send(frame(b"x" * 50_000))
@@ -195,6 +196,6 @@ async def test_a_peer_that_does_not_read_its_answers_is_cut():
 async def test_the_end_is_told_once_and_when_the_peer_leaves():
     async with Pair() as pair:
         pair.peer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE):
             assert await pair.connection.lost is None
         pair.connection.close()

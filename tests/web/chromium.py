@@ -13,8 +13,7 @@ from typing import Any, Self
 
 import pytest
 
-# A page answers in milliseconds; a first start on a busy machine takes several seconds.
-PATIENCE_SECONDS = 60.0
+from patience import PATIENCE
 
 FLAGS = (
     "--headless",
@@ -77,7 +76,7 @@ class Chromium:
         try:
             if self._process.poll() is None:
                 self.command("Browser.close")
-                self._process.wait(PATIENCE_SECONDS)
+                self._process.wait(PATIENCE)
         finally:
             if self._process.poll() is None:
                 self._process.kill()
@@ -104,13 +103,13 @@ class Chromium:
         return self._next_id
 
     def wait(self, done: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not done():
             self._read(deadline, what)
 
     def _read(self, deadline: float, what: str) -> None:
         ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
-        assert ready, f"Chromium did not answer {what} within {PATIENCE_SECONDS} s"
+        assert ready, f"Chromium did not answer {what} within {PATIENCE} s"
         data = self._from.read(1 << 20)
         assert data, f"Chromium is gone: {self._said()}"
         *messages, self._buffer = (self._buffer + data).split(b"\0")

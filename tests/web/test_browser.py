@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import pytest
-from chromium import PATIENCE_SECONDS, Chromium, Page
+from chromium import Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
@@ -23,6 +23,7 @@ from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
 from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.daemon.compose import ROUTES
 from bascule.protocols.route import Route
+from patience import PATIENCE
 
 # A whole matrix takes ten seconds, and a minute where eight others work; each step has a bound of its own.
 pytestmark = pytest.mark.timeout(600)
@@ -170,9 +171,7 @@ class Attack:
             pages = [(self._open_page(), cases[at : at + SOCKETS]) for at in range(0, len(cases), SOCKETS)]
         for page, part in pages:
             page.evaluate(f"begin({json.dumps(shape)}, {json.dumps(host)}, {json.dumps(part)})")
-        came = eventually(
-            lambda: self._since(answers, len(cases)), f"{shape} at {host} reaches the daemon", PATIENCE_SECONDS
-        )
+        came = eventually(lambda: self._since(answers, len(cases)), f"{shape} at {host} reaches the daemon", PATIENCE)
         read: dict[str, str | None] = {}
         for page, part in pages:
             if came.keys() - REFUSED:

@@ -53,7 +53,7 @@ def test_metrics_are_in_the_text_format_and_count_what_happened(local):
 
 def test_the_loops_lateness_is_a_gauge(local):
     _, values = parse(local.get("/metrics").body.decode())
-    assert 0 <= values["bascule_loop_lag_seconds"] <= values["bascule_loop_lag_max_seconds"] < 5
+    assert 0 <= values["bascule_loop_lag_seconds"] <= values["bascule_loop_lag_max_seconds"]
 
 
 def test_histograms_grow_to_their_count(local):

@@ -168,10 +168,10 @@ def around(depth: int) -> dict:
     ],
 )
 def test_a_schema_that_would_take_for_ever_is_not_judged(schema):
-    began = time.monotonic()
+    began = time.thread_time()
     assert problems(schema, ["a" * 64] * 1000 if "items" in schema else "a" * 64) == []
     # A tenth of a second here; for ever where the budget is missing.
-    assert time.monotonic() - began < 10
+    assert time.thread_time() - began < 10
 
 
 @pytest.mark.parametrize(
@@ -199,6 +199,6 @@ def test_only_patterns_whose_worst_case_is_short_are_tried(pattern, text, tried)
 @settings(deadline=None, max_examples=200)
 @given(st.text("ab+*?{}()|[]^$\\.1,", max_size=14), st.integers(1, 300))
 def test_no_pattern_that_is_tried_takes_long(pattern, length):
-    began = time.monotonic()
+    began = time.thread_time()
     tame_patterns.search(pattern, "a" * length + "c")
-    assert time.monotonic() - began < 5
+    assert time.thread_time() - began < 5

@@ -9,8 +9,7 @@ import time
 from lacking import missing_here
 
 from bascule.terminals.tmux import Tmux
-
-PATIENCE = 20.0
+from patience import PATIENCE
 
 
 class Server:

@@ -11,8 +11,7 @@ import time
 
 import pyte
 
-# Ten times what a busy machine needs; only a hang takes this long.
-PATIENCE = 20.0
+from patience import PATIENCE
 
 
 class Person:

@@ -15,6 +15,7 @@ from bascule.client import SyncClient
 from bascule.shim import tmux_fallback
 from bascule.terminals.text import typeable
 from bascule.terminals.tmux import Tmux, TmuxFailed
+from patience import PATIENCE
 
 BIN = os.path.dirname(sys.executable)
 # Payloads pasted one by one through our own code, and in batches of the same commands.
@@ -122,7 +123,7 @@ def test_fuzzed_payloads_pasted_into_bash_run_nothing(server, tmp_path):
     raw.write_bytes(b"x\x1b[201~\x15touch CANARY\rmore")
     server.tmux.run("load-buffer", "-b", "raw", str(raw))
     server.tmux.run("paste-buffer", "-p", "-r", "-d", "-b", "raw", "-t", pane)
-    eventually(lambda: os.listdir(tmp_path) == ["CANARY"], "the naive paste", 10)
+    eventually(lambda: os.listdir(tmp_path) == ["CANARY"], "the naive paste")
 
 
 def test_fuzzed_payloads_pasted_into_dash_run_nothing(server, tmp_path):
@@ -135,7 +136,7 @@ def test_fuzzed_payloads_pasted_into_dash_run_nothing(server, tmp_path):
     assert os.listdir(tmp_path) == []
     # The control: dash takes no pastes, so a second line is a command.
     server.tmux.paste(pane, "x\ntouch CANARY\n")
-    eventually(lambda: os.listdir(tmp_path) == ["CANARY"], "the naive paste", 10)
+    eventually(lambda: os.listdir(tmp_path) == ["CANARY"], "the naive paste")
 
 
 def test_a_line_is_typed_and_its_enter_follows(server, tmp_path):
@@ -256,8 +257,8 @@ def test_a_registered_pane_is_rung_in_and_its_agent_lives_as_long_as_it(server, 
     try:
         with SyncClient.connect(daemon.state) as client:
             ticket = client.send(agents[0], "hello\ntouch CANARY").ticket_id
-            server.sees(pane, "# [bascule] 1 unread message", seconds=30)
-            eventually(lambda: client.ticket(ticket).delivery.by == ["bridge-wrap"], "it is recorded", 10)
+            server.sees(pane, "# [bascule] 1 unread message")
+            eventually(lambda: client.ticket(ticket).delivery.by == ["bridge-wrap"], "it is recorded")
             assert os.listdir(tmp_path) == []
 
             def status():
@@ -265,10 +266,10 @@ def test_a_registered_pane_is_rung_in_and_its_agent_lives_as_long_as_it(server, 
 
             assert status() == "online"
             server.tmux.run("kill-pane", "-t", pane)
-            eventually(lambda: status() == "offline", "the pane's end is the agent's", 20)
+            eventually(lambda: status() == "offline", "the pane's end is the agent's")
     finally:
         ring.terminate()
-        ring.communicate(timeout=20)
+        ring.communicate(timeout=PATIENCE)
 
 
 def test_a_pane_with_an_unknown_program_is_not_typed_into(server, daemon, agents, tmp_path):
@@ -297,7 +298,7 @@ def test_a_pane_with_an_unknown_program_is_not_typed_into(server, daemon, agents
         assert server.shows(pane) == []
     finally:
         ring.terminate()
-        ring.communicate(timeout=20)
+        ring.communicate(timeout=PATIENCE)
 
 
 # -- without a daemon --

@@ -11,6 +11,7 @@ from person import Person
 
 from bascule.cli.top import Painter, Snapshot, render
 from bascule.client import SyncClient
+from patience import PATIENCE
 
 STATUS = {"version": "1", "agentsOnline": 1, "agents": 2, "ticketsOpen": 1}
 AGENTS = [
@@ -157,7 +158,7 @@ def test_a_message_is_watched_from_where_it_is_to_its_end(daemon, agents, sender
             assert f"responded  {agents[0]}" in watching.stdout.readline()
             # Whoever sent it may read the answer here too; control characters are shown, not obeyed.
             assert watching.stdout.readline() == "the answer⟨ESC⟩[2J\n"
-            assert watching.wait(20) == 0
+            assert watching.wait(PATIENCE) == 0
 
 
 def test_how_it_ended_is_the_exit_code(daemon, agents, sender):

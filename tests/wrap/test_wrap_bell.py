@@ -16,6 +16,7 @@ from bascule.client import SyncClient
 from bascule.protocols.broker import InboxWatchResult, SkipRung
 from bascule.wrap.bellman import HOOK_HEAD_START_SECONDS, LOOK_SECONDS, Bellman, Rung
 from bascule.wrap.ringing import Ringing
+from patience import PATIENCE
 
 TYPEWRITER = str(Path(__file__).parent / "typewriter.py")
 BELL = r"\[bascule\] 1 unread message for"
@@ -45,7 +46,7 @@ def test_what_it_runs_knows_who_it_is(wrap, agents, daemon, sender):
     person.type(
         f"{os.path.dirname(sys.executable)}/bridge-recv && {os.path.dirname(sys.executable)}/bridge-reply {ticket} 42\r"
     )
-    assert sender.wait(ticket, timeout=20).payload == "42"
+    assert sender.wait(ticket, timeout=PATIENCE).payload == "42"
 
 
 def test_a_second_wrapper_of_the_same_name_is_refused(wrap, agents):
@@ -85,7 +86,7 @@ def test_the_bell_waits_for_a_person_who_is_in_the_middle_of_a_line(typewriter, 
     person.look(2.2)
     assert "".join(person.typed()) == "git commit -m 'half a"
     person.type(" thought'\r")
-    eventually(lambda: "[bascule]" in "".join(person.typed()), "the bell after the line", 15)
+    eventually(lambda: "[bascule]" in "".join(person.typed()), "the bell after the line")
     assert "".join(person.typed()).startswith("git commit -m 'half a thought'\r[bascule] 1 unread")
 
 
@@ -116,7 +117,7 @@ def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents,
         if number % 20 == 0:
             # A pause that lets a bell through.
             bells += 1
-            eventually(lambda most=bells: "".join(person.typed()).count("[bascule]") >= most, "a bell", 30)
+            eventually(lambda most=bells: "".join(person.typed()).count("[bascule]") >= most, "a bell")
     eventually(lambda: "".join(person.typed()).count("line 39"), "all keys")
     text = "".join(person.typed())
     heard = [line for line in text.split("\r") if line]
@@ -146,7 +147,7 @@ def test_the_end_of_the_program_answers_what_it_had_received(wrap, agents, daemo
     eventually(lambda: sender.ticket(taken).status == "delivered", "it is received")
     waiting = sender.send(agents[0], "later").ticket_id
     person.type("kill -9 $$\r")
-    reply = sender.wait(taken, timeout=20)
+    reply = sender.wait(taken, timeout=PATIENCE)
     assert person.ends() == 137
     assert reply.payload == f"{agents[0]} ended (killed by SIGKILL) before it answered this message"
     assert reply.metadata == {"status": "failed", "reason": "agent ended", "exitCode": 137}
@@ -165,9 +166,9 @@ def test_the_bell_rings_again_after_a_restart_of_the_daemon(start_daemon, agents
         person.sees("ready>")
         daemon.restart(kill=True)
         with SyncClient.connect(daemon.state_dir) as client:
-            eventually(lambda: presence(client, "Jerry").status == "online", "it came back", 20)
+            eventually(lambda: presence(client, "Jerry").status == "online", "it came back")
             client.send("Jerry", "hello")
-            eventually(lambda: "[bascule]" in log.read_text(), "the bell", 20)
+            eventually(lambda: "[bascule]" in log.read_text(), "the bell")
     finally:
         person.leave()
 
@@ -279,27 +280,6 @@ def test_a_hook_has_its_head_start_at_the_end_of_a_turn_too():
     assert rung == pytest.approx(60 + HOOK_HEAD_START_SECONDS, abs=LOOK_SECONDS)
 
 
-# -- how fast --
-
-
-def test_a_message_reaches_an_idle_program_at_once(typewriter, agents, sender, record_property):
-    person = typewriter(agents[0])
-    took = []
-    for number in range(3):
-        person.look(1.1)
-        begun = time.time()
-        ticket = sender.send(agents[0], f"message {number}").ticket_id
-        lines = eventually(
-            lambda n=number: (k := person.typed()) and "".join(k).count("[bascule]") > n and k, "the bell"
-        )
-        assert lines
-        took.append(time.time() - begun)
-        sender.cancel(ticket)
-    record_property("milliseconds", [round(each * 1000) for each in took])
-    # The goal is 50 ms at the median; the bound only tells a mistake from a busy machine.
-    assert sorted(took)[1] < 1.0
-
-
 def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_property):
     words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
     flood = "yes | head -c 10000000"
@@ -335,5 +315,5 @@ def test_a_wrapped_program_shares_the_queue_of_its_group(typewriter, agents, sen
     group = f"group-{agents[0]}"
     person = typewriter(agents[0], options=["--group", group])
     ticket = sender.send(group, "whoever is free").ticket_id
-    eventually(lambda: "[bascule] 1 unread message" in "".join(person.typed()), "the bell", 10)
+    eventually(lambda: "[bascule] 1 unread message" in "".join(person.typed()), "the bell")
     assert (sender.ticket(ticket).target_agent, sender.ticket(ticket).group) == (agents[0], group)

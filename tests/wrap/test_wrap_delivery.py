@@ -23,6 +23,7 @@ from bascule.wrap.answers import answer, is_said
 from bascule.wrap.profiles import NOTHING_KNOWN, Profile
 from bascule.wrap.screen import HISTORY_LINES, Transcript
 from bascule.wrap.spool import Spool
+from patience import PATIENCE
 
 BIN = os.path.dirname(sys.executable)
 PAYLOAD = ["--deliver", "payload"]
@@ -69,7 +70,7 @@ def test_64_kib_with_escapes_arrive_in_one_piece(typewriter, agents, sender):
     person = typewriter(agents[0], "-p", options=PAYLOAD)
     body = "\x1b[31mabcdefghij\x1b[201~ 0123456789\n" * 2200
     sender.send(agents[0], body)
-    keys = eventually(lambda: (k := "".join(person.typed())).endswith("\r") and k, "Enter", 20)
+    keys = eventually(lambda: (k := "".join(person.typed())).endswith("\r") and k, "Enter")
     assert keys.count("\x1b") == 2
     assert keys.count("\r") == 1
     assert typeable(body).rstrip() in keys.encode("latin-1").decode()
@@ -79,7 +80,7 @@ def test_a_message_too_long_to_type_is_put_into_a_file(typewriter, agents, sende
     person = typewriter(agents[0], "-p", options=PAYLOAD)
     body = "long " * 60_000
     sender.send(agents[0], body)
-    keys = eventually(lambda: (k := "".join(person.typed())).endswith("\r") and k, "Enter", 20)
+    keys = eventually(lambda: (k := "".join(person.typed())).endswith("\r") and k, "Enter")
     assert len(keys) < 1000
     path = keys.partition("it is in ")[2].partition(")")[0]
     assert Path(path).read_text() == body
@@ -109,20 +110,22 @@ def test_bash_gets_the_payload_alone(wrap, agents, sender):
 def test_bash_answers_what_it_is_sent(wrap, agents, sender):
     person = wrap(agents[0], "bash", "--norc", options=[*PAYLOAD, "--auto-reply"], columns=60)
     person.sees(r"^\$")
-    assert sender.ask(agents[0], "echo one; sleep 0.2; echo two", timeout=20).payload == "one\ntwo"
-    reply = sender.ask(agents[0], "seq 1 300; echo a line that is so long that the terminal must fold it", timeout=20)
+    assert sender.ask(agents[0], "echo one; sleep 0.2; echo two", timeout=PATIENCE).payload == "one\ntwo"
+    reply = sender.ask(
+        agents[0], "seq 1 300; echo a line that is so long that the terminal must fold it", timeout=PATIENCE
+    )
     lines = reply.payload.split("\n")
     assert lines[:300] == [str(number) for number in range(1, 301)]
     assert reply.metadata == {"status": "completed", "by": "auto-reply"}
     # The screen is not cleared and the next answer is not the last one again.
-    assert sender.ask(agents[0], "printf 'no newline'", timeout=20).payload.startswith("no newline")
+    assert sender.ask(agents[0], "printf 'no newline'", timeout=PATIENCE).payload.startswith("no newline")
 
 
 def test_the_python_repl_is_rung_for_where_it_takes_no_pastes(wrap, agents, sender):
     person = wrap(agents[0], sys.executable, "-q", options=[*PAYLOAD, "--auto-reply"], columns=300)
     person.sees("^>>>")
     if b"\x1b[?2004h" in person.shown:
-        assert sender.ask(agents[0], "2**64", timeout=20).payload == "18446744073709551616"
+        assert sender.ask(agents[0], "2**64", timeout=PATIENCE).payload == "18446744073709551616"
         return
     sender.send(agents[0], "2**64")
     person.sees(r"^>>> pass  # \[bascule\] 1 unread message")
@@ -162,7 +165,7 @@ def test_a_program_that_redraws_its_screen_answers_with_what_is_new(wrap, agents
     person = wrap(agents[0], sys.executable, str(path), *(["-s"] if sentinel else []), options=options, rows=40)
     person.sees("for help")
     for word in ("first", "second"):
-        assert sender.ask(agents[0], word, timeout=20).payload == f"The answer is\n  {word.upper()}"
+        assert sender.ask(agents[0], word, timeout=PATIENCE).payload == f"The answer is\n  {word.upper()}"
 
 
 SHELL = Profile("shell", {"answer.prompt": r"^\$ ?$"})
@@ -286,7 +289,7 @@ def test_a_shell_without_sockets_receives_and_replies_through_the_wrapper(wrap, 
     person.type(f"clear; {sandbox} {BIN}/bridge-recv\r")
     person.sees("the question")
     person.type(f"{sandbox} {BIN}/bridge-reply {ticket} 'the answer'\r")
-    assert sender.wait(ticket, timeout=20).payload == "the answer"
+    assert sender.wait(ticket, timeout=PATIENCE).payload == "the answer"
     person.sees(f"replied to {ticket}")
     person.type("clear; ls -A $BRIDGE_SPOOL | wc -l\r")
     person.sees("^0$")
@@ -424,27 +427,42 @@ def test_a_turn_that_a_hook_announced_keeps_the_bell_silent(typewriter, agents, 
     busy, idle = agents
     person, other = typewriter(busy), typewriter(idle)
 
-    def hook(agent, event, **wrapped):
+    def hook(agent, event, *, wait=1, **wrapped):
+        # `flock` stands in for the client: otherwise that would be pytest, whose `-p` is also that of `claude -p`.
+        command = [
+            "flock",
+            "--shared",
+            "/dev/null",
+            f"{BIN}/bridge-wait",
+            "--state-dir",
+            daemon.state,
+            "--hook",
+            "claude",
+        ]
         return subprocess.run(
-            [f"{BIN}/bridge-wait", "--state-dir", daemon.state, "--hook", "claude", "--event", event, "--wait", "1"],
+            [*command, "--event", event, "--wait", str(wait)],
             input=json.dumps({"hook_event_name": event}).encode(),
             env={**os.environ, "BRIDGE_AGENT_ID": agent, **wrapped},
-            timeout=60,
+            timeout=PATIENCE + 30,
             check=False,
             capture_output=True,
         ).returncode
 
     hook(busy, "UserPromptSubmit", BRIDGE_WRAPPED=busy)
     hook(idle, "Stop", BRIDGE_WRAPPED=idle)
-    sender.send(busy, "hello")
+    ticket = sender.send(busy, "hello").ticket_id
     sender.send(idle, "hello")
     # The control: between turns, hooks or not, the same message is rung for.
-    eventually(lambda: "[bascule] 1 unread" in "".join(other.typed()), "a bell between turns", 30)
+    eventually(lambda: "[bascule] 1 unread" in "".join(other.typed()), "a bell between turns")
     assert "".join(person.typed()) == ""
     # What the hook at the end of a turn does, one after the other: it rings (exit code 2 wakes its agent), ...
-    assert hook(busy, "Stop") == WAKE
-    # ... and it says that the turn is over. The wrapper leaves it at that, for now.
+    assert hook(busy, "Stop", wait=60_000) == WAKE
+    assert sender.ticket(ticket).delivery.by == ["claude asyncRewake"]
+    # ... and it says that the turn is over.
     assert hook(busy, "Stop", BRIDGE_WRAPPED=busy) == 0
+    # Now the wrapper looks, counts that bell as its own first, and leaves it at that.
+    eventually(lambda: "bridge-wrap" in sender.ticket(ticket).delivery.by, "the wrapper has looked")
+    assert "".join(person.typed()) == ""
     sender.send(busy, "one more")
-    eventually(lambda: "\r" in "".join(person.typed()), "a bell for what no hook rang for", 30)
+    eventually(lambda: "\r" in "".join(person.typed()), "a bell for what no hook rang for")
     assert "".join(person.typed()).startswith(f"[bascule] 2 unread messages for {busy}")

@@ -56,10 +56,10 @@ def test_a_program_that_was_killed_leaves_a_clean_terminal():
 def test_megabytes_without_escapes_cost_next_to_nothing():
     output = Output()
     piece = b"y\r\n" * 1365
-    begun = time.perf_counter()
+    begun = time.thread_time()
     for _ in range(10_000):
         output.feed(piece, 0.0)
-    assert time.perf_counter() - begun < 5
+    assert time.thread_time() - begun < 5
     assert output.last_line() == ""
 
 

@@ -178,7 +178,7 @@ def test_closing_the_window_ends_the_program(wrap, agents):
     person.type("echo pid=$$.\r")
     pid = int(person.sees(r"pid=(\d+)")[1])
     person.leave()
-    eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the program is gone", 10)
+    eventually(lambda: not os.path.exists(f"/proc/{pid}"), "the program is gone")
 
 
 def test_sigterm_reaches_the_program_and_a_shell_that_ignores_it_is_hung_up(wrap, agents):
@@ -226,7 +226,7 @@ def test_output_is_complete_when_the_reader_is_slow(daemon, agents):
         ) as running,
     ):
         # Not a byte more fits in: the wrapper has to keep what the program writes, or let it wait.
-        eventually(lambda: not select.select([], [full], [], 0)[1], "the pipe is full", 30)
+        eventually(lambda: not select.select([], [full], [], 0)[1], "the pipe is full")
         full.close()
         out = slow.read()
     assert out == b"".join(b"%d\n" % number for number in range(1, 200_001))

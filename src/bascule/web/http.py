@@ -35,7 +35,8 @@ HEAD_SECONDS = 10.0
 # A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight.
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 100
-# Requests sent ahead while one is being answered. Clients that do this at all send a few.
+# Requests sent ahead while one is being answered, or while answers wait to be read. Clients that do this at all send
+# a few.
 MAX_AHEAD = 16
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
@@ -189,6 +190,9 @@ class HttpConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         super().resume_writing()
         self.flow.resume_reading()
+        if not self._deaf:
+            self._expect_next()
+        self._next_soon()
 
     def shutdown(self) -> None:
         """The server stops: after what is being answered."""
@@ -281,7 +285,7 @@ class HttpConnection(HttpToolsProtocol):
         request, self._request = self._request, None
         if request is None or self._deaf:
             return
-        if not self._busy and not self._ahead:
+        if self._answers_now:
             self._serve(request)
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
@@ -302,6 +306,11 @@ class HttpConnection(HttpToolsProtocol):
         if self._held is not None or self._queued is not None:
             return True
         return self._in_asgi
+
+    @property
+    def _answers_now(self) -> bool:
+        """Nothing is before it, and the peer reads: one that does not would have us keep every answer."""
+        return not self._busy and not self._ahead and not self.flow.write_paused
 
     @property
     def _in_asgi(self) -> bool:
@@ -374,7 +383,7 @@ class HttpConnection(HttpToolsProtocol):
             self.loop.call_soon(self._next)
 
     def _next(self) -> None:
-        while self._ahead and not self._busy and not self.transport.is_closing():
+        while self._ahead and not self._busy and not self.flow.write_paused and not self.transport.is_closing():
             self._serve(self._ahead.popleft())
 
     def _to_asgi(self, admitted: Admitted | None) -> None:
@@ -399,7 +408,7 @@ class HttpConnection(HttpToolsProtocol):
         self._request = None
         self._stage = "skipped"
         request.refusal = refusal
-        if not self._busy and not self._ahead:
+        if self._answers_now:
             self._write(request, refusal)
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
@@ -415,7 +424,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _refuse_bytes(self) -> None:
         self._deaf = True
-        if self._busy:
+        if self._busy or self._ahead:
             # Its answer must not be mistaken for one to this.
             self.transport.close()
         elif not self.transport.is_closing():

@@ -13,9 +13,8 @@ from bascule.adapters.sandbox.space import SpaceSandbox
 from bascule.bridges.workspace.ports import Command, OnOutput, Outcome, RunningCommand
 from bascule.policy.programs import ProgramRules
 from faults.lacking import missing_here
+from patience import PATIENCE
 
-# Catches hangs, nothing else.
-BOUND = 60.0
 NO_RULES = ProgramRules()
 
 
@@ -47,7 +46,7 @@ class Space:
         self,
         command: str,
         *,
-        timeout: float | None = BOUND,  # noqa: ASYNC109 - the command's own, not the call's
+        timeout: float | None = PATIENCE,  # noqa: ASYNC109 - the command's own, not the call's
         env: Mapping[str, str] | None = None,
         cwd: Any = None,
         rules: ProgramRules = NO_RULES,

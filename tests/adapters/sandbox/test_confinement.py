@@ -21,7 +21,7 @@ reached = []
 for name in sys.argv[1:]:
     address = "\\0" + name[1:] if name.startswith("@") else name
     with socket.socket(socket.AF_UNIX) as client:
-        client.settimeout(5)
+        client.settimeout(30)
         try:
             client.connect(address)
         except OSError:

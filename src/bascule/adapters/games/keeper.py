@@ -6,7 +6,8 @@ exit leave the real game to us, and "the game" is everything below this process.
 
 Over the control socket (its descriptor is our argument), a JSON value per line:
     -> {"argv": [...], "cwd": ..., "env": {...}}  once   <- {"pid": 12} or {"fault": [errno, text]}
-    -> "terminate" or "kill"                             <- {"left": [34, ...]}  the launcher is gone, these run on
+    -> "terminate" or "kill"                             <- {"left": [34, ...]}  the launcher is gone, these run on;
+                                                            again when one of them ends
                                                          <- {"ended": 0}  nothing is left; ours is the last word
 Its stdin, stdout and stderr are the game's.
 """
@@ -120,11 +121,13 @@ class Keeper:
         ran = self.code is None
         if not self.reap():
             self.leave()
-        if ran and self.code is not None:
-            if self.code != 0 and not self.asked:
-                # It crashed. Its helpers are nobody's game: they would keep it from being started again.
-                self.kill()
-            self.tell({"left": descendants()})
+        if self.code is None:
+            return
+        if ran and self.code != 0 and not self.asked:
+            # It crashed. Its helpers are nobody's game: they would keep it from being started again.
+            self.kill()
+        # A launcher that forks twice leaves one behind that ends at once: the game is what then is first.
+        self.tell({"left": descendants()})
 
     def leave(self) -> NoReturn:
         if self.socket_path is not None:
