@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from adapters.sandbox.cells import BOUND, Folder, a_space, some_sandboxes
+from adapters.sandbox.cells import Folder, a_space, some_sandboxes
 from bascule.adapters.sandbox import messages
 from bascule.adapters.sandbox.cell import Cell, State
 from bascule.adapters.sandbox.launch import Child
@@ -25,6 +25,7 @@ from bascule.bridges.workspace.ports import Command, SandboxFault
 from bascule.policy.programs import ProgramRules
 from bascule.wire.codec import BadJson
 from faults.lacking import missing_here
+from patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]
 READY = {"ready": {"seen": []}}
@@ -151,7 +152,7 @@ def test_any_bytes_from_inside_are_read_or_refused(data):
 def test_commands_run_beside_each_other_up_to_a_limit(tmp_path: Path):
     async def story():
         async with a_space(tmp_path, limits=Limits(cells=3)) as space:
-            running = [await space.start("while ! [ -e go ]; do sleep 0.01; done", timeout=BOUND) for _ in range(3)]
+            running = [await space.start("while ! [ -e go ]; do sleep 0.01; done", timeout=PATIENCE) for _ in range(3)]
             with pytest.raises(SandboxFault, match="3 commands are running in this space"):
                 await space.start("true")
             (space.path / "go").touch()
@@ -184,7 +185,7 @@ def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
             first = await space.said(namespace)
             assert await space.said(namespace) == first
             (cell,) = space.sandbox._cells
-            async with asyncio.timeout(BOUND):
+            async with asyncio.timeout(PATIENCE):
                 await cell.gone
             assert await space.said(namespace)
 
@@ -292,7 +293,7 @@ def test_it_all_works_for_who_is_not_root():
         shutil.copytree(ROOT / name, place / name, ignore=shutil.ignore_patterns("__pycache__"))
     try:
         argv = [sys.executable, "-c", AS_NOBODY, str(place), str(place / "work")]
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=3 * BOUND, check=False, cwd="/")
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=3 * PATIENCE, check=False, cwd="/")
         assert done.stdout == "ran 11\n", done.stdout[-3000:] + done.stderr[-3000:]
     finally:
         shutil.rmtree(place)
@@ -319,7 +320,7 @@ def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
             # Dead, while the loop has had no turn to hear of it.
             dead = select.poll()
             dead.register(cell._inner, select.POLLIN)
-            assert dead.poll(BOUND * 1000)
+            assert dead.poll(PATIENCE * 1000)
             assert await space.said("echo fine") == "fine\n"
 
     asyncio.run(story())

@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 
-from adapters.sandbox.cells import BOUND, NO_RULES, Folder
+from adapters.sandbox.cells import NO_RULES, Folder
 from bascule.adapters.sandbox.doorway import Doorway
 from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.sandboxes import Sandboxes
 from bascule.bridges.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
+from patience import PATIENCE
 
 LOOK = 'echo "[$BASCULE_SPACE_SOCK $BASCULE_SPACE_AGENT]"; ls /run/bascule 2>/dev/null'
 HERE = "[/run/bascule/space.sock spc_work]\nspace.sock\n"
@@ -78,7 +79,7 @@ def scene(outside):
 
 def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(BOUND):
+        async with asyncio.timeout(PATIENCE):
             await act()
 
     asyncio.run(bounded())

@@ -13,10 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from adapters.sandbox.cells import BOUND, a_space, some_sandboxes
+from adapters.sandbox.cells import a_space, some_sandboxes
 from adapters.sandbox.survivors import children_of, with_word
 from bascule.adapters.sandbox.groups import Groups
 from faults.lacking import missing_here
+from patience import PATIENCE
 
 RUNS = 2_000 if os.environ.get("BASCULE_LONG") else 200
 AT_ONCE = 6
@@ -63,7 +64,7 @@ def test_nothing_survives_timeouts_aborts_and_escapes(tmp_path: Path, kind: str)
                 await one(space)
 
         async with a_space(tmp_path, kind=kind) as space:
-            async with asyncio.timeout(10 * BOUND), asyncio.TaskGroup() as group:
+            async with asyncio.timeout(10 * PATIENCE), asyncio.TaskGroup() as group:
                 for _ in range(runs):
                     group.create_task(in_turn(space))
             assert with_word(word) == []
@@ -196,7 +197,7 @@ def test_closing_a_space_ends_its_background_commands(tmp_path: Path):
 
 
 def wait_for(what) -> None:
-    deadline = time.monotonic() + BOUND
+    deadline = time.monotonic() + PATIENCE
     while not what():
         assert time.monotonic() < deadline, "it did not happen"
         time.sleep(0.01)
