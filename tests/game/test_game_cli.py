@@ -1,5 +1,6 @@
 """`bascule games` as people use it, against a real daemon and a real game."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from arcade import arcade
 from living import run_command
 from playground import MOD
 
+from bascule.cli import games as cli_games
 from bascule.cli.games import arguments_in
 from bascule.doors.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
 from ports import free_port
@@ -45,6 +47,14 @@ def test_a_tool_is_found_and_called(hall):
     assert games(hall, "call", "arena", "arena/echo", "value=[1, 2]").stdout == "[\n  1,\n  2\n]\n"
     told = games(hall, "call", "arena", "arena/move", '{"to": {"x": 1, "y": 2}}', "--json")
     assert json.loads(told.stdout)["result"] == {"x": 1, "y": 2}
+
+
+def test_what_a_mod_writes_into_a_list_cannot_look_like_our_notation(monkeypatch, capsys):
+    tool = {"name": "x/⟨ESC⟩", "tags": ["⟨LF⟩"], "description": "a\n⟨TAB⟩"}
+    monkeypatch.setattr(cli_games, "ask", lambda *_: {"tools": [tool]})
+    assert cli_games.list_tools(argparse.Namespace(game="arena", tool=None, query=None, json=False)) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split() == ["x/⟨U+27E8⟩ESC⟩", "⟨U+27E8⟩LF⟩", "a⟨LF⟩⟨U+27E8⟩TAB⟩"]
 
 
 def test_a_refusal_is_told_with_its_exit_code(hall):
