@@ -66,8 +66,15 @@ def test_a_refusal_is_told_with_its_exit_code(hall):
     code, said = failed.stderr.splitlines()[:2]
     assert (failed.returncode, said) == (UNEXPECTED, "bascule: the door is locked")
     # What the tool raised, whole: its code and its data.
-    assert "the game answered with code" in code
+    assert "GABP error" in code
     assert '"door": 7' in code
+
+
+def test_what_was_not_set_or_acknowledged_ends_with_an_exit_code(hall):
+    assert games(hall, "state", "arena", "score=7").returncode == 0
+    refused = games(hall, "state", "arena", "nothing=7")
+    assert (refused.returncode, json.loads(refused.stdout)["errors"][0]["field"]) == (UNEXPECTED, "nothing")
+    assert games(hall, "attention", "arena", "--ack", "nothing").returncode == UNEXPECTED
 
 
 def test_events_are_shown_from_a_cursor_on(hall):

@@ -279,7 +279,7 @@ def call_tool(args: argparse.Namespace) -> int:
         try:
             answer = client.call("games.call", params)
         except BasculeError as error:
-            _say_what_the_game_said(error)
+            _say_error_data(error)
             raise
     if args.json:
         show_json(answer)
@@ -303,14 +303,14 @@ def _text_parameters(client: SyncClient, args: argparse.Namespace) -> frozenset[
     return frozenset(name for name, each in named if isinstance(each, dict) and each.get("type") == "string")
 
 
-def _say_what_the_game_said(error: BasculeError) -> None:
-    """Its own code and data: what a tool raises is often only there."""
+def _say_error_data(error: BasculeError) -> None:
+    """The protocol's code and data, of the game or of the check before it: what a tool raises is often only there."""
     said = error.details.get("gabp") if isinstance(error.details, dict) else None
     if not isinstance(said, dict):
         return
     code = said.get("peerCode", said.get("code"))
     data = f", data {json.dumps(said['data'], ensure_ascii=False)}" if "data" in said else ""
-    say(f"the game answered with code {code}{data}")
+    say(f"GABP error {code}{data}")
 
 
 def arguments_in(words: list[str], texts: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -413,8 +413,9 @@ def show_state(args: argparse.Namespace) -> int:
     player = {"playerId": args.player} if args.player else {}
     if args.updates:
         params = {"gameId": args.game, "updates": arguments_in(args.updates), **player}
-        show_json(ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {})))
-        return 0
+        changed = ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {}))
+        show_json(changed)
+        return UNEXPECTED if changed.get("errors") else 0
     parts = {"components": ",".join(args.component)} if args.component else {}
     show_json(ask(args, "games.state", {"gameId": args.game, **parts, **player}))
     return 0
@@ -422,8 +423,9 @@ def show_state(args: argparse.Namespace) -> int:
 
 def show_attention(args: argparse.Namespace) -> int:
     if args.ack is not None:
-        show_json(ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack}))
-        return 0
+        answer = ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack})
+        show_json(answer)
+        return 0 if answer["acknowledged"] else UNEXPECTED
     found = ask(args, "games.attention", {"gameId": args.game})
     now = found.get("attention")
     if args.json:
