@@ -279,7 +279,8 @@ def errors() -> str:
 def exit_codes() -> str:
     return page(
         "Exit codes",
-        "Of `bascule`, `bridgectl` and the `bridge-*` helpers. The sentence on stderr says what to do next.",
+        "Of `bascule`, `bridgectl` and the `bridge-*` helpers. The sentence on stderr says what to do next. "
+        "`bascule exec` and `bridge-wrap` end with the exit code of the program that they run.",
         table(("code", "meaning"), EXIT_CODES.items()),
     )
 
