@@ -80,6 +80,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = None
     # Enforced when programs are really executed.
     programs: ProgramRules
+    # Who runs it: HOME is theirs alone.
+    principal: str = "local"
+    # Every `.git` of the workspace, if the caller knows; else they are looked for.
+    repositories: tuple[str, ...] | None = None
+    # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start, whatever happens
+    # to the files.
+    sealed: Mapping[WorkspacePath, str] = {}
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
