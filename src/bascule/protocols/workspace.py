@@ -240,6 +240,8 @@ class EventsMessage(Result, frozen=True, kw_only=True):
     run_id: str
     status: LiveRunStatus
     events: list[Event]
+    # What the run left that other programs of the user obey, one sentence each. Ours, not the protocol's.
+    steering: list[str] = []
 
 
 # -- what our own methods take and answer ---------------------------------------------------------
@@ -352,6 +354,8 @@ class RunView(Result, frozen=True, kw_only=True):
     undoable: bool = False
     undone: bool = False
     note: str | None = None
+    # What it left that other programs of the user obey, one sentence each.
+    steering: list[str] = []
 
 
 class StreamedOutput(Result, frozen=True, kw_only=True):
@@ -364,6 +368,8 @@ class StreamedOutput(Result, frozen=True, kw_only=True):
     text: str | None = None
     event: Event | None = None
     status: str | None = None
+    # With the last status: what the run left that other programs of the user obey.
+    steering: list[str] = []
 
 
 class FileChange(Result, frozen=True, kw_only=True):
@@ -380,6 +386,8 @@ class DiffResult(Result, frozen=True, kw_only=True):
     # A unified diff, cut at a limit that `truncated` admits.
     diff: str
     truncated: bool = False
+    # What the run left that other programs of the user obey; a repository of its own is in no diff.
+    steering: list[str] = []
 
 
 class UndoResult(Result, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import a_space
+from daemon.living import eventually
 
 ME = {"GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@b", "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@b"}
 
@@ -62,13 +63,17 @@ ATTACKS = {
     ),
     "linked-worktree": (
         WORKTREE,
-        "mkdir -p x/objects x/refs; echo ref: refs/heads/main > x/HEAD; settings > x/config; "
-        "echo gitdir: $PWD/x > .git; echo gitdir: $PWD/x > new; mv -f new .git; rm -f .git; echo gitdir: $PWD/x > .git",
+        (
+            "mkdir -p x/objects x/refs; echo ref: refs/heads/main > x/HEAD; settings > x/config; "
+            "echo gitdir: x > .git; echo gitdir: x > new; mv -f new .git; rm -f .git; echo gitdir: x > .git"
+        ),
     ),
     "absent-hooks": (
         NO_HOOKS,
-        "mkdir -p .git/hooks; printf '#!/bin/sh\n%s\n' \"$evil\" > .git/hooks/post-index-change; "
-        "chmod +x .git/hooks/post-index-change; touch -d yesterday file",
+        (
+            "mkdir -p .git/hooks; printf '#!/bin/sh\n%s\n' \"$evil\" > .git/hooks/post-index-change; "
+            "chmod +x .git/hooks/post-index-change; touch -d yesterday file"
+        ),
     ),
     "config.worktree": (WORKTREE_CONFIG, "settings > .git/config.worktree"),
     "gitlink": (
@@ -77,19 +82,25 @@ ATTACKS = {
     ),
     "gitlink-committed": (
         PLAIN,
-        "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; git add sub; "
-        "git commit -qm sub",
+        (
+            "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; "
+            "git add sub; git commit -qm sub"
+        ),
     ),
     "submodule-config": (SUBMODULE, "settings > .git/modules/vendor/library/config"),
     "submodule-link": (
         SUBMODULE,
-        "cp -r .git/modules/vendor/library x; chmod -R u+w x; settings > x/config; "
-        "echo gitdir: $PWD/x > vendor/library/.git; rm -f vendor/library/.git; echo gitdir: $PWD/x > vendor/library/.git",
+        (
+            "cp -r .git/modules/vendor/library x; chmod -R u+w x; settings > x/config; "
+            "cd vendor/library; echo gitdir: ../../x > .git; rm -f .git; echo gitdir: ../../x > .git"
+        ),
     ),
     "submodule-exchanged": (
         SUBMODULE,
-        "mv vendor old; git init -q vendor/library; cd vendor/library; echo x > x; git add x; git commit -qm x; "
-        "settings > .git/config",
+        (
+            "mv vendor old; git init -q vendor/library; cd vendor/library; echo x > x; git add x; git commit -qm x; "
+            "settings > .git/config"
+        ),
     ),
     "empty-submodule": (
         EMPTY_SUBMODULE,
@@ -97,8 +108,11 @@ ATTACKS = {
     ),
     "bare-at-the-top": (
         PLAIN,
-        "echo nonsense > .git/HEAD; rm -f .git/HEAD; rm -rf .git/refs .git/objects; "
-        "mkdir -p objects refs; echo ref: refs/heads/main > HEAD; settings | sed \"s|bare.*|worktree = $PWD|\" > config",
+        (
+            "echo nonsense > .git/HEAD; rm -f .git/HEAD; rm -rf .git/refs .git/objects; "
+            "mkdir -p objects refs; echo ref: refs/heads/main > HEAD; "
+            'settings | sed "s|bare.*|worktree = $PWD|" > config'
+        ),
     ),
 }
 
@@ -221,6 +235,10 @@ def test_git_is_used_in_a_cell_as_ever(outside: Path, owner: int | None):
     assert left <= {"ORIG_HEAD", "packed-refs", "logs", "COMMIT_EDITMSG", "AUTO_MERGE", "MERGE_RR", "index"}, left
 
 
+def is_out(work: Path) -> bool:
+    return git(work, "symbolic-ref", "HEAD") == "refs/heads/mine\n" and not git(work, "status", "--short")
+
+
 def test_a_commit_of_a_long_command_is_seen_outside_before_it_ends(outside: Path):
     work = a_repository(outside / "work")
 
@@ -228,9 +246,7 @@ def test_a_commit_of_a_long_command_is_seen_outside_before_it_ends(outside: Path
         async with a_space(outside) as space:
             command = "git checkout -qb mine; echo x > x; git add x; git commit -qm x; exec sleep 60"
             running = await space.start(command, env=ME)
-            async with asyncio.timeout(60):
-                while git(work, "symbolic-ref", "HEAD") != "refs/heads/mine\n" or git(work, "status", "--short"):
-                    await asyncio.sleep(0.05)
+            await asyncio.to_thread(eventually, lambda: is_out(work), "the commit outside", 60.0)
             running.stop()
             await running.wait()
 
@@ -299,7 +315,12 @@ def test_a_nested_repository_is_sealed_and_used_as_well(outside: Path):
     async def story():
         async with a_space(outside) as space:
             await space.said("cd deep/down/project; echo two >> file; git commit -qam two", env=ME)
-            for attack in ("echo x > .git/config", "echo x > .git/hooks/post-checkout", "mv .git x", "rm -rf .git/hooks"):
+            for attack in (
+                "echo x > .git/config",
+                "echo x > .git/hooks/post-checkout",
+                "mv .git x",
+                "rm -rf .git/hooks",
+            ):
                 assert (await space.run(f"cd deep/down/project; {attack}")).exit_code != 0, attack
 
     asyncio.run(story())

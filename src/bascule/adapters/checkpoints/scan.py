@@ -55,6 +55,8 @@ class Scan:
         self._bytes = 0
         self._steps: list[str] = []
         self.skipped: list[str] = []
+        # Every `.git`, with its inode.
+        self.repositories: dict[str, int] = {}
         # Files read, whether or not they turned out to be new.
         self.read = 0
 
@@ -77,7 +79,7 @@ class Scan:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
-                if name == GIT or (name == ARTIFACTS and not self._steps):
+                if self._is_left_out(entry):
                     continue
                 try:
                     found = entry.stat(follow_symlinks=False)
@@ -100,6 +102,12 @@ class Scan:
         if last is not None and not changed and len(files) == len(known) and _same_below(last, directories):
             return Node(mode, last.tree, files, directories)
         return Node(mode, self._tree(files, directories), files, directories)
+
+    def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
+        if entry.name == GIT:
+            self.repositories["/".join((*self._steps, GIT))] = entry.inode()
+            return True
+        return entry.name == ARTIFACTS and not self._steps
 
     def _directories(self, descriptor: int, names: list[tuple[str, int]], last: Node | None) -> dict[str, Node]:
         directories: dict[str, Node] = {}

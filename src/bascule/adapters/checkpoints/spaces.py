@@ -50,6 +50,7 @@ class SpaceCheckpoints:
         self._unsaved = SAVE_AFTER if self._last is None else 0
         # What the last `take` could not hold.
         self.skipped: tuple[str, ...] = ()
+        self.repositories: Mapping[str, int] = {}
 
     def take(self) -> str:
         with self._store.lock:
@@ -65,6 +66,7 @@ class SpaceCheckpoints:
                 raise
             self._last = found
             self.skipped = tuple(scan.skipped)
+            self.repositories = scan.repositories
             self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
@@ -74,6 +76,16 @@ class SpaceCheckpoints:
     def changes(self, before: str, after: str) -> list[FileChange]:
         with self._store.lock:
             return file_changes(self._store, differences(self._store, _tree(before), _tree(after)))
+
+    def touched(self, before: str, after: str) -> list[str]:
+        with self._store.lock:
+            found = differences(self._store, _tree(before), _tree(after))
+        return [os.fsdecode(each.path) for each in found if each.new is not None]
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        with self._store.lock:
+            entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
+            return None if entry is None or entry.is_dir else self._store.blob(entry.object)
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         with self._store.lock:

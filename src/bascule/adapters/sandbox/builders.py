@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import os
 import pwd
@@ -17,10 +18,11 @@ from bascule.adapters.sandbox.cell_plan import CellPlan
 from bascule.adapters.sandbox.doorway import Doorway, bound_in
 from bascule.adapters.sandbox.filters import Numbers, program
 from bascule.adapters.sandbox.groups import Group, Groups
+from bascule.adapters.sandbox.kernel import open_in_root
 from bascule.adapters.sandbox.limits import MIB, Limits
 from bascule.adapters.sandbox.seals import GIT, Plan, Seals, find_repositories
 from bascule.adapters.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
-from bascule.bridges.workspace.ports import Command, FileFault, ProgramRun, Root, SandboxFault
+from bascule.bridges.workspace.ports import Command, ProgramRun, SandboxFault
 from bascule.policy.programs import ProgramRules
 
 # Where the kernel does not share the processors fairly between groups.
@@ -101,15 +103,15 @@ class BubblewrapBuilder(Supervised):
         machine: Machine,
         limits: Limits,
         *,
-        root: Root,
+        root: int,
+        workspace: str,
         private: str,
         network: bool,
         readable: tuple[str, ...] = (),
         doorway: Doorway | None = None,
     ) -> None:
         super().__init__(machine, limits)
-        self._files = root
-        self._root = os.dup(root.fileno())
+        self._root = os.dup(root)
         # In a network namespace of its own a cell meets nobody's abstract sockets; else Landlock keeps them away, and
         # where it cannot, there are no sockets of that family.
         self._unix_sockets = not network or machine.scope != 0
@@ -118,7 +120,7 @@ class BubblewrapBuilder(Supervised):
         self._readable = readable
         self._user = user_of(self._root)
         self._masks: dict[ProgramRules, tuple[str, ...]] = {}
-        self.workspace = root.path
+        self.workspace = workspace
         # Homes, and what stands for `.git`.
         self._private = private
         if self._user is not None:
@@ -174,9 +176,10 @@ class BubblewrapBuilder(Supervised):
         found = []
         for place, digest in command.sealed.items():
             try:
-                data = self._files.read(place, self._limits.sealed_bytes)
-            except FileFault as error:
-                raise SandboxFault(f"{place}, which was approved, cannot be read: {error}; run it again") from None
+                data = read_beneath(self._root, place, self._limits.sealed_bytes)
+            except OSError as error:
+                why = error.strerror
+                raise SandboxFault(f"{place}, which was approved, cannot be read: {why}; run it again") from None
             if hashlib.sha256(data).hexdigest() != digest:
                 raise SandboxFault(f"{place} changed after it was approved, so nothing ran; run it again to ask again")
             found.append((str(place), data))
@@ -312,6 +315,20 @@ class BareBuilder(Supervised):
 
     async def close(self) -> None:
         """Nothing of it is kept."""
+
+
+def read_beneath(root: int, path: str, most: int) -> bytes:
+    """A regular file's content. Whatever links lead to, the caller compares it with a digest."""
+    found = open_in_root(root, path)
+    try:
+        descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    finally:
+        os.close(found)
+    with open(descriptor, "rb") as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
+    return data
 
 
 def home_of(principal: str) -> str:

@@ -29,8 +29,9 @@ LIVE = ("objects", "refs", "logs", "reftable", "lfs")
 NEEDED = ("objects", "refs")
 # Copied in both directions.
 SYNCED = (
-    "HEAD", "index", "packed-refs", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "MERGE_RR", "AUTO_MERGE",
-    "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "SQUASH_MSG", "COMMIT_EDITMSG", "TAG_EDITMSG", "NOTES_EDITMSG",
+    "HEAD", "index", "packed-refs", "ORIG_HEAD", "FETCH_HEAD", "MERGE_HEAD", "MERGE_MODE", "MERGE_MSG", "MERGE_RR",
+    "AUTO_MERGE", "CHERRY_PICK_HEAD", "REVERT_HEAD", "REBASE_HEAD", "SQUASH_MSG", "COMMIT_EDITMSG",
+    "TAG_EDITMSG", "NOTES_EDITMSG",
 )  # fmt: skip
 # Half-done work: the next command finds it, git outside does not, for a to-do list of a rebase may hold commands.
 UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")

@@ -118,7 +118,8 @@ class Sandboxes:
             builder = BubblewrapBuilder(
                 machine,
                 self._limits,
-                root=root,
+                root=root.fileno(),
+                workspace=root.path,
                 # A space that is opened twice, or again, has no home in common with itself.
                 private=os.path.join(self._private, f"{space_id}-{next(self._opened)}"),
                 network=network,

@@ -105,7 +105,7 @@ class SpaceSandbox:
         request = self._request(command)
         if not self._open.is_set():
             await self._open.wait()
-        if command.sealed:
+        if command.sealed and command.timeout is not None:
             return await self._start_alone(command, request, on_output)
         plan = await self._builder.plan(command, quiet=not self._running)
         cell = self._warm(plan.shape) if self._open.is_set() else None
@@ -119,7 +119,10 @@ class SpaceSandbox:
         return self._run_new(cell, plan, command, request, on_output)
 
     async def _start_alone(self, command: Command, request: bytes, on_output: OnOutput) -> Running:
-        """Every other command of this space stands still from before the files are read until this one has ended."""
+        """Every other command of this space stands still from before the files are read until this one has ended.
+
+        The files are bound over their paths, but another command may rename what is there, and the mount goes with it.
+        """
         self._open.clear()
         try:
             for other in tuple(self._running):

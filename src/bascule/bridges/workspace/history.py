@@ -60,7 +60,7 @@ class History:
     async def diff(self, params: RunIdParams) -> DiffResult:
         record = self._book.find(params.run_id, params.space_id)
         drawn = await self.drawn(record)
-        return DiffResult(run_id=record.run_id, changes=drawn.changes, diff=drawn.diff, truncated=drawn.truncated)
+        return _result(record, drawn)
 
     async def undo(self, params: UndoParams, doing: Doing) -> UndoResult:
         record = self._undoable(params)
@@ -107,7 +107,7 @@ class History:
             space.turns.give_back()
         doing.details["files"] = len(drawn.changes)
         doing.changes.append(lambda tx: self._note(tx, record.run_id, committed=True))
-        return DiffResult(run_id=record.run_id, changes=drawn.changes, diff=drawn.diff, truncated=drawn.truncated)
+        return _result(record, drawn)
 
     async def draw_commit(self, params: RunIdParams) -> Drawn:
         """What the person sees before the result of a run on a copy becomes real."""
@@ -116,7 +116,9 @@ class History:
         asks = record.would_ask
         return Drawn(
             summary=f"take over {len(drawn.changes)} changed files of {record.run_id}",
-            preview=drawn.diff + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
+            preview="".join(f"{each}\n" for each in record.steering)
+            + drawn.diff
+            + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
             bound={"trees": [[each.before, each.after] for each in record.segments]},
             verdict=None
             if asks is None
@@ -252,3 +254,13 @@ class History:
     def _note(self, tx: Transaction, run_id: str, **what: bool) -> None:
         """In the transaction of the record that says so."""
         self._book.put(tx, msgspec.structs.replace(self._book.find(run_id), **what))
+
+
+def _result(record: RunRecord, drawn: _Drawn) -> DiffResult:
+    return DiffResult(
+        run_id=record.run_id,
+        changes=drawn.changes,
+        diff=drawn.diff,
+        truncated=drawn.truncated,
+        steering=list(record.steering),
+    )

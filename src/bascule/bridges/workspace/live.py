@@ -1,5 +1,6 @@
 """A run that is not over: what it has before it, what it has said, and who waits for it."""
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -79,6 +80,12 @@ class Run:
         self.process: Process | None = None
         self.unfinished: Unfinished | None = None
         self.answer: Approval | None = None
+        # Files that the next command runs, by the digest that was approved.
+        self.sealed: dict[str, str] = {}
+        # What it left that other programs of the user obey.
+        self.steering: list[str] = list(record.steering)
+        # Every `.git` when `before` was taken; None where that is not known.
+        self.repositories: Mapping[str, int] | None = None
         # The checkpoint before the first change since it has its turn.
         self.before: str | None = None
         self.segments: list[Segment] = list(record.segments)
@@ -131,7 +138,7 @@ class Run:
     def message(self) -> EventsMessage:
         question = self.record.question
         waiting = [question.event] if question is not None and self.record.status == AWAITING else []
-        return events_message(self.run_id, self.record.status, [*self.events, *waiting])
+        return events_message(self.run_id, self.record.status, [*self.events, *waiting], self.record.steering)
 
     def tell(self) -> None:
         """It is over, or asks: everybody who waits for that is answered."""
@@ -141,14 +148,20 @@ class Run:
                 waiter.set_result(self.message())
 
 
-def events_message(run_id: str, status: str, events: list[Event]) -> EventsMessage:
+def events_message(run_id: str, status: str, events: list[Event], steering: tuple[str, ...] = ()) -> EventsMessage:
     shown: LiveRunStatus
     match status:
         case "running" | "completed" | "awaiting_approval":
             shown = status
         case _:
             shown = "error"
-    return EventsMessage(protocol_version=SPACES_PROTOCOL_VERSION, run_id=run_id, status=shown, events=events)
+    return EventsMessage(
+        protocol_version=SPACES_PROTOCOL_VERSION,
+        run_id=run_id,
+        status=shown,
+        events=events,
+        steering=list(steering),
+    )
 
 
 def is_over(record: RunRecord) -> bool:

@@ -84,8 +84,8 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     principal: str = "local"
     # Every `.git` of the workspace, if the caller knows; else they are looked for.
     repositories: tuple[str, ...] | None = None
-    # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start, whatever happens
-    # to the files.
+    # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start. With a timeout
+    # the other commands of the space stand still while it runs, so that none can exchange them.
     sealed: Mapping[WorkspacePath, str] = {}
 
 
@@ -207,8 +207,17 @@ class CheckpointFault(Exception):
 class Checkpoints(Protocol):
     """Snapshots of one workspace in our state directory, as git objects."""
 
+    # Every `.git` that the last `take` saw, with its inode; none of them is part of a tree.
+    repositories: Mapping[str, int]
+
     def take(self) -> str:
         """The tree as it is now; cheap when little changed."""
+
+    def touched(self, before: str, after: str) -> list[str]:
+        """Paths that are new or different in `after`; directories too."""
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        """A file of a tree."""
 
     def changes(self, before: str, after: str) -> list[FileChange]: ...
 

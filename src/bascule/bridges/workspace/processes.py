@@ -1,7 +1,7 @@
 """Commands, in the foreground of a run or in the background: who started them, and what they said."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -131,6 +131,8 @@ class Processes:
         limit: timedelta | None,
         programs: ProgramRules,
         run_id: str | None = None,
+        repositories: tuple[str, ...] | None = None,
+        sealed: Mapping[WorkspacePath, str] | None = None,
         on_output: OnOutput | None = None,
     ) -> Process:
         """`SandboxFault` when it cannot be. Without a limit of time it is one for the background."""
@@ -143,7 +145,15 @@ class Processes:
                 on_output(stream, data)  # type: ignore[arg-type] # the port's own two names
 
         wanted = Command(
-            process_id=process.process_id, command=command, cwd=cwd, env=env, timeout=limit, programs=programs
+            process_id=process.process_id,
+            command=command,
+            cwd=cwd,
+            env=env,
+            timeout=limit,
+            programs=programs,
+            principal=started_by,
+            repositories=repositories,
+            sealed=sealed or {},
         )
         self._all[process.process_id] = process
         try:

@@ -25,6 +25,7 @@ from bascule.bridges.workspace.live import Run, Stop, Unfinished, now_running
 from bascule.bridges.workspace.ports import CheckpointFault, FileFault, Root
 from bascule.bridges.workspace.records import COMPLETED, ERROR, Asks, Segment, Step
 from bascule.bridges.workspace.spaces import Space, Spaces
+from bascule.bridges.workspace.steering import steering_left
 from bascule.bridges.workspace.threads import Threads
 from bascule.errors import BasculeError, Conflict, StorageFull
 from bascule.later import within
@@ -192,6 +193,7 @@ class Runner:
             self._add(run, self._teller.denied(step, verdict.reason, verdict.suggestion))
             return True
         grant = None
+        bound: dict[str, Any] = {}
         if verdict.decision is Decision.ASK and run.record.on_copy:
             # Nothing lasts before `runs.commit`, and that asks.
             run.would_ask = Asks(verdict.rule, verdict.reason)
@@ -218,6 +220,7 @@ class Runner:
                 run.count_work(asyncio.get_running_loop().time())
                 return not await self._store.pause(run, ask)
         run.answer = None
+        run.sealed = bound["files"] if grant is not None and isinstance(operation, ShellOperation) else {}
         approval_id = grant.approval_id if grant is not None else None
         await self._carry_out(run, space, step, operation, rule=verdict.rule, approval_id=approval_id)
         return True
@@ -355,6 +358,7 @@ class Runner:
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
             run.before = await self._threads.do(checkpoints.take)
+            run.repositories = checkpoints.repositories
         except CheckpointFault as error:
             run.note = f"not undoable: {error}"
 
@@ -366,6 +370,9 @@ class Runner:
         try:
             checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
             after = await self._threads.do(checkpoints.take)
+            known, run.repositories = run.repositories, None
+            if before != after or known != checkpoints.repositories:
+                run.steering += await self._threads.do(steering_left, checkpoints, before, after, known)
         except (CheckpointFault, FileFault) as error:
             run.note = f"not undoable: {error}"
             return
