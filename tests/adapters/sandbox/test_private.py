@@ -39,6 +39,20 @@ def test_tmp_is_emptied_after_each_command(outside: Path):
     asyncio.run(story())
 
 
+def test_a_workspace_that_was_moved_below_tmp_is_not_emptied(outside: Path):
+    async def story():
+        async with a_space(outside) as space:
+            await space.said("mkdir kept; echo x > kept/file; echo x > ~/file")
+            first = await space.said(NAMESPACE)
+            # Allowed, for the directory itself is not mounted, only what is in it.
+            await space.said(f"mkdir /tmp/elsewhere; mv {outside} /tmp/elsewhere/moved")
+            assert await space.said("cat kept/file ~/file") == "x\nx\n"
+            assert await space.said(NAMESPACE) != first, "that cell is not used again"
+            assert (space.path / "kept" / "file").read_text() == "x\n"
+
+    asyncio.run(story())
+
+
 def test_tmp_has_a_limit_and_no_place_on_a_disk(outside: Path):
     async def story():
         async with a_space(outside, limits=Limits(tmp_bytes=16 * MIB)) as space:

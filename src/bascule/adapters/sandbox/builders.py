@@ -27,6 +27,8 @@ from bascule.policy.programs import ProgramRules
 
 # Where the kernel does not share the processors fairly between groups.
 NICE = 5
+# Of a principal's digest in a directory's name.
+HOME_CHARS = 32
 # A workspace with no more than these is searched for repositories without a thread of its own.
 FEW_ENTRIES = 64
 
@@ -119,6 +121,7 @@ class BubblewrapBuilder(Supervised):
         self._network = network
         self._readable = readable
         self._user = user_of(self._root)
+        self._homes: dict[str, str] = {}
         self._masks: dict[ProgramRules, tuple[str, ...]] = {}
         self.workspace = workspace
         # Homes, and what stands for `.git`.
@@ -136,7 +139,7 @@ class BubblewrapBuilder(Supervised):
         self._check_disk()
         places = await self._places(command)
         seals = self._seals.current(places) or await self._new_seals(places, quiet=quiet)
-        home = os.path.join(self._private, home_of(command.principal))
+        home = self._home_of(command.principal)
         masked = self._masked(command.programs)
         files = await asyncio.to_thread(self._approved, command) if command.sealed else ()
         # No other command has these bytes in its cell, so none may get it.
@@ -192,6 +195,13 @@ class BubblewrapBuilder(Supervised):
         earlier, self._notes = self._notes, []
         notes = [*earlier, *self._seals.sync(plan.seals, quiet=quiet)]
         return [*notes, *self._seals.unfinished(plan.seals)] if quiet else notes
+
+    def _home_of(self, principal: str) -> str:
+        """A directory's name: whatever a principal is called, it is one, and another's is another."""
+        if (home := self._homes.get(principal)) is None:
+            name = hashlib.sha256(principal.encode()).hexdigest()[:HOME_CHARS]
+            home = self._homes[principal] = os.path.join(self._private, f"home-{name}")
+        return home
 
     def _masked(self, programs: ProgramRules) -> tuple[str, ...]:
         """Looked up once for each set of rules: a changed policy is a new object."""
@@ -329,11 +339,6 @@ def read_beneath(root: int, path: str, most: int) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), path)
     return data
-
-
-def home_of(principal: str) -> str:
-    """A directory's name: whatever a principal is called, it is one, and another's is another."""
-    return f"home-{hashlib.sha256(principal.encode()).hexdigest()[:32]}"
 
 
 def private_of_another(record: str, user: launch.User) -> str:

@@ -78,6 +78,9 @@ class Spawner:
         # What was in /tmp before the first command, by path: what is mounted there, and the way to it.
         self.mounted: set[str] = set()
         self.tmp_device = 0
+        # The directories of it, with the size that each has while nothing is added.
+        self.tmp_folders: dict[str, int] = {}
+        self.left_to_tidy = 0
         self.buffer = bytearray(MAX_REQUEST_BYTES)
         self.empty = 0
         self.lists: list[int] = []
@@ -213,41 +216,41 @@ class Spawner:
                 self.lists.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
 
     def look_at_tmp(self, folder: str) -> None:
+        """What is mounted there, and the directories on the way to it."""
+        found = os.stat(folder)
+        self.tmp_folders[folder] = found.st_size
         with os.scandir(folder) as entries:
             for entry in entries:
                 self.mounted.add(entry.path)
-                if entry.stat(follow_symlinks=False).st_dev == self.tmp_device and entry.is_dir(follow_symlinks=False):
+                if entry.stat(follow_symlinks=False).st_dev == self.tmp_device:
                     self.look_at_tmp(entry.path)
 
     def empty_tmp(self) -> bool:
         """Whether nothing of the command is left there. Nobody else is in the cell by now."""
         try:
-            return self.tidy(TMP, MAX_TIDIED) >= 0
+            if all(os.stat(path).st_size == size for path, size in self.tmp_folders.items()):
+                return True
+            self.left_to_tidy = MAX_TIDIED
+            for path in self.tmp_folders:
+                self.tidy(path)
         except OSError:
             return False
+        return True
 
-    def tidy(self, folder: str, left: int) -> int:
-        """Delete what commands made; returns how many more may be, below 0 when there were too many."""
+    def tidy(self, folder: str) -> None:
+        """Delete what commands made. `OSError` when it is too much, or something mounted was moved there."""
         with os.scandir(folder) as entries:
-            found = list(entries)
+            found = [entry for entry in entries if entry.path not in self.mounted]
         for entry in found:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            if entry.path in self.mounted:
-                if is_folder and entry.stat(follow_symlinks=False).st_dev == self.tmp_device:
-                    left = self.tidy(entry.path, left)
+            self.left_to_tidy -= 1
+            if self.left_to_tidy < 0 or entry.stat(follow_symlinks=False).st_dev != self.tmp_device:
+                raise OSError(f"{entry.path} stays")
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, 0o700)
+                self.tidy(entry.path)
+                os.rmdir(entry.path)
             else:
-                left -= 1
-                if left < 0:
-                    return left
-                if is_folder:
-                    os.chmod(entry.path, 0o700)
-                    left = self.tidy(entry.path, left)
-                    if left < 0:
-                        return left
-                    os.rmdir(entry.path)
-                else:
-                    os.unlink(entry.path)
-        return left
+                os.unlink(entry.path)
 
     def pause(self, paused: bool) -> None:
         """Of a cell's own namespace only: elsewhere a child could be missed."""
