@@ -1,6 +1,7 @@
 """Which entries of a git index are gitlinks: paths at which `git status` enters another repository."""
 
 import contextlib
+import re
 import struct
 
 _HEADER = struct.Struct(">4sII")
@@ -14,6 +15,13 @@ _EXTENDED = 0x4000
 # SHA-1 and SHA-256: an index does not say which; usually only one of them fits.
 _ID_SIZES = (20, 32)
 _SPLIT = b"link"
+# In a path letters follow, and no index is as large as they would say.
+_SPLIT_AND_SIZE = re.compile(rb"link[\x00-\x0f]")
+MAX_TRIES = 1000
+# Git knows nine.
+MAX_EXTENSIONS = 64
+# Longer ones exist in no file system; compressed, they would be copied again and again.
+MAX_PATH_BYTES = 16 * 1024
 _COMPRESSED = 4
 
 
@@ -44,17 +52,18 @@ class _Misfit(Exception):
 
 def _may_be_split(data: bytes) -> bool:
     """Whether there is a `link` extension: one whose size leads through further extensions to the end."""
-    at = data.find(_SPLIT)
-    while at >= 0:
-        if any(_extensions(data, at, len(data) - size) is not None for size in _ID_SIZES):
+    for tries, found in enumerate(_SPLIT_AND_SIZE.finditer(data)):
+        if tries >= MAX_TRIES:
+            # Made to keep us busy; every entry is looked at then.
             return True
-        at = data.find(_SPLIT, at + 1)
+        if any(_extensions(data, found.start(), len(data) - size) is not None for size in _ID_SIZES):
+            return True
     return False
 
 
 def _extensions(data: bytes, at: int, end: int) -> list[bytes] | None:
-    names = []
-    while at + _EXTENSION.size <= end:
+    names: list[bytes] = []
+    while at + _EXTENSION.size <= end and len(names) < MAX_EXTENSIONS:
         name, size = _EXTENSION.unpack_from(data, at)
         names.append(name)
         at += _EXTENSION.size + size
@@ -76,7 +85,9 @@ def _read(data: bytes, id_bytes: int) -> frozenset[bytes]:
         if version == _COMPRESSED:
             cut, at = _varint(data, at)
             end = data.index(b"\0", at)
-            path = path[: len(path) - cut] + data[at:end]
+            path = path[: max(0, len(path) - cut)] + data[at:end]
+            if len(path) > MAX_PATH_BYTES:
+                raise _Misfit
             at = end + 1
         else:
             end = data.index(b"\0", at)
@@ -97,6 +108,8 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     byte = data[at]
     value = byte & 0x7F
     while byte & 0x80:
+        if value > MAX_PATH_BYTES:
+            raise _Misfit
         at += 1
         byte = data[at]
         value = (value + 1) << 7 | byte & 0x7F

@@ -37,9 +37,9 @@ SYNCED = (
 UNFINISHED = ("rebase-merge", "rebase-apply", "sequencer")
 # Kept from one command to the next, never copied out.
 KEPT = re.compile(r"rebase-merge|rebase-apply|sequencer|worktrees|BISECT_\w+")
-# An index of a million files, or as many refs; everything else is a line or a message.
+# An index of half a million files, or as many refs; everything else is a line or a message.
 LARGE = ("index", "packed-refs")
-MAX_LARGE_BYTES = 256 * 1024 * 1024
+MAX_LARGE_BYTES = 64 * 1024 * 1024
 MAX_FILE_BYTES = 1024 * 1024
 # As git itself wants it: anything else makes `.git` no repository, and git then looks for one elsewhere.
 _HEAD = re.compile(rb"ref: refs/[^\0\n]+\n?|[0-9a-f]{40,64}\n?")
