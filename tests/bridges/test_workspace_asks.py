@@ -1,5 +1,7 @@
 """Runs that ask: they pause on disk, go on with the answer, and do exactly what was approved, once."""
 
+import hashlib
+
 import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
@@ -166,6 +168,20 @@ def test_a_script_that_changed_while_it_waited_is_asked_about_anew(scene):
 def test_a_script_that_did_not_change_runs_as_approved(scene):
     # The control of the test before: same run, no change.
     assert scene.resume(scene.run(BUILD))["status"] == "completed"
+
+
+def test_a_command_gets_the_scripts_as_approved_and_nothing_that_was_not_there(scene):
+    digest = hashlib.sha256(scene.files["build.sh"]).hexdigest()
+    scene.resume(scene.run(BUILD))
+    (command,) = ran(scene, "sh build.sh")
+    assert dict(command.command.sealed) == {"build.sh": digest}
+    del scene.files["build.sh"]
+    run = scene.run(BUILD)
+    assert "build.sh  not there now; what is there by then runs" in preview(scene, run)
+    scene.resume(run)
+    assert dict(ran(scene, "sh build.sh")[1].command.sealed) == {}
+    scene.run(shell("echo plain"))
+    assert dict(ran(scene, "echo plain")[0].command.sealed) == {}
 
 
 def test_a_file_that_changed_while_its_edit_waited_is_asked_about_anew(scene):

@@ -249,6 +249,8 @@ class EventsMessage(Result, frozen=True, kw_only=True):
     run_id: str
     status: LiveRunStatus
     events: list[Event]
+    # What the run left that other programs of the user obey, one sentence each. Ours, not the protocol's.
+    steering: list[str] = []
 
 
 # -- what our own methods take and answer ---------------------------------------------------------
@@ -363,6 +365,8 @@ class RunView(Result, frozen=True, kw_only=True):
     undoable: bool = False
     undone: bool = False
     note: str | None = None
+    # What it left that other programs of the user obey, one sentence each.
+    steering: list[str] = []
 
 
 class StreamedOutput(Result, frozen=True, kw_only=True):
@@ -375,6 +379,8 @@ class StreamedOutput(Result, frozen=True, kw_only=True):
     text: str | None = None
     event: Event | None = None
     status: str | None = None
+    # With the last status: what the run left that other programs of the user obey.
+    steering: list[str] = []
 
 
 class FileChange(Result, frozen=True, kw_only=True):
@@ -395,6 +401,8 @@ class DiffResult(Result, frozen=True, kw_only=True):
     unknown: list[PathReason] = []
     # What else to know: it is not over, others worked at the same time, the daemon ended meanwhile.
     note: str | None = None
+    # What the run left that other programs of the user obey; a repository of its own is in no diff.
+    steering: list[str] = []
 
 
 class UndoResult(Result, frozen=True, kw_only=True):
