@@ -323,4 +323,7 @@ def test_a_command_in_the_background_is_judged_like_one_in_a_run(scene):
     assert "build.sh  sha256" in scene.house.call("local", "approvals.show", {"approvalId": approval})["preview"]
     scene.decide(approval)
     assert scene.answer(scene.house.begin(JERRY, "processes.start", params))["processId"]
-    assert len(ran(scene, "sh build.sh")) == 1
+    (command,) = ran(scene, "sh build.sh")
+    digest = hashlib.sha256(scene.files["build.sh"]).hexdigest()
+    assert dict(command.command.sealed) == {"build.sh": digest}
+    assert command.command.repositories == ()

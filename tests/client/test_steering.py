@@ -84,6 +84,21 @@ def test_a_repository_that_takes_anothers_place_is_named(space, tmp_path):
     assert result.steering == [f".git: {NEW}"]
 
 
+def test_a_command_in_the_background_is_reported_as_well(space, tmp_path):
+    (tmp_path / "make.sh").write_text(LEAVES)
+    process = space.spawn("sh make.sh")
+    assert set([*space.follow(process.run_id)][-1].steering) == EXPECTED
+    assert set(space.diff(process.run_id).steering) == EXPECTED
+
+
+def test_names_that_are_no_text_are_reported_in_one_line(space, tmp_path):
+    (tmp_path / "make.sh").write_text(
+        """d="$(printf 'a\\377\\nb')"; mkdir "$d"; git init -q "$d"; echo > "$d/.envrc" """
+    )
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert set(result.steering) == {f"a\\udcff\\nb/.git: {NEW}", f"a\\udcff\\nb/.envrc: {OBEYED}"}
+
+
 def bascule(shared, folder, *words):
     """What the program says, on both streams."""
     first, rest = (1, words[1:]) if words[0] == "exec" else (2, words[2:])

@@ -33,7 +33,6 @@ MAX_OPERATION_ID_CHARS = 128
 
 Encoding = Literal["utf-8", "base64"]
 OperationType = Literal["message", "createFile", "readFile", "editFile", "deleteFile", "shell"]
-RunStatus = Literal["completed", "awaiting_approval", "error"]
 # What we answer to callers who said how long they wait; the spec's three are what a run ends with.
 LiveRunStatus = Literal["completed", "awaiting_approval", "error", "running"]
 Category = Literal["validation", "policy", "execution", "timeout", "system"]
@@ -259,6 +258,7 @@ SpaceRef = Annotated[str, Meta(min_length=1, max_length=128)]
 RunRef = Annotated[str, Meta(min_length=1, max_length=64)]
 ProcessRef = Annotated[str, Meta(min_length=1, max_length=64)]
 _Wait = Annotated[int, Meta(ge=0)]
+_Operations = Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})]
 
 # A page of a log that a link frame and a model's context can hold.
 MAX_LOG_BYTES = 256 * 1024
@@ -299,9 +299,7 @@ class RunParams(Params, frozen=True, kw_only=True):
 
     space_id: SpaceRef
     protocol_version: Annotated[Any, Meta(extra_json_schema={"const": "1.0"})] = None
-    operations: Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})] = (
-        None
-    )
+    operations: _Operations = None
     # Without it the caller stays until the run is over, and its leaving cancels the run. With it the run lives by
     # itself and the answer after that time may say `running`.
     wait_ms: _Wait | None = None
@@ -365,7 +363,6 @@ class RunView(Result, frozen=True, kw_only=True):
     undoable: bool = False
     undone: bool = False
     note: str | None = None
-    # What it left that other programs of the user obey, one sentence each.
     steering: list[str] = []
 
 
@@ -379,7 +376,6 @@ class StreamedOutput(Result, frozen=True, kw_only=True):
     text: str | None = None
     event: Event | None = None
     status: str | None = None
-    # With the last status: what the run left that other programs of the user obey.
     steering: list[str] = []
 
 
@@ -401,7 +397,6 @@ class DiffResult(Result, frozen=True, kw_only=True):
     unknown: list[PathReason] = []
     # What else to know: it is not over, others worked at the same time, the daemon ended meanwhile.
     note: str | None = None
-    # What the run left that other programs of the user obey; a repository of its own is in no diff.
     steering: list[str] = []
 
 
