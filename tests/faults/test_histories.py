@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from clients import Client, Http, Link, Scene, receivers_call, senders_call
 from linearize import DOUBT, Model, Op, explain
+
+from clients import Client, Http, Link, Scene, receivers_call, senders_call
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 HISTORIES = 5_000 if LONG else 200
