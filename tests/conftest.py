@@ -4,8 +4,13 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from daemon_process import DaemonProcess
+
+# How fast a machine makes up examples, and how long one takes, is not what they are for.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 StartDaemon = Callable[..., DaemonProcess]
 
