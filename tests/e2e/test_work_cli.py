@@ -14,11 +14,10 @@ from terminal import on_a_terminal
 
 from bascule.doors.exits import INTERRUPTED, REFUSED, USAGE
 from daemon_process import DaemonProcess
+from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
-
-WAIT_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def bascule(house, project):
             arguments = (*arguments, "-f", str(path))
         verb = 2 if arguments[0] in ("runs", "spaces", "processes") else 1
         command = (*arguments[:verb], "--state-dir", house.state_dir, *arguments[verb:])
-        return run_command(*command, seconds=WAIT_SECONDS)
+        return run_command(*command)
 
     return run
 
@@ -112,12 +111,12 @@ def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
         answer = subprocess.run([*listed, house.state_dir], capture_output=True, text=True, timeout=60, check=True)
         return [each for each in json.loads(answer.stdout) if each["running"]]
 
-    eventually(running, "the command runs", WAIT_SECONDS)
+    eventually(running, "the command runs")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=WAIT_SECONDS)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == INTERRUPTED
     assert "cancelled" in said
-    eventually(lambda: not running(), "nothing of it is left", WAIT_SECONDS)
+    eventually(lambda: not running(), "nothing of it is left")
 
 
 def test_a_file_of_operations_is_one_run_that_can_be_shown_and_undone(bascule, project):
@@ -173,7 +172,7 @@ def test_a_run_on_a_copy_changes_nothing_until_it_is_taken_over(bascule, project
 
 def test_a_command_in_the_background_is_listed_read_and_stopped(bascule):
     started = json.loads(bascule("exec", "--background", "--json", "echo begun; exec sleep 600").stdout)["processId"]
-    eventually(lambda: bascule("processes", "logs", started).stdout == "begun\n", "it has begun", WAIT_SECONDS)
+    eventually(lambda: bascule("processes", "logs", started).stdout == "begun\n", "it has begun")
     assert started in bascule("processes", "list").stdout
     assert bascule("processes", "stop", started).stdout == f"{started} stopped\n"
     (view,) = (
