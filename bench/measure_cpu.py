@@ -45,6 +45,8 @@ def house(directory: str, *, logging: bool) -> Iterator[tuple[Daemon, DaemonLog]
         max_kept_messages=_UNLIMITED,
         max_kept_bytes=_UNLIMITED,
         max_inbox_messages=_UNLIMITED,
+        max_inbox_messages_per_sender=_UNLIMITED,
+        max_inbox_bytes_per_sender=_UNLIMITED,
         max_inbox_bytes=_UNLIMITED,
     )
     clock = SystemClock()

@@ -41,7 +41,7 @@ MOUSEPAD = "mousepad, a note"
 def _scene(settings: Settings) -> Iterator[tuple[Any, Any]]:
     """A desktop of its own and a host before it, as the tests have them."""
     if str(RIG) not in sys.path:
-        sys.path.append(str(RIG))
+        sys.path += [str(RIG), str(RIG.parent)]
     try:
         import desktop_rig
         import host_process

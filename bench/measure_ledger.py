@@ -41,6 +41,8 @@ def fill(state: str, tickets: int) -> None:
         max_kept_messages=_UNLIMITED,
         max_kept_bytes=_UNLIMITED,
         max_inbox_messages=_UNLIMITED,
+        max_inbox_messages_per_sender=_UNLIMITED,
+        max_inbox_bytes_per_sender=_UNLIMITED,
         log_level="error",
     )
 

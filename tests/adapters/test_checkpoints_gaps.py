@@ -369,3 +369,13 @@ assert len(os.listdir(space.inside)) == 6
         )
     finally:
         shutil.rmtree(place)
+
+
+def test_a_repository_is_seen_where_a_checkpoint_holds_nothing(space):
+    for folder in ("top", "top/2/3/4/5", *(f"many/{number}" for number in range(50))):
+        (space.inside / folder / ".git").mkdir(parents=True)
+    (space.inside / "top/2/link").symlink_to("3")
+    space.take()
+    seen = space.checkpoints.repositories
+    assert set(seen) == {os.path.relpath(each, space.inside) for each in space.inside.rglob(".git")}
+    assert all((space.inside / place).stat().st_ino == inode for place, inode in seen.items())

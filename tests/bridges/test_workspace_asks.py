@@ -1,5 +1,7 @@
 """Runs that ask: they pause on disk, go on with the answer, and do exactly what was approved, once."""
 
+import hashlib
+
 import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
@@ -168,6 +170,20 @@ def test_a_script_that_did_not_change_runs_as_approved(scene):
     assert scene.resume(scene.run(BUILD))["status"] == "completed"
 
 
+def test_a_command_gets_the_scripts_as_approved_and_nothing_that_was_not_there(scene):
+    digest = hashlib.sha256(scene.files["build.sh"]).hexdigest()
+    scene.resume(scene.run(BUILD))
+    (command,) = ran(scene, "sh build.sh")
+    assert dict(command.command.sealed) == {"build.sh": digest}
+    del scene.files["build.sh"]
+    run = scene.run(BUILD)
+    assert "build.sh  not there now; what is there by then runs" in preview(scene, run)
+    scene.resume(run)
+    assert dict(ran(scene, "sh build.sh")[1].command.sealed) == {}
+    scene.run(shell("echo plain"))
+    assert dict(ran(scene, "echo plain")[0].command.sealed) == {}
+
+
 def test_a_file_that_changed_while_its_edit_waited_is_asked_about_anew(scene):
     scene.files["keys/id"] = b"old\n"
     run = scene.run(create("keys/id", "new\n", overwrite=True))
@@ -307,4 +323,7 @@ def test_a_command_in_the_background_is_judged_like_one_in_a_run(scene):
     assert "build.sh  sha256" in scene.house.call("local", "approvals.show", {"approvalId": approval})["preview"]
     scene.decide(approval)
     assert scene.answer(scene.house.begin(JERRY, "processes.start", params))["processId"]
-    assert len(ran(scene, "sh build.sh")) == 1
+    (command,) = ran(scene, "sh build.sh")
+    digest = hashlib.sha256(scene.files["build.sh"]).hexdigest()
+    assert dict(command.command.sealed) == {"build.sh": digest}
+    assert command.command.repositories == ()

@@ -159,8 +159,8 @@ def test_a_token_ends_when_its_time_is_over(host, app):
 
 
 STEAL = """
-import json, sys
-sys.path.insert(0, {tests!r})
+import json, os, sys
+sys.path[:0] = {tests!r}, os.path.dirname({tests!r})
 from host_process import Wire
 wire = Wire({socket!r})
 wire.send("desktop.click", json.loads(sys.argv[1]))

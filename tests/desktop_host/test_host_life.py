@@ -223,7 +223,7 @@ def test_a_process_that_ends_takes_its_refs_and_tokens_with_it(start_host, start
     program = start("gtk3")
     host = start_host()
     script = (
-        "import json,sys; sys.path.insert(0, sys.argv[1]); from host_process import Wire\n"
+        "import json,os,sys; sys.path[:0] = sys.argv[1], os.path.dirname(sys.argv[1]); from host_process import Wire\n"
         "wire = Wire(sys.argv[2])\n"
         "for params in sys.argv[3:]:\n"
         "    wire.send('desktop.confirm.issue', json.loads(params)); print(json.dumps(wire.read()))"

@@ -222,7 +222,13 @@ def test_a_ref_does_not_lead_out_of_the_program_that_the_route_names(host, start
 
 def test_a_window_is_named_by_its_id(host, start):
     one, two = start("gtk3", title="Twin windows"), start("gtk3", title="Twin windows")
-    ids = {each["pid"]: each["windowId"] for each in host.call("desktop.windows")["windows"]}
+
+    def listed():
+        return {each["pid"]: each["windowId"] for each in host.call("desktop.windows")["windows"]}
+
+    # A window of that title was there before the second one's.
+    until(lambda: {one.pid, two.pid} <= set(listed()), "both have windows")
+    ids = listed()
     for app in (one, two):
         named = {"window": {"windowId": ids[app.pid]}}
         assert resolve(host, "desktop.observe", route=named)["pid"] == app.pid

@@ -166,7 +166,7 @@ def test_a_client_that_goes_away_takes_its_keys_with_it(host, app, seen):
 def test_another_process_cannot_abort(host, app):
     waiting = never(host, app)
     script = (
-        "import json,sys; sys.path.insert(0, sys.argv[1]); from host_process import Wire\n"
+        "import json,os,sys; sys.path[:0] = sys.argv[1], os.path.dirname(sys.argv[1]); from host_process import Wire\n"
         "wire = Wire(sys.argv[2]); wire.send('desktop.abort', json.loads(sys.argv[3])); print(json.dumps(wire.read()))"
     )
     params = json.dumps({"meta": host.meta(), "executionId": waiting.request_id})

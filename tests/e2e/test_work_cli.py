@@ -14,11 +14,10 @@ from terminal import on_a_terminal
 
 from bascule.doors.exits import INTERRUPTED, REFUSED, USAGE
 from daemon_process import DaemonProcess
+from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
     pytest.skip("bubblewrap is not installed", allow_module_level=True)
-
-WAIT_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +45,7 @@ def bascule(house, project):
             arguments = (*arguments, "-f", str(path))
         verb = 2 if arguments[0] in ("runs", "spaces", "processes") else 1
         command = (*arguments[:verb], "--state-dir", house.state_dir, *arguments[verb:])
-        return run_command(*command, seconds=WAIT_SECONDS)
+        return run_command(*command)
 
     return run
 
@@ -94,7 +93,7 @@ def test_while_a_person_is_waited_for_the_terminal_says_so_and_where_to_answer(h
     session = on_a_terminal(
         *("exec", "--state-dir", house.state_dir, "rm -rf data"),
         typed=[("has been waiting for your answer", "")],
-        seconds=WAIT_SECONDS,
+        seconds=PATIENCE,
         until=lambda: True,
     )
     assert session.code == INTERRUPTED
@@ -112,12 +111,12 @@ def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
         answer = subprocess.run([*listed, house.state_dir], capture_output=True, text=True, timeout=60, check=True)
         return [each for each in json.loads(answer.stdout) if each["running"]]
 
-    eventually(running, "the command runs", WAIT_SECONDS)
+    eventually(running, "the command runs")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=WAIT_SECONDS)
+    _, said = process.communicate(timeout=PATIENCE)
     assert process.returncode == INTERRUPTED
     assert "cancelled" in said
-    eventually(lambda: not running(), "nothing of it is left", WAIT_SECONDS)
+    eventually(lambda: not running(), "nothing of it is left")
 
 
 def test_a_file_of_operations_is_one_run_that_can_be_shown_and_undone(bascule, project):
@@ -173,7 +172,7 @@ def test_a_run_on_a_copy_changes_nothing_until_it_is_taken_over(bascule, project
 
 def test_a_command_in_the_background_is_listed_read_and_stopped(bascule):
     started = json.loads(bascule("exec", "--background", "--json", "echo begun; exec sleep 600").stdout)["processId"]
-    eventually(lambda: bascule("processes", "logs", started).stdout == "begun\n", "it has begun", WAIT_SECONDS)
+    eventually(lambda: bascule("processes", "logs", started).stdout == "begun\n", "it has begun")
     assert started in bascule("processes", "list").stdout
     assert bascule("processes", "stop", started).stdout == f"{started} stopped\n"
     (view,) = (
@@ -257,7 +256,7 @@ def test_large_files_that_were_there_before_are_left_alone_and_named(bascule, pr
 def test_a_command_in_the_background_is_a_run_with_a_diff_and_an_undo(bascule, project):
     (project / "mine").write_text("before\n")
     started = json.loads(bascule("exec", "--background", "--json", "echo x > served; exec sleep 600").stdout)
-    eventually((project / "served").exists, "it has begun", WAIT_SECONDS)
+    eventually((project / "served").exists, "it has begun", PATIENCE)
     assert bascule("exec", "echo after > mine").returncode == 0
     (listed,) = (each for each in json.loads(bascule("runs", "list", "--json").stdout) if each.get("background"))
     assert (listed["runId"], listed["status"]) == (started["runId"], "running")
@@ -285,17 +284,17 @@ def test_a_run_that_a_killed_daemon_left_is_undone_in_its_next_life(tmp_path, mo
         where = ("--state-dir", daemon.state_dir)
         command = [sys.executable, "-P", "-m", "bascule.cli.start", *arguments[:1], *where, *arguments[1:]]
         process = subprocess.Popen([*command, "echo after > kept; echo x > made; exec sleep 600"])
-        eventually((folder / "made").exists, "it works", WAIT_SECONDS)
+        eventually((folder / "made").exists, "it works", PATIENCE)
         daemon.kill()
         daemon.start()
         # One that follows the run waits for the daemon to come back.
-        process.wait(WAIT_SECONDS)
-        (listed,) = json.loads(run_command("runs", "list", *where, "--json", seconds=WAIT_SECONDS).stdout)
+        process.wait(PATIENCE)
+        (listed,) = json.loads(run_command("runs", "list", *where, "--json", seconds=PATIENCE).stdout)
         assert (listed["status"], listed["undoable"]) == ("unknown", True)
-        diff = run_command("runs", "diff", *where, "last", seconds=WAIT_SECONDS)
+        diff = run_command("runs", "diff", *where, "last", seconds=PATIENCE)
         assert "-before\n+after\n" in diff.stdout
         assert "no checkpoint after it" in diff.stderr
-        assert run_command("runs", "undo", *where, "last", seconds=WAIT_SECONDS).returncode == 0
+        assert run_command("runs", "undo", *where, "last", seconds=PATIENCE).returncode == 0
         assert sorted(path.name for path in folder.iterdir()) == ["kept"]
         assert (folder / "kept").read_text() == "before\n"
     finally:

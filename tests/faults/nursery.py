@@ -25,6 +25,8 @@ class Nursery:
     def __init__(self) -> None:
         here = os.path.abspath(__file__)
         clean = {name: value for name, value in os.environ.items() if not name.startswith(("BASCULE_", "BRIDGE_"))}
+        # Where `patience` lies.
+        clean["PYTHONPATH"] = os.path.dirname(os.path.dirname(here))
         self._process = subprocess.Popen(
             [sys.executable, "-P", here], env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
         )

@@ -39,6 +39,12 @@ class _Transport(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def pause_reading(self) -> None:
+        """What is fed is all there is."""
+
+    def resume_reading(self) -> None:
+        pass
+
     def close(self) -> None:
         self.closing = True
 

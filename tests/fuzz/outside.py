@@ -12,6 +12,7 @@ from readers import pieces, same_however_cut
 from bascule.cli.main import build_parser
 from bascule.daemon import config
 from bascule.daemon.config import BadConfig
+from bascule.doors.choice import own_door
 from bascule.doors.exits import DoorError, NotRunning
 from bascule.doors.http import _Conversation, _parse_event, _refusal
 from bascule.doors.link import Frames, frame
@@ -138,7 +139,7 @@ def _shim(connect: Any, stdin: int) -> tuple[Shim, Link]:
     link = Link(connect, "nowhere", Starter("/nonexistent", enabled=False), lambda: 1.0)
     shim = Shim(
         link,
-        lambda _client: Identity("/nonexistent", "Jerry", "test", {}),
+        lambda _client: Identity(own_door("/nonexistent"), "Jerry", "test", {}),
         starts=False,
         stdin=stdin,
         stdout=_NULL,

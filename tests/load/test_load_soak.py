@@ -84,7 +84,10 @@ class Soak:
         """Of one process of clients, from its start until it is killed."""
         command = [sys.executable, os.path.join(HERE, "churn.py"), self.state, str(self.port), self._mcp]
         client = subprocess.Popen(
-            command, env={**os.environ, "PYTHONPATH": BENCH}, stdout=subprocess.PIPE, stderr=errors
+            command,
+            env={**os.environ, "PYTHONPATH": f"{BENCH}:{os.path.dirname(HERE)}"},
+            stdout=subprocess.PIPE,
+            stderr=errors,
         )
         end = time.monotonic() + LIFE_SECONDS
         before = self.acts

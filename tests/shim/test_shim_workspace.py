@@ -55,6 +55,16 @@ def test_a_command_is_a_run_of_one_operation_in_the_directory_the_client_was_sta
     assert script.result == {"runId": "run_1", "status": "completed", "exitCode": 0, "stdout": "hi\n", "durationMs": 3}
 
 
+def test_what_a_run_left_that_others_obey_is_in_the_answer():
+    left = {"steering": [".envrc: other programs of the user execute or obey it"]}
+    told = use("exec", {"command": "make"}, SPACE, {**run("completed", shell()), **left})
+    assert told.result == {"runId": "run_1", "status": "completed", "exitCode": 0, **left}
+    told = use("workspace_run", {"operations": [{"type": "shell", "command": "make"}]}, SPACE, {**run(), **left})
+    assert told.result == {"runId": "run_1", "status": "completed", "events": [], **left}
+    told = use("run_diff", {"runId": "run_1"}, SPACE, {"runId": "run_1", "changes": [], "diff": "", **left})
+    assert told.result == {"changes": [], "diff": "", **left}
+
+
 def test_a_command_that_failed_says_so_in_its_status():
     script = use(
         "exec", {"command": "make"}, SPACE, run("completed", shell(success=False, exitCode=2, stderr="no rule"))

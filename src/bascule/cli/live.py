@@ -132,10 +132,16 @@ def follow(items: Iterable[StreamedOutput], screen: Screen, *, what: str, verbos
                 tell(item.event, verbose=verbose)
             elif item.status is not None:
                 status = item.status
+                tell_steering(item.steering)
             elif item.text:
                 say(item.text)
     screen.end()
     return status, events
+
+
+def tell_steering(sentences: Iterable[str]) -> None:
+    for each in sentences:
+        say(f"[look at it: {one_line(each)}]")
 
 
 def tell(event: Event, *, verbose: bool) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from bascule.cli.live import tell_steering
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.work import add_space, find_space
@@ -178,6 +179,7 @@ def show_run(args: argparse.Namespace) -> int:
         rest = {name: value for name, value in event.items() if name not in ("type", "timestamp", "operationId")}
         words = " ".join(f"{name}={_short(value)}" for name, value in rest.items())
         show(f"  {event['timestamp']} {event.get('operationId', ''):<8} {event['type']:<16} {words}".rstrip())
+    tell_steering(result.get("steering", ()))
     return 0
 
 
@@ -239,10 +241,11 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
             show(visible(result["diff"]).rstrip("\n"))
         if result.get("truncated"):
             say("the diff was cut; `--json` and HTTP have no more of it")
-    elif not result.get("unknown") and not result.get("leftAlone"):
+    elif not any(result.get(field) for field in ("unknown", "leftAlone", "steering")):
         say(nothing)
     if not args.json:
         _say_what_stays(result)
+        tell_steering(result.get("steering", ()))
     return 0
 
 

@@ -7,6 +7,7 @@ outside of the sandbox.
 
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Example, Rule
+from bascule.policy.steering import STEERING_FILES
 from bascule.protocols.methods import Effect
 
 # The person is asked; asking them about their own, unlocked, calls would be asking themselves.
@@ -35,25 +36,6 @@ SUPERUSER = (
     "machinectl",
     "systemd-run",
 )
-
-# Files that shells, editors, agents, git and build tools of the user execute or obey when nobody looks: whoever
-# writes them acts outside of the sandbox later. Build files (Makefile, package.json, CI) are not among them: changing
-# these is the work agents are there for, and people read them.
-STEERING_FILES = (
-    ".git/**", ".gitconfig", ".gitmodules", ".hg/**", ".jj/**", ".husky/**", ".githooks/**",
-    ".pre-commit-config.yaml", ".pre-commit-hooks.yaml", "lefthook.yml", ".lefthook.yml", "lefthook-local.yml",
-    ".lefthook-local.yml", ".lefthook/**", ".lefthook-local/**", ".overcommit.yml", ".git-hooks/**",
-    ".envrc", ".direnv/**", ".mise.toml", ".mise.local.toml", "mise.toml", "mise.local.toml", ".mise/**",
-    ".config/mise/**", ".config/mise.toml", ".tool-versions", ".devcontainer/**", ".devcontainer.json",
-    ".vscode/**", ".idea/**", ".zed/**", ".fleet/**", "*.code-workspace", "*.sublime-project", ".dir-locals.el",
-    ".claude/**", ".claude.json", ".codex/**", ".gemini/**", ".cursor/**", ".windsurf/**", ".continue/**", ".kiro/**",
-    ".opencode/**", "opencode.json", "opencode.jsonc", ".crush.json", "crush.json", ".roo/**", ".cline/**",
-    ".clinerules/**", ".amazonq/**", ".qwen/**", ".junie/**", ".agents/**", ".aider*", ".mcp.json", "mcp.json",
-    ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".profile", ".zshrc", ".zshenv", ".zprofile", ".zlogin",
-    ".inputrc", ".vimrc", ".nvimrc", ".nvim.lua", ".exrc", ".gdbinit", ".lldbinit", ".tmux.conf", ".screenrc",
-    ".ssh/**", ".gnupg/**", ".aws/**", ".kube/**", ".docker/**", ".netrc", ".npmrc", ".yarnrc", ".yarnrc.yml",
-    ".pypirc", ".cargo/config", ".cargo/config.toml", ".bazelrc",
-)  # fmt: skip
 
 # Directories that are no project: a user's hidden ones hold keys and settings, the system's are not theirs.
 PRIVATE_PLACES = (

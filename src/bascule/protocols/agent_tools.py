@@ -86,7 +86,7 @@ TOOLS: tuple[Tool, ...] = (
         description="All agents with full metadata; co_workers is shorter.",
         arguments={
             "type": said(STRING, "e.g. codex"),
-            "status": {"type": "string", "enum": ["online", "offline", "unknown"]},
+            "status": {"type": "string", "enum": ["online", "offline"]},
         },
         result={"agents": LIST, "you": STRING},
         always=("agents", "you"),

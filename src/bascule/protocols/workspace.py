@@ -33,7 +33,6 @@ MAX_OPERATION_ID_CHARS = 128
 
 Encoding = Literal["utf-8", "base64"]
 OperationType = Literal["message", "createFile", "readFile", "editFile", "deleteFile", "shell"]
-RunStatus = Literal["completed", "awaiting_approval", "error"]
 # What we answer to callers who said how long they wait; the spec's three are what a run ends with.
 LiveRunStatus = Literal["completed", "awaiting_approval", "error", "running"]
 Category = Literal["validation", "policy", "execution", "timeout", "system"]
@@ -249,6 +248,8 @@ class EventsMessage(Result, frozen=True, kw_only=True):
     run_id: str
     status: LiveRunStatus
     events: list[Event]
+    # What the run left that other programs of the user obey, one sentence each. Ours, not the protocol's.
+    steering: list[str] = []
 
 
 # -- what our own methods take and answer ---------------------------------------------------------
@@ -257,6 +258,7 @@ SpaceRef = Annotated[str, Meta(min_length=1, max_length=128)]
 RunRef = Annotated[str, Meta(min_length=1, max_length=64)]
 ProcessRef = Annotated[str, Meta(min_length=1, max_length=64)]
 _Wait = Annotated[int, Meta(ge=0)]
+_Operations = Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})]
 
 # A page of a log that a link frame and a model's context can hold.
 MAX_LOG_BYTES = 256 * 1024
@@ -297,9 +299,7 @@ class RunParams(Params, frozen=True, kw_only=True):
 
     space_id: SpaceRef
     protocol_version: Annotated[Any, Meta(extra_json_schema={"const": "1.0"})] = None
-    operations: Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {}, "maxItems": MAX_OPERATIONS})] = (
-        None
-    )
+    operations: _Operations = None
     # Without it the caller stays until the run is over, and its leaving cancels the run. With it the run lives by
     # itself and the answer after that time may say `running`.
     wait_ms: _Wait | None = None
@@ -363,6 +363,7 @@ class RunView(Result, frozen=True, kw_only=True):
     undoable: bool = False
     undone: bool = False
     note: str | None = None
+    steering: list[str] = []
 
 
 class StreamedOutput(Result, frozen=True, kw_only=True):
@@ -375,6 +376,7 @@ class StreamedOutput(Result, frozen=True, kw_only=True):
     text: str | None = None
     event: Event | None = None
     status: str | None = None
+    steering: list[str] = []
 
 
 class FileChange(Result, frozen=True, kw_only=True):
@@ -395,6 +397,7 @@ class DiffResult(Result, frozen=True, kw_only=True):
     unknown: list[PathReason] = []
     # What else to know: it is not over, others worked at the same time, the daemon ended meanwhile.
     note: str | None = None
+    steering: list[str] = []
 
 
 class UndoResult(Result, frozen=True, kw_only=True):

@@ -218,6 +218,13 @@ class FakeCheckpoints:
         self._machine = machine
         self._root = root
         self._space_id = space_id
+        self.repositories: Mapping[str, int] = {}
+
+    def touched(self, before: str, after: str) -> list[str]:
+        return [each.path for each in self.changes(before, after) if each.change != "deleted"]
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        return self._machine.trees[tree].get(path)
 
     def take(self, until: int | None = None) -> str:
         if self._machine.no_checkpoints is not None:

@@ -208,7 +208,7 @@ class Reader:
             if type(body) is Oversized:
                 out.append(SkippedMessage(body, self._max_body_bytes))
                 continue
-            if self._secret and self._secret in body:
+            if self._secret:
                 body = body.replace(self._secret, self._mask)  # noqa: PLW2901 - nobody is to see what came
             try:
                 out.append(parse(body, self._mode))

@@ -51,6 +51,7 @@ class Space:
         cwd: Any = None,
         rules: ProgramRules = NO_RULES,
         on_output: OnOutput = lambda *_: None,
+        **more: Any,
     ) -> RunningCommand:
         self._number += 1
         return await self.sandbox.start(
@@ -61,6 +62,7 @@ class Space:
                 env=env or {},
                 timeout=None if timeout is None else timedelta(seconds=timeout),
                 programs=rules,
+                **more,
             ),
             on_output,
         )

@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[3]
 READY = {"ready": {"seen": []}}
 ENDED = {"ended": {"fault": None, "status": 0, "why": None, "left": 0, "cpu": 0.0, "clean": True}}
 SETUP = messages.Setup(
-    environment={}, watch=messages.Watch(cpu_seconds=1), rlimits=[], nice=0, directories=[], look=[], scope=0,
+    environment={}, watch=messages.Watch(cpu_seconds=1), rlimits=[], nice=0, look=[], scope=0,
     filter="", listen=False, seccomp_number=0,
 )  # fmt: skip
 

@@ -251,7 +251,7 @@ def test_two_spaces_do_not_see_each_other(outside: Path):
         ):
             await one.said("echo mine > file; echo mine > /tmp/file; echo mine > $HOME/file")
             sleeper = await one.start("exec sleep 60")
-            assert await one.said("cat file /tmp/file ~/file") == "mine\n" * 3
+            assert await one.said("cat file ~/file; ls /tmp/file 2>/dev/null; true") == "mine\n" * 2
             assert await two.said(f"ls -A /tmp/file ~ {one.path} 2>/dev/null; true") == "/tmp/home:\n"
             assert "sleep" not in await two.said("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
             sleeper.stop()

@@ -245,3 +245,14 @@ def test_what_an_earlier_daemon_left_is_cleared(tmp_path: Path):
     assert sorted(path.name for path in (tmp_path / "ours").iterdir()) == ["spool", "tmp"]
     assert list((tmp_path / "ours" / "tmp").iterdir()) == []
     assert not elsewhere.exists()
+
+
+def test_a_young_group_of_nobody_is_left_to_whoever_makes_it(tmp_path: Path):
+    """A daemon in another process namespace is not in our /proc, and its group is empty until its first process."""
+    nobody = 2**22 + 1
+    young, old = tmp_path / f"bascule-{nobody}-1", tmp_path / f"bascule-{nobody}-2"
+    young.mkdir()
+    old.mkdir()
+    os.utime(old, (0, 0))
+    groups._tidy(str(tmp_path))
+    assert (young.exists(), old.exists()) == (True, False)

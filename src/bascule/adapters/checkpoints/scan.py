@@ -34,11 +34,10 @@ from bascule.adapters.checkpoints.objects import (
 from bascule.adapters.checkpoints.stats import FileStat, Node, is_racy, remember
 from bascule.adapters.checkpoints.store import ObjectStore
 from bascule.adapters.files import temporary
+from bascule.adapters.files.repositories import GIT, find_repositories
 from bascule.adapters.files.root import ARTIFACTS, WorkspaceRoot
 from bascule.bridges.workspace.ports import CheckpointFault
 
-# Git's own record: huge, and git has its own ways to go back.
-GIT = ".git"
 # A log that is written all the time is taken as it is in the end.
 MAX_READS = 5
 # Gaps with a name of their own; each is an object. The next one of a directory stands for all others in it.
@@ -83,7 +82,11 @@ class Scan:
         self._gaps = 0
         # Differs from scan to scan: a gap with it is never equal to another.
         self._nonce = secrets.token_hex(8)
-        self._depth = 0
+        self._steps: list[str] = []
+        # Directories that were not read.
+        self._unread: list[str] = []
+        # Every `.git`, with its inode.
+        self.repositories: dict[str, int] = {}
         # Files read, whether or not they turned out to be new.
         self.read = 0
 
@@ -97,11 +100,15 @@ class Scan:
         except OSError as error:
             raise _no_checkpoint(error) from error
         try:
-            return self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
+            node = self._directory(descriptor, last, 0o755 | stat.S_IFDIR)
         except OSError as error:
             raise _no_checkpoint(error) from error
         finally:
             os.close(descriptor)
+        if self._unread and self._until is None:
+            # What no tree holds is a place for a repository all the same.
+            self.repositories |= find_repositories(self._root.fileno(), self._unread).inodes
+        return node
 
     def _directory(self, descriptor: int, last: Node | None, mode: int) -> Node:
         node = Node(mode, b"", {}, {}, {})
@@ -113,7 +120,7 @@ class Scan:
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
-                if name == GIT or (name == ARTIFACTS and not self._depth):
+                if self._is_left_out(entry):
                     continue
                 try:
                     found = entry.stat(follow_symlinks=False)
@@ -135,10 +142,25 @@ class Scan:
         node.tree = last.tree if last is not None and same else self._tree(node)
         return node
 
+    def _is_left_out(self, entry: os.DirEntry[str]) -> bool:
+        if entry.name == GIT:
+            self.repositories["/".join((*self._steps, GIT))] = entry.inode()
+            return True
+        return entry.name == ARTIFACTS and not self._steps
+
     def _below(self, descriptor: int, node: Node, name: str, found: os.stat_result, last: Node | None) -> None:
+        self._steps.append(name)
+        try:
+            self._enter(descriptor, node, name, found, last)
+        finally:
+            if name not in node.directories:
+                self._unread.append("/".join(self._steps))
+            self._steps.pop()
+
+    def _enter(self, descriptor: int, node: Node, name: str, found: os.stat_result, last: Node | None) -> None:
         if last is None and not self._has_room(node, name):
             return
-        if self._depth >= self._limits.depth:
+        if len(self._steps) > self._limits.depth:
             self._gap(node, name, f"lies deeper than {self._limits.depth} directories", self._nonce)
             return
         try:
@@ -151,13 +173,11 @@ class Scan:
                 shut = not os.access(name, os.X_OK, dir_fd=descriptor, effective_ids=True)
                 self._gap(node, name, _unreadable(error), self._identity(found) if shut else self._nonce)
             return
-        self._depth += 1
         try:
             node.directories[name] = self._directory(child, last, kept_mode(found.st_mode))
         except OSError as error:
             self._gap(node, name, _unreadable(error), self._nonce)
         finally:
-            self._depth -= 1
             os.close(child)
 
     def _tree(self, node: Node) -> ObjectId:

@@ -49,6 +49,7 @@ class SpaceCheckpoints:
         self._stats = os.path.join(store.directory, name) if root.lasting else None
         self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
+        self.repositories: Mapping[str, int] = {}
 
     def take(self, until: int | None = None) -> str:
         with self._store.lock:
@@ -64,6 +65,7 @@ class SpaceCheckpoints:
                 raise
             if until is None:
                 self._last = found
+                self.repositories = scan.repositories
                 self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
@@ -77,6 +79,16 @@ class SpaceCheckpoints:
     def unknown(self, before: str, after: str) -> list[PathReason]:
         with self._store.lock:
             return unknown_paths(self._store, differences(self._store, _tree(before), _tree(after)))
+
+    def touched(self, before: str, after: str) -> list[str]:
+        with self._store.lock:
+            found = differences(self._store, _tree(before), _tree(after))
+        return [os.fsdecode(each.path) for each in found if each.new is not None]
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        with self._store.lock:
+            entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
+            return None if entry is None or entry.is_dir else self._store.blob(entry.object)
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         with self._store.lock:

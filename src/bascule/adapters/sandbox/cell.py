@@ -42,6 +42,8 @@ class Cell:
         self._limits = limits
         self._ready: Later[messages.Ready] = Later()
         self._on_ended: OnEnded | None = None
+        # Settled when the spawner has stopped every process, or none is left.
+        self._paused: Later[None] | None = None
         self._escalation: asyncio.TimerHandle | None = None
         self._said = ""
         # The spawner, where it is not our child but bwrap's.
@@ -96,15 +98,38 @@ class Cell:
         self.state = State.BUSY
         self._on_ended = on_ended
 
+    def pause(self) -> Later[None]:
+        """Settled when every process of the command stands still, or is gone. A later `resume` lets them go on."""
+        if self._paused is None:
+            self._paused = Later()
+            if self.state is not State.BUSY:
+                self._paused.set_result(None)
+            else:
+                self._say_or_kill(messages.encode(pause=True))
+        return self._paused
+
+    def resume(self) -> None:
+        if self._paused is not None:
+            self._paused = None
+            if self.state is State.BUSY:
+                self._say_or_kill(messages.encode(pause=False))
+
+    def _say_or_kill(self, data: bytes) -> None:
+        try:
+            self._send(data)
+        except OSError:
+            self.kill()
+
+    def _stands_still(self) -> None:
+        if self._paused is not None and not self._paused.done():
+            self._paused.set_result(None)
+
     def end(self, why: str) -> None:
         """End the command; the spawner answers when nothing is left of it, or the cell is killed."""
         if self.state is not State.BUSY or self._escalation is not None:
             return
         self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
-        try:
-            self._send(messages.encode(end=why))
-        except OSError:
-            self.kill()
+        self._say_or_kill(messages.encode(end=why))
 
     def kill(self) -> None:
         """The spawner dies and its namespace with it, then bwrap; `gone` says when."""
@@ -160,6 +185,9 @@ class Cell:
             self._ready.set_result(answer.ready)
         elif answer.ended is not None and self.state is State.BUSY and not descriptors:
             self._ended(answer.ended)
+        elif answer.paused is not None and not descriptors:
+            if answer.paused:
+                self._stands_still()
         else:
             raise BadJson("the spawner said what nobody had asked for")
 
@@ -167,6 +195,7 @@ class Cell:
         if self._escalation is not None:
             self._escalation.cancel()
             self._escalation = None
+        self._stands_still()
         on_ended, self._on_ended = self._on_ended, None
         assert on_ended is not None
         # Reading the kernel's counters costs more than the command: only when it failed.
@@ -225,6 +254,7 @@ class Cell:
         for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
                 os.close(descriptor)
+        self._stands_still()
         on_ended, self._on_ended = self._on_ended, None
         if on_ended is not None:
             on_ended(None, counts)

@@ -8,6 +8,7 @@ import os
 import re
 import select
 import signal
+import time
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
@@ -23,6 +24,8 @@ MOST_LEVELS = 4
 # Looks at a group whose processes are killed one by one; what forks faster than that is held by its limit of processes.
 MOST_ROUNDS = 50
 _GONE_SECONDS = 0.1
+# A younger group without a process may be one that a daemon in another process namespace is about to fill.
+YOUNG_SECONDS = 60.0
 _MADE = re.compile(r"bascule-(?P<pid>\d+)-\d+")
 
 
@@ -168,9 +171,17 @@ def _tidy(parent: str) -> None:
     with contextlib.suppress(OSError):
         for name in os.listdir(parent):
             made = _MADE.fullmatch(name)
-            if made is not None and not os.path.exists(f"/proc/{made['pid']}"):
+            folder = os.path.join(parent, name)
+            if made is not None and not os.path.exists(f"/proc/{made['pid']}") and _age(folder) > YOUNG_SECONDS:
                 with contextlib.suppress(OSError):
-                    os.rmdir(os.path.join(parent, name))
+                    os.rmdir(folder)
+
+
+def _age(folder: str) -> float:
+    try:
+        return time.time() - os.stat(folder).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _mounted() -> list[tuple[str, str, str]]:

@@ -65,10 +65,17 @@ def start_in_bwrap(tools: Tools, layout: Layout, limits: Limits, binds: list[Bou
             prefix = os.open(tools.prefix, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
             ours.callback(os.close, prefix)
             binds = [Bound(prefix, tools.prefix, writable=False), *binds]
+        files = [(place, _memory_file(ours, content)) for place, content in layout.files]
         argv = [
             tools.bwrap,
             *arguments(
-                layout, limits, binds=binds, data=data, info=info_end, bind_by_descriptor=tools.bind_by_descriptor
+                layout,
+                limits,
+                binds=binds,
+                data=data,
+                files=files,
+                info=info_end,
+                bind_by_descriptor=tools.bind_by_descriptor,
             ),
             "--",
             tools.python,
@@ -78,6 +85,7 @@ def start_in_bwrap(tools: Tools, layout: Layout, limits: Limits, binds: list[Bou
             str(theirs.fileno()),
         ]
         inherited = [theirs.fileno(), info_end, *data.values(), *(bound.descriptor for bound in binds)]
+        inherited += [descriptor for _, descriptor in files]
         pid = _spawn(tools, argv, inherited, complaints_end, user)
         return _child(pid, control, info, complaints)
 
@@ -159,7 +167,9 @@ def _pipe(ours: contextlib.ExitStack) -> tuple[int, int]:
 def _memory_file(ours: contextlib.ExitStack, content: bytes) -> int:
     descriptor = os.memfd_create("bascule", os.MFD_CLOEXEC)
     ours.callback(os.close, descriptor)
-    os.write(descriptor, content)
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
     os.lseek(descriptor, 0, os.SEEK_SET)
     return descriptor
 

@@ -1,13 +1,13 @@
 """What a cell sees of the machine, as arguments of bwrap.
 
-/usr and a few files of /etc, read-only; the workspace at its own path, through its descriptor; a private /tmp.
+/usr and a few files of /etc, read-only; the workspace at its own path, through its descriptor; a /tmp of the cell's
+own, in memory, and in it the home directory that commands of one principal share.
 Nothing of /home, /root, /run or /var: no socket of tmux, X11, D-Bus, ssh-agent or docker is there, and of the
 daemon's only `space.sock`, at which every command is the space's own agent.
 """
 
 import os
 import re
-import stat
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
@@ -15,9 +15,9 @@ from bascule.policy.programs import ProgramRules
 from bascule.policy.shell.wrappers import is_multicall
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-TMP = "/tmp"  # noqa: S108 - the name inside the cell; outside it is a private directory of ours
-HOME = "/tmp/home"  # noqa: S108 - same: inside the cell
-SHM = "/dev/shm"  # noqa: S108 - same: inside the cell
+TMP = "/tmp"  # noqa: S108 - the name inside the cell; it is in memory
+HOME = "/tmp/home"  # noqa: S108 - the name inside the cell; outside it is a private directory of ours
+SHM = "/dev/shm"  # noqa: S108 - the name inside the cell
 SPAWNER = "/run/spawner.py"
 SPACE_SOCK = "/run/bascule/space.sock"
 # Merged into /usr on most systems, directories of their own on some.
@@ -57,11 +57,15 @@ ETC_FOR_NETWORK = ("resolv.conf", "gai.conf")
 READ_ONLY_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "mtrr")
 # Which keys and timers there are is nobody's business in here.
 HIDDEN_PROC = ("kcore", "keys", "key-users", "timer_list", "kallsyms", "kmsg", "latency_stats", "sched_debug")
-# Git runs what these say, in the person's own shell, outside: a command must not write them. `.git` itself is
-# bound once more so that it cannot be renamed away from under them.
-PROTECTED = ("artifacts", ".git", ".git/hooks", ".git/config")
-WRITABLE_AGAIN = frozenset({".git"})
-
+# As git takes settings from the environment. Packing refs deletes files whose content is then in our copy of
+# `packed-refs` alone, until that is copied out: `git gc` leaves it. By itself it would end with its command.
+GIT_SETTINGS = {
+    "GIT_CONFIG_COUNT": "2",
+    "GIT_CONFIG_KEY_0": "gc.packRefs",
+    "GIT_CONFIG_VALUE_0": "false",
+    "GIT_CONFIG_KEY_1": "gc.auto",
+    "GIT_CONFIG_VALUE_1": "0",
+}
 
 # Stands where a denied program would. The supervisor decides before the kernel reads a path again, and a process
 # with two threads may exchange it in between: then this is what it gets. An executable file, so that shells find
@@ -109,45 +113,10 @@ class Layout(NamedTuple):
     readable: tuple[str, ...]
     # Programs that have something else in their place.
     masked: tuple[str, ...]
+    # Place in the workspace and content: it stands there, whatever the file is by then.
+    files: tuple[tuple[str, bytes], ...] = ()
     # Who commands are at `space.sock`; empty where there is none.
     agent: str = ""
-
-
-def protected(root: int) -> tuple[str, ...]:
-    """Which of the protected things there are, as the workspace is now; links are not, they lead elsewhere."""
-    found: list[str] = []
-    for name in PROTECTED:
-        if name.startswith(".git/") and ".git" not in found:
-            continue
-        try:
-            mode = os.stat(name, dir_fd=root, follow_symlinks=False).st_mode
-        except OSError:
-            continue
-        if stat.S_ISDIR(mode) or stat.S_ISREG(mode):
-            found.append(name)
-    return tuple(found)
-
-
-def open_protected(root: int, workspace: str, names: tuple[str, ...]) -> list[Bound]:
-    bounds = []
-    for name in names:
-        directory, _, last = name.rpartition("/")
-        parent = root
-        try:
-            if directory:
-                # Two steps without following: `.git` could have become a link since it was looked at.
-                parent = os.open(directory, os.O_PATH | os.O_NOFOLLOW | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=root)
-            descriptor = os.open(last, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
-        except OSError:
-            continue
-        finally:
-            if parent != root:
-                os.close(parent)
-        if stat.S_ISLNK(os.fstat(descriptor).st_mode):
-            os.close(descriptor)
-            continue
-        bounds.append(Bound(descriptor, os.path.join(workspace, name), name in WRITABLE_AGAIN))
-    return bounds
 
 
 def made_up_files(layout: Layout) -> dict[str, bytes]:
@@ -175,19 +144,29 @@ def environment(layout: Layout) -> dict[str, str]:
         "LANG": "C.UTF-8",
         "TERM": "dumb",
         "BASCULE_SANDBOX": "bubblewrap",
+        **GIT_SETTINGS,
     }
 
 
 def arguments(
-    layout: Layout, limits: Limits, *, binds: list[Bound], data: dict[str, int], info: int, bind_by_descriptor: bool
+    layout: Layout,
+    limits: Limits,
+    *,
+    binds: list[Bound],
+    data: dict[str, int],
+    files: list[tuple[str, int]],
+    info: int,
+    bind_by_descriptor: bool,
 ) -> list[str]:
-    """bwrap's, up to the program it starts. `data` are descriptors of made-up files by their place."""
+    """bwrap's, up to the program it starts. `data` are descriptors of made-up files by their place; `files` stand in
+    the workspace."""
     out = ["--unshare-all", "--unshare-user", "--as-pid-1", "--die-with-parent", "--new-session"]
     out += ["--cap-drop", "ALL", "--hostname", "bascule", "--clearenv", "--info-fd", str(info)]
     if layout.network:
         out.append("--share-net")
     out += [*_system(layout), *_proc()]
     out += ["--dev", "/dev", "--size", str(limits.shm_bytes), "--perms", "1777", "--tmpfs", SHM]
+    out += ["--size", str(limits.tmp_bytes), "--perms", "1777", "--tmpfs", TMP]
     for place, descriptor in data.items():
         mode = "0555" if place in layout.masked else "0444"
         out += ["--perms", mode, "--ro-bind-data", str(descriptor), place]
@@ -197,6 +176,8 @@ def arguments(
             out += [f"{kind}-fd", str(bound.descriptor), bound.where]
         else:
             out += [kind, f"/proc/self/fd/{bound.descriptor}", bound.where]
+    for place, descriptor in files:
+        out += ["--perms", "0555", "--ro-bind-data", str(descriptor), f"{layout.workspace}/{place}"]
     return [*out, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", layout.workspace]
 
 

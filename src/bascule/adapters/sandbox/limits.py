@@ -22,12 +22,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     file_bytes: int = 4 * GIB
     # How much less may be free on the workspace's disk because of one command.
     disk_bytes: int = 8 * GIB
-    # Below this a command that wrote much is ended: the daemon's own store shares the disk more often than not.
+    # How much less may be free on the disk of home directories, which is the store's, because of one command.
+    home_bytes: int = 4 * GIB
+    # Below this a command that wrote something is ended: the daemon's own store shares the disk more often than not.
     keep_free_bytes: int = 512 * MIB
-    # Wrote less than this: a full disk is not its doing.
-    blame_bytes: int = 64 * MIB
-    # Shared memory of a cell (/dev/shm); it counts as memory too.
+    # Wrote less than this: a full disk is not its doing. As many cells as there may be fit into what is kept free.
+    blame_bytes: int = 8 * MIB
+    # Below this on the store's disk no command starts: many that write little fill it as well.
+    store_free_bytes: int = 256 * MIB
+    # Memory's file systems of a cell, /dev/shm and /tmp; they count as memory too, and are emptied after each command.
     shm_bytes: int = 256 * MIB
+    tmp_bytes: int = GIB
 
     # Per stream, as an event shows it: half head, half tail. The protocol's answer stays readable.
     shown_bytes: int = MIB
@@ -40,6 +45,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     # All spools together.
     kept_log_bytes: int = 2 * GIB
 
+    # One file that a person approved and that a command gets as it was then.
+    sealed_bytes: int = 64 * MIB
     # A command, its environment and the rest of a request to the spawner.
     request_bytes: int = 128 * KIB
     # Programs of one command that are named in its outcome; the others are counted.

@@ -32,12 +32,16 @@ class Ended(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Answer(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ready: Ready | None = None
     ended: Ended | None = None
+    # Every process of the command stands still (True), or goes on.
+    paused: bool | None = None
 
 
 ANSWER: codec.Decoder[Answer] = codec.Decoder(Answer)
 
 
 class DiskWatch(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Two paths on one disk are watched as one."""
+
     path: str
     bytes: int
     keep_free: int
@@ -50,7 +54,7 @@ class Watch(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     cpu_seconds: float
     memory_bytes: int | None = None
     processes: int | None = None
-    disk: DiskWatch | None = None
+    disks: list[DiskWatch] = []
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -59,8 +63,6 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # (RLIMIT_x, most)
     rlimits: list[tuple[int, int]]
     nice: int
-    # Made if they are not there.
-    directories: list[str]
     look: list[str]
     # Landlock scopes, or 0.
     scope: int

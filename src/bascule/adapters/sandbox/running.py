@@ -239,8 +239,8 @@ def reached(limit: EndedBy, limits: Limits) -> str:
             return f"it used more than {limits.cpu_seconds:,} seconds of processor time"
         case _:
             return (
-                f"it wrote too much: {limits.disk_bytes // MIB:,} MiB in all, {limits.file_bytes // MIB:,} MiB in one"
-                " file, or nearly all that was free"
+                f"it wrote too much: {limits.disk_bytes // MIB:,} MiB in all, {limits.home_bytes // MIB:,} MiB in its"
+                f" home directory, {limits.file_bytes // MIB:,} MiB in one file, or nearly all that was free"
             )
 
 

@@ -66,7 +66,7 @@ class SpoolShelf:
 
 
 class Sandboxes:
-    """The port's `Sandboxes`. `directory` is ours alone: spools, and the private /tmp of each space."""
+    """The port's `Sandboxes`. `directory` is ours alone: spools, and what commands of each space keep."""
 
     def __init__(
         self,
@@ -81,9 +81,9 @@ class Sandboxes:
         self._doors = doors
         self._limits = limits or Limits()
         self._readable = readable
-        self._tmp = os.path.join(directory, "tmp")
+        self._private = os.path.join(directory, "tmp")
         spool = os.path.join(directory, "spool")
-        _clear(directory, spool, self._tmp)
+        _clear(directory, spool, self._private)
         self._shelf = SpoolShelf(spool, self._limits)
         self._opened = itertools.count(1)
         self._room = Room(self._limits.all_cells)
@@ -120,8 +120,8 @@ class Sandboxes:
                 self._limits,
                 root=root.fileno(),
                 workspace=root.path,
-                # A space that is opened twice, or again, has no /tmp in common with itself.
-                tmp=os.path.join(self._tmp, f"{space_id}-{next(self._opened)}"),
+                # A space that is opened twice, or again, has no home in common with itself.
+                private=os.path.join(self._private, f"{space_id}-{next(self._opened)}"),
                 network=network,
                 readable=self._readable,
                 doorway=Doorway(self._doors if door else None, space_id),
@@ -148,11 +148,11 @@ class Sandboxes:
         return self._machine
 
 
-def _clear(directory: str, spool: str, tmp: str) -> None:
+def _clear(directory: str, spool: str, private: str) -> None:
     """What an earlier life left goes; what could be large goes on a thread."""
     os.makedirs(directory, 0o700, exist_ok=True)
     old = os.path.join(directory, "old")
-    for number, folder in enumerate((spool, tmp)):
+    for number, folder in enumerate((spool, private)):
         with contextlib.suppress(FileNotFoundError):
             os.makedirs(old, 0o700, exist_ok=True)
             os.rename(folder, os.path.join(old, f"{os.getpid()}-{number}-{os.urandom(4).hex()}"))
@@ -163,7 +163,7 @@ def _clear(directory: str, spool: str, tmp: str) -> None:
 def _remove(old: str) -> None:
     for folder, names, _ in os.walk(old):
         for name in names:
-            # A space's /tmp that had to lie elsewhere.
+            # What a space keeps, where that had to lie elsewhere.
             if os.path.islink(link := os.path.join(folder, name)):
                 shutil.rmtree(os.readlink(link), ignore_errors=True)
         if folder != old:

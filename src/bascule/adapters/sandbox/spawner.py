@@ -8,6 +8,7 @@ Over the control socket (SOCK_SEQPACKET, one JSON object per message; its descri
     -> {"setup": {...}}             once             <- {"ready": {...}} and, if asked for, the exec listener
     -> {"run": {...}} with 2 pipes  one at a time    <- {"ended": {...}} once nothing of it is left
     -> {"end": "why"}               ends the command: the answer is `ended` all the same
+    -> {"pause": true or false}     stops the command's processes, or lets them go on    <- {"paused": ...}
 The socket's end is ours: whoever started us is gone.
 """
 
@@ -46,6 +47,9 @@ LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_RESTRICT_SELF = 446
 # Mounts that only this cell sees, and System V's memory, outlive the command that filled them.
 LEFTOVER_DIR = "/dev/shm"  # noqa: S108 - the sandbox's own, looked at, never written
+TMP = "/tmp"  # noqa: S108 - the sandbox's own
+# Entries of /tmp that are worth deleting one by one; a cell with more left in it is not used again.
+MAX_TIDIED = 500
 LEFTOVER_LISTS = ("/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg")
 TICKS = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -68,8 +72,15 @@ class Spawner:
         self.status = 0
         self.why: str | None = None
         self.cpu_before = 0.0
-        self.free_before = 0
+        # By path, in the order of the limits.
+        self.free_before: list[int] = []
         self.written_before = 0
+        # What was in /tmp before the first command, by path: what is mounted there, and the way to it.
+        self.mounted: set[str] = set()
+        self.tmp_device = 0
+        # The directories of it, with the size that each has while nothing is added.
+        self.tmp_folders: dict[str, int] = {}
+        self.left_to_tidy = 0
         self.buffer = bytearray(MAX_REQUEST_BYTES)
         self.empty = 0
         self.lists: list[int] = []
@@ -95,9 +106,6 @@ class Spawner:
             resource.setrlimit(kind, (most, most))
         if wanted["nice"]:
             os.nice(wanted["nice"])
-        for path in wanted["directories"]:
-            with contextlib.suppress(FileExistsError):
-                os.mkdir(path, 0o700)
         # What was really bound where, for whoever asked for it to compare.
         seen = []
         for path in wanted["look"]:
@@ -142,7 +150,7 @@ class Spawner:
         ]
         try:
             os.chdir(request["cwd"])
-            # Python ignores these two; a program that was not told must not.
+            # Ignored here; a program that did not ask for that must not.
             self.main = os.posix_spawn(
                 request["argv"][0],
                 request["argv"],
@@ -150,7 +158,7 @@ class Spawner:
                 file_actions=actions,
                 setsid=True,
                 setsigmask=(),
-                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT),
             )
         except OSError as error:
             self.main = 0
@@ -161,8 +169,8 @@ class Spawner:
         # While the command begins: what it writes in its first microseconds is not what the limit is about.
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
         self.cpu_before = used.ru_utime + used.ru_stime
-        if "disk" in self.limits:
-            self.free_before = free_bytes(self.limits["disk"]["path"])
+        if "disks" in self.limits:
+            self.free_before = [free_bytes(disk["path"]) for disk in self.limits["disks"]]
             self.written_before = written_bytes(os.pread(self.io, 4096, 0))
 
     def end(self, why: str) -> None:
@@ -193,7 +201,7 @@ class Spawner:
         """Whether the cell is as it was before the command; it is not used again if not."""
         if not self.first:
             return True
-        if os.stat(LEFTOVER_DIR).st_size != self.empty:
+        if os.stat(LEFTOVER_DIR).st_size != self.empty or not self.empty_tmp():
             return False
         # One line of headings, then a line each.
         return all(os.pread(descriptor, 4096, 0).count(b"\n") <= 1 for descriptor in self.lists)
@@ -201,9 +209,55 @@ class Spawner:
     def look_at_leftovers(self) -> None:
         """In memory's file system an empty directory has its own size again."""
         self.empty = os.stat(LEFTOVER_DIR).st_size
+        self.tmp_device = os.stat(TMP).st_dev
+        self.look_at_tmp(TMP)
         for path in LEFTOVER_LISTS:
             with contextlib.suppress(FileNotFoundError):
                 self.lists.append(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+
+    def look_at_tmp(self, folder: str) -> None:
+        """What is mounted there, and the directories on the way to it."""
+        found = os.stat(folder)
+        self.tmp_folders[folder] = found.st_size
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                self.mounted.add(entry.path)
+                if entry.stat(follow_symlinks=False).st_dev == self.tmp_device:
+                    self.look_at_tmp(entry.path)
+
+    def empty_tmp(self) -> bool:
+        """Whether nothing of the command is left there. Nobody else is in the cell by now."""
+        try:
+            if all(os.stat(path).st_size == size for path, size in self.tmp_folders.items()):
+                return True
+            self.left_to_tidy = MAX_TIDIED
+            for path in self.tmp_folders:
+                self.tidy(path)
+        except OSError:
+            return False
+        return True
+
+    def tidy(self, folder: str) -> None:
+        """Delete what commands made. `OSError` when it is too much, or something mounted was moved there."""
+        with os.scandir(folder) as entries:
+            found = [entry for entry in entries if entry.path not in self.mounted]
+        for entry in found:
+            self.left_to_tidy -= 1
+            if self.left_to_tidy < 0 or entry.stat(follow_symlinks=False).st_dev != self.tmp_device:
+                raise OSError(f"{entry.path} stays")
+            if entry.is_dir(follow_symlinks=False):
+                os.chmod(entry.path, 0o700)
+                self.tidy(entry.path)
+                os.rmdir(entry.path)
+            else:
+                os.unlink(entry.path)
+
+    def pause(self, paused: bool) -> None:
+        """Of a cell's own namespace only: elsewhere a child could be missed."""
+        if self.first and self.main:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(-1, signal.SIGSTOP if paused else signal.SIGCONT)
+        self.tell({"paused": paused})
 
     def kill_all(self) -> int:
         """How many processes were left. None is when this returns."""
@@ -257,7 +311,9 @@ class Spawner:
     def watch(self) -> None:
         limits = self.limits
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu, memory, tasks, written = used.ru_utime + used.ru_stime - self.cpu_before, 0, 0, 0
+        cpu, memory, tasks = used.ru_utime + used.ru_stime - self.cpu_before, 0, 0
+        if self.first and "memoryBytes" in limits:
+            memory += used_bytes(TMP) + used_bytes(LEFTOVER_DIR)
         for pid in self.others():
             try:
                 with open(f"/proc/{pid}/stat", "rb") as file:
@@ -279,15 +335,21 @@ class Spawner:
             self.end("processes")
         elif memory > limits.get("memoryBytes", memory):
             self.end("memory")
-        elif "disk" in limits:
-            disk = limits["disk"]
-            written = self.written() - self.written_before
+        else:
+            self.watch_disks()
+
+    def watch_disks(self) -> None:
+        written = None
+        for disk, free_before in zip(self.limits.get("disks", ()), self.free_before):  # noqa: B905 - not in 3.9
+            if written is None:
+                written = self.written() - self.written_before
             free = free_bytes(disk["path"])
             # Others write to this disk too: what is missing is this command's only if it wrote as much.
-            if (written > disk["bytes"] and self.free_before - free > disk["bytes"]) or (
+            if (written > disk["bytes"] and free_before - free > disk["bytes"]) or (
                 free < disk["keepFree"] and written > disk["blame"]
             ):
                 self.end("disk")
+                return
 
     def written(self) -> int:
         """What the living and the reaped have written: a reaped child's counts are added to its parent's."""
@@ -340,6 +402,8 @@ class Spawner:
             self.run(request["run"], pipes)
         elif "end" in request:
             self.end(request["end"])
+        elif "pause" in request:
+            self.pause(request["pause"])
         elif "setup" in request:
             self.set_up(request["setup"])
 
@@ -385,6 +449,11 @@ def free_bytes(path: str) -> int:
     return disk.f_bavail * disk.f_frsize
 
 
+def used_bytes(path: str) -> int:
+    disk = os.statvfs(path)
+    return (disk.f_blocks - disk.f_bfree) * disk.f_frsize
+
+
 def written_bytes(counts: bytes) -> int:
     return next((int(line[12:]) for line in counts.splitlines() if line.startswith(b"write_bytes:")), 0)
 
@@ -415,6 +484,8 @@ def main() -> None:
     first = os.getpid() == 1
     if first is not (mode == "first"):
         raise SystemExit(f"spawner: pid {os.getpid()} cannot be {mode}")
+    # With Python's handler even pid 1 would get this signal from inside, and end. The daemon ends us by the socket.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Nothing that bwrap or its starter left open may reach a command.
     os.closerange(3, number)
     os.closerange(number + 1, 1 << 20)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import os
 import secrets
 import sys
@@ -335,7 +336,7 @@ class Life:
     async def _find_it_again(self) -> None:
         if self._reads_files:
             await self._read_files()
-            if self._token == self._refused_token:
+            if self._refused_token is not None and hmac.compare_digest(self._token, self._refused_token):
                 raise _GaveUp(self._failure or "its token was refused")
 
     def _is_final(self, error: GameError) -> bool:

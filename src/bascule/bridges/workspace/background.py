@@ -14,6 +14,7 @@ from bascule.approval.holding import Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.checkpointing import Checkpointing, say_what_stays
+from bascule.bridges.workspace.commands import sealed_files
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -86,6 +87,8 @@ class Background:
                 limit=None,
                 programs=self._operations.program_rules(call.principal),
                 run_id=run.run_id,
+                repositories=run.repositories,
+                sealed=sealed_files(call.bound.get("files", {})) if doing.approval_id is not None else {},
                 on_output=lambda stream, data: run.feed.output(_STEP_ID, stream, data),
             )
         except BaseException as error:

@@ -6,6 +6,7 @@ what everybody did in that time. What changed while several worked counts for th
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import msgspec
@@ -18,6 +19,7 @@ from bascule.bridges.workspace.ports import Beside, CheckpointFault, Checkpoints
 from bascule.bridges.workspace.records import Segment
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
+from bascule.bridges.workspace.steering import steering_left
 from bascule.bridges.workspace.threads import Threads
 from bascule.clock import Clock
 from bascule.protocols.workspace import PathReason
@@ -34,6 +36,8 @@ WHOLE = "."
 class _Found(NamedTuple):
     after: str
     unknown: list[PathReason]
+    # What it left that other programs of the user obey.
+    steering: list[str]
     # Whether it goes on where the segment before it ended.
     joins: bool
 
@@ -66,6 +70,7 @@ class Checkpointing:
                 return
             checkpoints = await self._spaces.checkpoints_of(space)
             before = await self._threads.do(checkpoints.take)
+            run.repositories = checkpoints.repositories
         except CheckpointFault as error:
             run.blind = True
             run.note = f"not undoable: {error}"
@@ -87,10 +92,11 @@ class Checkpointing:
         segment = run.open_segment
         if segment is None:
             return
+        there, run.repositories = run.repositories, None
         try:
             checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
             last = run.segments[-2] if len(run.segments) > 1 else None
-            found = await self._threads.do(_look, checkpoints, segment, last)
+            found = await self._threads.do(_look, checkpoints, segment, last, there)
         except (CheckpointFault, FileFault) as error:
             self.forget(run, space)
             closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
@@ -108,6 +114,7 @@ class Checkpointing:
             closed = msgspec.structs.replace(segment, after=found.after, until=None, beside=tuple(run.beside))
             run.segments.append(closed)
         run.beside.clear()
+        run.steering = list(dict.fromkeys((*run.steering, *found.steering)))
         self._name(run, found.unknown)
 
     def forget(self, run: Run, space: Space) -> None:
@@ -160,15 +167,18 @@ class Checkpointing:
         run.note = run.note or f"undo leaves alone: `{first.path}` {first.reason}{more}"
 
 
-def _look(checkpoints: Checkpoints, segment: Segment, last: Segment | None) -> _Found:
-    """On a thread."""
+def _look(checkpoints: Checkpoints, segment: Segment, last: Segment | None, there: Mapping[str, int] | None) -> _Found:
+    """On a thread. `there`: every `.git` that was there before."""
     after = checkpoints.take()
+    steering: list[str] = []
+    if segment.before != after or there != checkpoints.repositories:
+        steering = steering_left(checkpoints, segment.before, after, there)
     unknown = checkpoints.unknown(segment.before, after)
     joins = False
     if last is not None and last.after is not None and not (last.during or last.beside or segment.during):
         # Nothing happened while it waited: one piece.
         joins = last.after == segment.before or not checkpoints.changes(last.after, segment.before)
-    return _Found(after, unknown, joins)
+    return _Found(after, unknown, steering, joins)
 
 
 def say_what_stays(run: Run) -> None:

@@ -10,11 +10,13 @@ from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.ports import FileFault, Outcome, SandboxFault
+from bascule.bridges.workspace.previews import ABSENT
 from bascule.bridges.workspace.processes import Process, Processes
 from bascule.bridges.workspace.records import Step
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.operations import Operations
 from bascule.protocols.workspace import ShellOperation
+from bascule.protocols.workspace_paths import WorkspacePath, parse_path
 from bascule.protocols.workspace_validation import path_of
 from bascule.wire import codec
 
@@ -45,6 +47,8 @@ class Commands:
                 env=operation.env,
                 limit=timedelta(milliseconds=operation.timeout),
                 programs=self._operations.program_rules(run.principal),
+                repositories=run.repositories,
+                sealed=sealed_files(run.sealed),
                 on_output=lambda stream, data: run.feed.output(step.id, stream, data),
             )
         except (SandboxFault, FileFault) as error:
@@ -67,6 +71,11 @@ class Commands:
 
     def _not_run(self, step: Step, error: Exception) -> Acted:
         return Acted(self._teller.error(step, "execution", str(error)), FAILED, {"error": str(error)})
+
+
+def sealed_files(bound: dict[str, str]) -> dict[WorkspacePath, str]:
+    """Of the files that an answer is bound to, those that can be bound over their paths: not what is not there."""
+    return {parse_path(path): digest for path, digest in bound.items() if digest != ABSENT}
 
 
 def _record(process: Process, outcome: Outcome) -> dict[str, Any]:

@@ -8,7 +8,7 @@ buffer holds a few items.
 import asyncio
 import codecs
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 from bascule.protocols.workspace import Event, StreamedOutput
@@ -49,8 +49,8 @@ class Feed:
         if text:
             self._push(StreamedOutput(seq=self.seq + 1, kind=stream, operation_id=operation_id, text=text), len(data))
 
-    def status(self, status: str) -> None:
-        self._push(StreamedOutput(seq=self.seq + 1, kind="status", status=status), 0)
+    def status(self, status: str, steering: Sequence[str] = ()) -> None:
+        self._push(StreamedOutput(seq=self.seq + 1, kind="status", status=status, steering=list(steering)), 0)
 
     def end(self) -> None:
         self.ended = True

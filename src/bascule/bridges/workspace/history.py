@@ -162,7 +162,7 @@ class History:
         if asks is not None and (verdict is None or verdict.decision is Decision.ASK):
             verdict = Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}")
         summary = f"take over {len(drawn.changes)} changed files of {record.run_id}"
-        return _question(summary, record.segments, drawn, verdict)
+        return _question(summary, record.segments, drawn, verdict, record.steering)
 
     async def draw_undo(self, call: Call, params: UndoParams) -> Drawn:
         """What the person sees before a run is undone that changed what they are asked about."""
@@ -219,6 +219,7 @@ class History:
             truncated=drawn.truncated,
             unknown=drawn.unknown,
             note=self._remark(record),
+            steering=list(record.steering),
         )
 
     def _remark(self, record: RunRecord) -> str | None:
@@ -413,10 +414,18 @@ class History:
         self._book.put(tx, msgspec.structs.replace(self._book.find(run_id), **what))
 
 
-def _question(summary: str, pieces: Iterable[Segment | _Piece], drawn: _Drawn, verdict: Verdict | None) -> Drawn:
+def _question(
+    summary: str,
+    pieces: Iterable[Segment | _Piece],
+    drawn: _Drawn,
+    verdict: Verdict | None,
+    steering: Iterable[str] = (),
+) -> Drawn:
     return Drawn(
         summary=summary,
-        preview=drawn.diff + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
+        preview="".join(f"{each}\n" for each in steering)
+        + drawn.diff
+        + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
         bound={"trees": [[each.before, each.after] for each in pieces]},
         verdict=verdict,
     )

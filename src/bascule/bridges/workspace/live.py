@@ -1,6 +1,7 @@
 """A run that is not over: what it has before it, what it has said, and who waits for it."""
 
 import asyncio
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -80,8 +81,14 @@ class Run:
         self.process: Process | None = None
         self.unfinished: Unfinished | None = None
         self.answer: Approval | None = None
+        # Files that the next command runs, by the digest that was approved.
+        self.sealed: dict[str, str] = {}
+        # What it left that other programs of the user obey.
+        self.steering: list[str] = list(record.steering)
         # Its last segment is open: there is a checkpoint from before its first change since it has its turn.
         self.is_open = False
+        # Every `.git` when that was taken; None where that is not known.
+        self.repositories: Mapping[str, int] | None = None
         # No checkpoint could be taken since it has its turn.
         self.blind = False
         # What others did in the space since its checkpoint, and the next note that it is still there.
@@ -143,7 +150,7 @@ class Run:
     def message(self) -> EventsMessage:
         question = self.record.question
         waiting = [question.event] if question is not None and self.record.status == AWAITING else []
-        return events_message(self.run_id, self.record.status, [*self.events, *waiting])
+        return events_message(self.run_id, self.record.status, [*self.events, *waiting], self.record.steering)
 
     def tell(self) -> None:
         """It is over, or asks: everybody who waits for that is answered."""
@@ -153,14 +160,20 @@ class Run:
                 waiter.set_result(self.message())
 
 
-def events_message(run_id: str, status: str, events: list[Event]) -> EventsMessage:
+def events_message(run_id: str, status: str, events: list[Event], steering: tuple[str, ...] = ()) -> EventsMessage:
     shown: LiveRunStatus
     match status:
         case "running" | "completed" | "awaiting_approval":
             shown = status
         case _:
             shown = "error"
-    return EventsMessage(protocol_version=SPACES_PROTOCOL_VERSION, run_id=run_id, status=shown, events=events)
+    return EventsMessage(
+        protocol_version=SPACES_PROTOCOL_VERSION,
+        run_id=run_id,
+        status=shown,
+        events=events,
+        steering=list(steering),
+    )
 
 
 def is_over(record: RunRecord) -> bool:

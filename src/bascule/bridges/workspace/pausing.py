@@ -123,6 +123,7 @@ class Pausing:
             question=question,
             segments=tuple(run.segments),
             note=run.note,
+            steering=tuple(run.steering),
             would_ask=run.would_ask,
             seq=run.feed.seq + 2,
         )

@@ -132,6 +132,13 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     timeout: timedelta | None = None
     # Enforced when programs are really executed.
     programs: ProgramRules
+    # Who runs it: HOME is theirs alone.
+    principal: str = "local"
+    # Every `.git` of the workspace, if the caller knows; else they are looked for.
+    repositories: tuple[str, ...] | None = None
+    # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start. With a timeout
+    # the other commands of the space stand still while it runs, so that none can exchange them.
+    sealed: Mapping[WorkspacePath, str] = {}
 
 
 class Captured(msgspec.Struct, frozen=True, kw_only=True):
@@ -274,8 +281,17 @@ class Checkpoints(Protocol):
     What a tree cannot hold (too large, too deep, unreadable) costs the rest nothing: `unknown` names it.
     """
 
+    # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
+    repositories: Mapping[str, int]
+
     def take(self, until: int | None = None) -> str:
         """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it."""
+
+    def touched(self, before: str, after: str) -> list[str]:
+        """Paths that are new or different in `after`; directories too."""
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        """A file of a tree."""
 
     def changes(self, before: str, after: str) -> list[FileChange]: ...
 

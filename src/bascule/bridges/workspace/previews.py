@@ -131,7 +131,9 @@ def _command(operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verd
         parts += ["env:", *(f"  {name}={value}" for name, value in sorted(operation.env.items()))]
     if pinned.files:
         parts.append("files it runs, as they are now (it is asked anew when one changes):")
-        parts += [f"  {name}  sha256 {digest}" for name, digest in sorted(pinned.files.items())]
+        for name, digest in sorted(pinned.files.items()):
+            what = "not there now; what is there by then runs" if digest == ABSENT else f"sha256 {digest}"
+            parts.append(f"  {name}  {what}")
     if pinned.unpinned:
         parts += ["files it runs that cannot be pinned:", *(f"  {name}" for name in pinned.unpinned)]
     return "\n".join(parts)

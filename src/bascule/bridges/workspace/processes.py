@@ -1,6 +1,7 @@
 """Commands, in the foreground of a run or in the background: who started them, and what they said."""
 
 import asyncio
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 
 import msgspec
@@ -129,6 +130,8 @@ class Processes:
         limit: timedelta | None,
         programs: ProgramRules,
         run_id: str | None = None,
+        repositories: Iterable[str] | None = None,
+        sealed: Mapping[WorkspacePath, str] | None = None,
         on_output: OnOutput | None = None,
     ) -> Process:
         """`SandboxFault` when it cannot be. Without a limit of time it is one for the background."""
@@ -141,7 +144,15 @@ class Processes:
                 on_output(stream, data)  # type: ignore[arg-type] # the port's own two names
 
         wanted = Command(
-            process_id=process.process_id, command=command, cwd=cwd, env=env, timeout=limit, programs=programs
+            process_id=process.process_id,
+            command=command,
+            cwd=cwd,
+            env=env,
+            timeout=limit,
+            programs=programs,
+            principal=started_by,
+            repositories=None if repositories is None else tuple(sorted(repositories)),
+            sealed=sealed or {},
         )
         self._all[process.process_id] = process
         try:

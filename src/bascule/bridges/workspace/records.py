@@ -86,6 +86,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     question: Question | None = None
     # Why it cannot be undone, or how it ended.
     note: str | None = None
+    # What it left that other programs of the user obey, one sentence each.
+    steering: tuple[str, ...] = ()
     # Its events made room for those of newer runs.
     events_dropped: bool = False
     worked_ms: int = 0

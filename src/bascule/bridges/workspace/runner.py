@@ -249,6 +249,7 @@ class Runner:
         if verdict.decision is Decision.DENY:
             return self._deny(run, step, operation, verdict)
         grant = None
+        bound: dict[str, Any] = {}
         if verdict.decision is Decision.ASK and run.record.on_copy:
             # Nothing lasts before `runs.commit`, and that asks.
             run.would_ask = Asks(verdict.rule, verdict.reason)
@@ -271,6 +272,7 @@ class Runner:
                 run.count_work(asyncio.get_running_loop().time())
                 return not await self._store.pause(run, ask)
         run.answer = None
+        run.sealed = bound["files"] if grant is not None and isinstance(operation, ShellOperation) else {}
         approval_id = grant.approval_id if grant is not None else None
         await self._carry_out(work, rule=verdict.rule, approval_id=approval_id)
         return True

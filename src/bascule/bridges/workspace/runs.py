@@ -246,7 +246,9 @@ class Runs:
             stream.push(
                 StreamedOutput(seq=seq, kind="event", operation_id=id_ if isinstance(id_, str) else None, event=event)
             )
-        stream.push(StreamedOutput(seq=max(since, record.seq, len(events)) + 1, kind="status", status=record.status))
+        seq = max(since, record.seq, len(events)) + 1
+        steering = list(record.steering)
+        stream.push(StreamedOutput(seq=seq, kind="status", status=record.status, steering=steering))
         stream.end()
         return stream
 
@@ -254,7 +256,7 @@ class Runs:
         run = self.live.get(record.run_id)
         if run is not None:
             return run.message()
-        return events_message(record.run_id, record.status, self.book.events(record.run_id))
+        return events_message(record.run_id, record.status, self.book.events(record.run_id), record.steering)
 
     def _view(self, record: RunRecord) -> RunView:
         run = self.live.get(record.run_id)
@@ -275,6 +277,7 @@ class Runs:
             undoable=undoable,
             undone=now.undone,
             note=now.note,
+            steering=list(now.steering),
         )
 
     # -- waiting --
@@ -406,6 +409,7 @@ class Runs:
             question=None,
             segments=tuple(run.segments),
             note=run.stop.sentence if run.stop is not None and run.note is None else run.note,
+            steering=tuple(run.steering),
             would_ask=run.would_ask,
             seq=run.feed.seq + len(run.events) - run.saved + 1,
         )
@@ -437,7 +441,7 @@ class Runs:
             await self.drop_copy(run)
         if run.run_id not in self._unsaved:
             self.live.pop(run.run_id, None)
-        run.feed.status(run.record.status)
+        run.feed.status(run.record.status, run.steering)
         run.feed.end()
         self._feeds[run.run_id] = run.feed
         while len(self._feeds) > KEPT_FEEDS:

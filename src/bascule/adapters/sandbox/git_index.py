@@ -1,0 +1,116 @@
+"""Which entries of a git index are gitlinks: paths at which `git status` enters another repository."""
+
+import contextlib
+import re
+import struct
+
+_HEADER = struct.Struct(">4sII")
+_EXTENSION = struct.Struct(">4sI")
+# Ten 32-bit fields precede an entry's object id; the seventh is its mode.
+_BEFORE_ID = 40
+_MODE_AT = 24
+_GITLINK = 0o160000
+_GITLINK_BYTES = _GITLINK.to_bytes(4, "big")
+_EXTENDED = 0x4000
+# SHA-1 and SHA-256: an index does not say which; usually only one of them fits.
+_ID_SIZES = (20, 32)
+_SPLIT = b"link"
+# In a path letters follow, and no index is as large as they would say.
+_SPLIT_AND_SIZE = re.compile(rb"link[\x00-\x0f]")
+MAX_TRIES = 1000
+# Git knows nine.
+MAX_EXTENSIONS = 64
+# Longer ones exist in no file system; compressed, they would be copied again and again.
+MAX_PATH_BYTES = 16 * 1024
+_COMPRESSED = 4
+
+
+class UnreadableIndex(Exception):
+    """Not an index, or one that keeps its entries in another file (`core.splitIndex`)."""
+
+
+def gitlinks(data: bytes) -> frozenset[bytes]:
+    """Paths of gitlinks, as bytes."""
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != b"DIRC":
+        raise UnreadableIndex("not an index")
+    if _GITLINK_BYTES not in data and not _may_be_split(data):
+        # The usual case, without looking at every entry.
+        return frozenset()
+    found: list[frozenset[bytes]] = []
+    for id_bytes in _ID_SIZES:
+        with contextlib.suppress(_Misfit, struct.error, IndexError, ValueError):
+            found.append(_read(data, id_bytes))
+    if not found:
+        raise UnreadableIndex("not an index that we can read")
+    # Whichever git takes.
+    return frozenset().union(*found)
+
+
+class _Misfit(Exception):
+    """Entries and extensions do not end where the file does."""
+
+
+def _may_be_split(data: bytes) -> bool:
+    """Whether there is a `link` extension: one whose size leads through further extensions to the end."""
+    for tries, found in enumerate(_SPLIT_AND_SIZE.finditer(data)):
+        if tries >= MAX_TRIES:
+            # Made to keep us busy; every entry is looked at then.
+            return True
+        if any(_extensions(data, found.start(), len(data) - size) is not None for size in _ID_SIZES):
+            return True
+    return False
+
+
+def _extensions(data: bytes, at: int, end: int) -> list[bytes] | None:
+    names: list[bytes] = []
+    while at + _EXTENSION.size <= end and len(names) < MAX_EXTENSIONS:
+        name, size = _EXTENSION.unpack_from(data, at)
+        names.append(name)
+        at += _EXTENSION.size + size
+    # Git overlooks a rest that is too short for another extension.
+    return names if end - _EXTENSION.size < at <= end else None
+
+
+def _read(data: bytes, id_bytes: int) -> frozenset[bytes]:
+    _, version, count = _HEADER.unpack_from(data)
+    at = _HEADER.size
+    found = set()
+    path = b""
+    for _ in range(count):
+        start = at
+        (mode,) = struct.unpack_from(">I", data, at + _MODE_AT)
+        at += _BEFORE_ID + id_bytes
+        (flags,) = struct.unpack_from(">H", data, at)
+        at += 4 if flags & _EXTENDED else 2
+        if version == _COMPRESSED:
+            cut, at = _varint(data, at)
+            end = data.index(b"\0", at)
+            path = path[: max(0, len(path) - cut)] + data[at:end]
+            if len(path) > MAX_PATH_BYTES:
+                raise _Misfit
+            at = end + 1
+        else:
+            end = data.index(b"\0", at)
+            path = data[at:end]
+            # Padded with one to eight null bytes, to a multiple of eight.
+            at = start + (end - start + 8) // 8 * 8
+        if mode == _GITLINK:
+            found.add(path)
+    names = _extensions(data, at, len(data) - id_bytes)
+    if names is None:
+        raise _Misfit
+    if _SPLIT in names:
+        raise UnreadableIndex("a split index")
+    return frozenset(found)
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    byte = data[at]
+    value = byte & 0x7F
+    while byte & 0x80:
+        if value > MAX_PATH_BYTES:
+            raise _Misfit
+        at += 1
+        byte = data[at]
+        value = (value + 1) << 7 | byte & 0x7F
+    return value, at + 1

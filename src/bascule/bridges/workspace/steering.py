@@ -1,0 +1,52 @@
+"""What a run leaves behind that other programs of the user obey: said in its result, at once."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from bascule.bridges.workspace.ports import Checkpoints
+from bascule.policy.steering import is_steering_file
+from bascule.text import escaped
+from bascule.wire import codec
+
+# More sentences than these nobody reads; the last one says how many there are.
+MAX_SENTENCES = 20
+PACKAGE = "package.json"
+# A directory with these is a repository to git, whatever it is called.
+_BARE = ("objects", "refs")
+_REPOSITORY = "a repository that was not there before; git obeys its configuration and hooks"
+
+
+def steering_left(checkpoints: Checkpoints, before: str, after: str, known: Mapping[str, int] | None) -> list[str]:
+    """Blocking. `known`: every `.git` that was there before, with its inode; None when nobody looked."""
+    found = [
+        f"{escaped(place)}: {_REPOSITORY}"
+        for place, inode in checkpoints.repositories.items()
+        if known is not None and known.get(place) != inode
+    ]
+    found += _files(checkpoints, before, after)
+    if len(found) > MAX_SENTENCES:
+        more = len(found) - MAX_SENTENCES + 1
+        found[MAX_SENTENCES - 1 :] = [f"and {more} more files of this kind; `bascule runs diff` lists them"]
+    return found
+
+
+def _files(checkpoints: Checkpoints, before: str, after: str) -> Iterator[str]:
+    paths = checkpoints.touched(before, after)
+    touched = set(paths)
+    for path in paths:
+        folder, _, name = path.rpartition("/")
+        if name.casefold() == PACKAGE:
+            if _scripts(checkpoints.content(after, path)) != _scripts(checkpoints.content(before, path)):
+                yield f"{escaped(path)}: its scripts changed; npm runs some of them by itself"
+        elif name == "HEAD" and all(f"{folder}/{each}".lstrip("/") in touched for each in _BARE):
+            yield f"{escaped(folder) or '.'}: {_REPOSITORY}"
+        elif is_steering_file(path) and checkpoints.content(after, path) is not None:
+            yield f"{escaped(path)}: other programs of the user execute or obey it"
+
+
+def _scripts(data: bytes | None) -> Any:
+    try:
+        package = codec.decode(data or b"{}", Any)
+    except codec.BadJson:
+        return data
+    return package.get("scripts") if isinstance(package, dict) else None

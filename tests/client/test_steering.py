@@ -1,0 +1,107 @@
+"""What a run leaves that other programs of the user obey is in every answer about it."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from bascule.client import SyncClient
+
+if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
+    pytest.skip("bubblewrap is not installed", allow_module_level=True)
+
+# As a file: a command whose text names these would ask.
+LEAVES = """
+git init -q nested
+git init -q --bare mirror.git
+mkdir .vscode .claude
+echo '{}' > .vscode/tasks.json
+echo '{}' > .claude/settings.json
+echo 'export A=b' > .envrc
+echo '{"scripts": {"postinstall": "make"}}' > package.json
+echo changed > ordinary
+"""
+OBEYED = "other programs of the user execute or obey it"
+NEW = "a repository that was not there before; git obeys its configuration and hooks"
+EXPECTED = {
+    f"nested/.git: {NEW}",
+    f"mirror.git: {NEW}",
+    f".vscode/tasks.json: {OBEYED}",
+    f".claude/settings.json: {OBEYED}",
+    f".envrc: {OBEYED}",
+    "package.json: its scripts changed; npm runs some of them by itself",
+}
+
+
+@pytest.fixture
+def space(shared, tmp_path):
+    with SyncClient.connect(shared.state_dir) as client:
+        yield client.space(str(tmp_path))
+
+
+def test_a_run_names_what_it_left(space, shared, tmp_path):
+    (tmp_path / "make.sh").write_text(LEAVES)
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert result.events[0].success, result
+    assert set(result.steering) == EXPECTED
+    assert set(space.runs()[0].steering) == EXPECTED
+    assert set(space.diff(result.run_id).steering) == EXPECTED
+    assert set([*space.follow(result.run_id)][-1].steering) == EXPECTED
+    for words in (("runs", "show", "last"), ("runs", "diff", "last")):
+        said = bascule(shared, tmp_path, *words)
+        assert all(f"[look at it: {each}]" in said for each in EXPECTED), said
+
+
+def test_a_person_at_the_terminal_sees_it_at_once(shared, tmp_path):
+    (tmp_path / "make.sh").write_text("git init -q .\necho > .envrc\n")
+    said = bascule(shared, tmp_path, "exec", "--", "sh", "make.sh")
+    assert f"[look at it: .git: {NEW}]" in said
+    assert f"[look at it: .envrc: {OBEYED}]" in said
+
+
+def test_ordinary_work_is_not_reported(space, tmp_path):
+    (tmp_path / "package.json").write_text('{"scripts": {"test": "x"}, "dependencies": {}}')
+    (tmp_path / ".envrc").write_text("as it was\n")
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True, timeout=60)
+    (tmp_path / "make.sh").write_text(
+        """echo '{"scripts": {"test": "x"}, "dependencies": {"left-pad": "1"}}' > package.json
+        echo x > Makefile; mkdir src; echo x > src/HEAD; rm .envrc
+        git add -A && git -c user.name=a -c user.email=b commit -qm x && git status"""
+    )
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert result.events[0].success, result
+    assert result.steering == []
+
+
+def test_a_repository_that_takes_anothers_place_is_named(space, tmp_path):
+    (tmp_path / "old").mkdir()
+    (tmp_path / ".git").symlink_to("old")
+    (tmp_path / "make.sh").write_text("ln -sfn new .gitx; mv -T .gitx .git")
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert result.events[0].success, result
+    assert result.steering == [f".git: {NEW}"]
+
+
+def test_a_command_in_the_background_is_reported_as_well(space, tmp_path):
+    (tmp_path / "make.sh").write_text(LEAVES)
+    process = space.spawn("sh make.sh")
+    assert set([*space.follow(process.run_id)][-1].steering) == EXPECTED
+    assert set(space.diff(process.run_id).steering) == EXPECTED
+
+
+def test_names_that_are_no_text_are_reported_in_one_line(space, tmp_path):
+    (tmp_path / "make.sh").write_text(
+        """d="$(printf 'a\\377\\nb')"; mkdir "$d"; git init -q "$d"; echo > "$d/.envrc" """
+    )
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert set(result.steering) == {f"a\\udcff\\nb/.git: {NEW}", f"a\\udcff\\nb/.envrc: {OBEYED}"}
+
+
+def bascule(shared, folder, *words):
+    """What the program says, on both streams."""
+    first, rest = (1, words[1:]) if words[0] == "exec" else (2, words[2:])
+    command = [sys.executable, "-P", "-m", "bascule.cli.start", *words[:first], "--state-dir", shared.state_dir, *rest]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False, timeout=120)
+    return done.stdout + done.stderr
