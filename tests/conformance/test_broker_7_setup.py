@@ -1,6 +1,7 @@
 """Broker specification 7.3 and 10: what `bascule setup` writes, used as an agent's client and shell use it."""
 
 import json
+import re
 
 import pytest
 from spec_peers import SCRIPTS
@@ -75,13 +76,20 @@ def test_the_entry_agent_bridge_in_mcp_json_starts_a_server_that_reaches_the_dae
     servers = json.loads((project / ".mcp.json").read_text("utf-8"))["mcpServers"]
     assert set(servers) == {"agent-bridge"}
     entry = servers["agent-bridge"]
+    assert set(entry["env"]) == {"BRIDGE_BROKER_URL", "BRIDGE_DEFAULT_TIMEOUT_MS", "BRIDGE_AGENT_ID"}
+    # As Claude Code fills them in where its own environment has none of them.
+    unset = {name: re.fullmatch(r"\$\{\w+:-(.*)\}", value)[1] for name, value in entry["env"].items()}
     calls = [
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO},
         {"jsonrpc": "2.0", "id": 2, "method": "resources/read", "params": {"uri": "bascule://transactions/recent"}},
     ]
     # Clients do not know our PATH.
     started = house.run(
-        entry["command"], *entry["args"], stdin="".join(f"{json.dumps(call)}\n" for call in calls), PATH=BARE_PATH
+        entry["command"],
+        *entry["args"],
+        stdin="".join(f"{json.dumps(call)}\n" for call in calls),
+        PATH=BARE_PATH,
+        **unset,
     )
     assert started.returncode == 0, started.stderr
     assert json.loads(started.stdout.splitlines()[0])["result"]["serverInfo"]["name"]

@@ -105,7 +105,8 @@ def test_a_directory_open_to_others_is_refused(tmp_path):
 def test_only_listed_programs_may_connect(start_host, tmp_path):
     host = start_host("--allow", os.path.realpath(f"/proc/{os.getpid()}/exe"))
     assert host.call("desktop.health")
-    with pytest.raises((AssertionError, ConnectionResetError)):
+    # Closed before we wrote, while we wrote, or before we read.
+    with pytest.raises((AssertionError, ConnectionError)):
         start_host("--allow", "/usr/bin/true")
 
 

@@ -21,6 +21,7 @@ from bascule.cli.setup.changes import CannotChange, Change, Edit
 from bascule.cli.setup.json_text import JsonText
 from bascule.cli.setup.record import Entry, Record
 from bascule.helpers.hook import BELL_TIMEOUT_SECONDS
+from bascule.protocols.broker import DEFAULT_TIMEOUT_MS
 
 # The broker spec's name for the server (10).
 SERVER = "agent-bridge"
@@ -29,6 +30,13 @@ NOTICE_TIMEOUT_SECONDS = 5
 # "Hooks can now run commands asynchronously": release 0.148.0. Older ones leave such a hook out and say so.
 CODEX_ASYNC = (0, 148, 0)
 PROBE_SECONDS = 20
+# Broker spec, 10: what an entry of .mcp.json is to provide. Claude Code fills in what its own environment has; an empty
+# one counts as not set.
+PROJECT_VARIABLES = {
+    "BRIDGE_BROKER_URL": "${BRIDGE_BROKER_URL:-}",
+    "BRIDGE_DEFAULT_TIMEOUT_MS": f"${{BRIDGE_DEFAULT_TIMEOUT_MS:-{DEFAULT_TIMEOUT_MS}}}",
+    "BRIDGE_AGENT_ID": "${BRIDGE_AGENT_ID:-}",
+}
 # What a bell asks a model to call.
 CLAUDE_ALLOWED = tuple(f"mcp__{SERVER}__{tool}" for tool in ("wait_for_message", "post_reply"))
 
@@ -115,8 +123,12 @@ class Planner:
         self._record = record
         self._undo = undo
 
-    def server_in_json(self, path: str, *, mode: int = 0o644, comments: bool = False) -> None:
-        entry = {"command": self.wish.bascule, "args": self.wish.server_arguments}
+    def server_in_json(
+        self, path: str, *, mode: int = 0o644, comments: bool = False, env: Mapping[str, str] | None = None
+    ) -> None:
+        entry: dict[str, Any] = {"command": self.wish.bascule, "args": self.wish.server_arguments}
+        if env is not None:
+            entry["env"] = dict(env)
         self._piece(path, {"mcpServers": {SERVER: entry}})
 
         def apply(document: JsonText) -> None:
@@ -214,7 +226,7 @@ def claude(planner: Planner) -> Plan:
     wish = planner.wish
     folder = wish.folder(".claude", "CLAUDE_CONFIG_DIR")
     if wish.project is not None:
-        planner.server_in_json(os.path.join(wish.project, ".mcp.json"))
+        planner.server_in_json(os.path.join(wish.project, ".mcp.json"), env=PROJECT_VARIABLES)
     else:
         beside = folder if wish.environment.get("CLAUDE_CONFIG_DIR") else wish.home
         # Claude Code keeps its sign-in there: nobody else reads it.
