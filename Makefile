@@ -17,17 +17,17 @@ quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" 'check: $(2)' >&2; ex
 help:
 	@echo 'Bascule: one local daemon through which AI agents act.'
 	@echo
-	@echo '  make up         install into .venv if needed and run the daemon here; Ctrl-C stops it'
-	@echo '  make quick      the tests that need no process, display or disk of their own: 45 s'
-	@echo '  make test       what CI runs: the static checks, then every test but the long ones'
-	@echo '  make check      the static checks alone: format, lint, types, imports, generated docs'
-	@echo '  make test-long  every test with the large counts (an hour, not minutes)'
+	@echo '  make up            install into .venv if needed and run the daemon here; Ctrl-C stops it'
+	@echo '  make check         the static checks alone: format, lint, types, imports, generated docs'
+	@echo '  make quick         the tests that need no process, display or disk of their own: 45 s'
+	@echo '  make test          what CI runs: the static checks, then every test but the long ones'
+	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
 	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
-	@echo '  make format     rewrite the sources the way `make check` wants them'
-	@echo '  make docs       write the generated reference pages again'
-	@echo '  make bench      measure; installs what it compares with first'
-	@echo '  make fresh      make up and make test in a new, minimal Debian that is removed afterwards'
-	@echo '  make clean      remove .venv and caches; your messages and settings stay where they are'
+	@echo '  make fresh         make up and make test in a new, minimal Debian that is removed afterwards'
+	@echo '  make format        rewrite the sources the way `make check` wants them'
+	@echo '  make docs          write the generated reference pages again'
+	@echo '  make bench         measure; installs what it compares with first'
+	@echo '  make clean         remove .venv and caches; your messages and settings stay where they are'
 	@echo
 	@echo 'ARGS passes more arguments:  make up ARGS="--port 5051"   make test ARGS="-k ticket -x"'
 	@echo 'PYTHON chooses the Python:   make up PYTHON=/path/to/python3.12'
@@ -36,7 +36,7 @@ help:
 up: environment
 	@exec .venv/bin/bascule up $(ARGS)
 
-# CPU-bound, so one worker per core is enough. BASCULE_QUICK chooses the files listed in tests/quick.py.
+# CPU-bound, so two workers suit two cores. BASCULE_QUICK chooses the files listed in tests/quick.py.
 quick: dev-environment
 	@BASCULE_QUICK=1 $(PY) -m pytest -q -n 2 --dist loadfile $(ARGS)
 

@@ -243,7 +243,7 @@ def settings() -> str:
         "broker for the helpers, on loopback; the daemon's own address means its socket), `BRIDGE_BROKER_CA` (the PEM "
         "file that vouches for that broker's certificate, with https), `BRIDGE_AGENT_ID`, "
         "`BRIDGE_AGENT_TOKEN` and `BRIDGE_TICKET` (who and about what a helper speaks). The limits behind these keys, "
-        "and those that are no settings, are in "
+        "and those that are not settings, are in "
         "[the broker's page](../bridges/broker.md#limits).",
         "## TOML",
         fence("toml", EXAMPLE_TOML),
@@ -279,7 +279,8 @@ def errors() -> str:
 def exit_codes() -> str:
     return page(
         "Exit codes",
-        "Of `bascule`, `bridgectl` and the `bridge-*` helpers. The sentence on stderr says what to do next.",
+        "Of `bascule`, `bridgectl` and the `bridge-*` helpers. The sentence on stderr says what to do next. "
+        "`bascule exec` and `bridge-wrap` end with the exit code of the program that they run.",
         table(("code", "meaning"), EXIT_CODES.items()),
     )
 

@@ -30,7 +30,7 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 INCLUDED = "python3,python3-venv,make,git,ca-certificates"
 USER = "visitor"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-# Configuration of package clients, with ~ for the home directory of whoever runs this.
+# Configuration of package clients, with ~ for the home directory of the user who runs this.
 CONFIGURATION = (
     "/etc/pip.conf",
     "~/.config/pip/pip.conf",

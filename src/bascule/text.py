@@ -1,4 +1,4 @@
-"""Text that a program, an agent or a file chose, made fit for whoever reads it. One rule for every view.
+"""Text that a program, an agent or a file chose, made fit for its readers. One rule for every view.
 
 Drawn as it is, such text could move the cursor, recolour a minus into a plus, write right to left, or hold words that
 nobody sees. So a letter that draws nothing, or changes how its neighbours look, is hidden no longer: `visible` and

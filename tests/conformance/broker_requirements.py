@@ -152,6 +152,7 @@ BRK-5.5-2 must done
     `?type=` keeps agents of that type.
 BRK-5.5-3 must done
     `?status=` keeps agents that are online, or offline.
+    ~ Or `unknown`: online when the daemon stopped, and not seen since it started again.
 BRK-5.5-4 must done
     An agent is shown with agentId, type, status, lastHeartbeat and metadata.
     ~ And `unread` when messages wait for it.
@@ -285,19 +286,22 @@ BRK-10-1 should done
     ~ `bascule setup claude --project` writes the entry.
 BRK-10-2 must differs
     BRIDGE_BROKER_URL says where the broker is, 127.0.0.1:5050 unless set.
-    ~ The daemon listens there; the commands without the variable use its unix socket. Loopback only: tokens go there.
+    ~ The daemon listens there. Commands use its unix socket, without the variable and with the daemon's address in it.
+    ~ Loopback only, and another broker is shown BRIDGE_AGENT_TOKEN and no stored token.
 BRK-10-3 must done
     BRIDGE_DEFAULT_TIMEOUT_MS sets the reply deadline of those who name none.
 BRK-10-4 may done
     A registry file of agents may be named.
 BRK-10-5 must done
     `broker.config.json` or the environment hold the broker's settings.
+    ~ The file is read from the config directory or where `--config` says, never from the working directory.
 BRK-10-6 must done
     They can list agents to know from the start, with tmux pane hints.
 BRK-10-7 must done
     They can set the port.
 BRK-10-8 must done
     They can turn on TLS.
+    ~ For the TCP port. Helpers and `bascule mcp` verify the certificate of a broker at an `https://` address.
 BRK-10-9 should done
     BRIDGE_AGENT_ID and BRIDGE_BROKER_URL tell the helpers who and where they are.
 BRK-11-1 should done

@@ -391,20 +391,6 @@ async def test_the_token_is_not_sent_to_a_listener_of_another_user(kind):
             thief.kill()
 
 
-@on_loop
-async def test_a_mod_that_accepts_and_closes_at_once_is_known_at_once():
-    """Not after the seconds that a mod has to accept: reconnecting has pauses of its own."""
-    with (
-        socket.create_server(("127.0.0.1", 0)) as listener,
-        socket.create_connection(listener.getsockname()) as ours,
-    ):
-        ours.setblocking(False)
-        listener.accept()[0].close()
-        with pytest.raises(ConnectFault, match="closed the connection at once") as caught:
-            await LoopbackConnector()._check_accepted(ours, listener.getsockname()[1])
-        assert not caught.value.fatal
-
-
 @pytest.mark.req("GABP-6.1-1")
 @on_loop
 async def test_nobody_listening_and_not_a_socket_are_told_apart(tmp_path):

@@ -1,5 +1,6 @@
 """`bascule games` as people use it, against a real daemon and a real game."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -10,6 +11,7 @@ from arcade import arcade
 from living import run_command
 from playground import MOD
 
+from bascule.cli import games as cli_games
 from bascule.cli.games import arguments_in
 from bascule.doors.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
 from ports import free_port
@@ -47,6 +49,14 @@ def test_a_tool_is_found_and_called(hall):
     assert json.loads(told.stdout)["result"] == {"x": 1, "y": 2}
 
 
+def test_what_a_mod_writes_into_a_list_cannot_look_like_our_notation(monkeypatch, capsys):
+    tool = {"name": "x/⟨ESC⟩", "tags": ["⟨LF⟩"], "description": "a\n⟨TAB⟩"}
+    monkeypatch.setattr(cli_games, "ask", lambda *_: {"tools": [tool]})
+    assert cli_games.list_tools(argparse.Namespace(game="arena", tool=None, query=None, json=False)) == 0
+    row = capsys.readouterr().out.splitlines()[1]
+    assert row.split() == ["x/⟨U+27E8⟩ESC⟩", "⟨U+27E8⟩LF⟩", "a⟨LF⟩⟨U+27E8⟩TAB⟩"]
+
+
 def test_a_refusal_is_told_with_its_exit_code(hall):
     wrong = games(hall, "call", "arena", "arena/move")
     assert (wrong.returncode, "arena/move was not called" in wrong.stderr) == (USAGE, True)
@@ -56,8 +66,15 @@ def test_a_refusal_is_told_with_its_exit_code(hall):
     code, said = failed.stderr.splitlines()[:2]
     assert (failed.returncode, said) == (UNEXPECTED, "bascule: the door is locked")
     # What the tool raised, whole: its code and its data.
-    assert "the game answered with code" in code
+    assert "GABP error" in code
     assert '"door": 7' in code
+
+
+def test_what_was_not_set_or_acknowledged_ends_with_an_exit_code(hall):
+    assert games(hall, "state", "arena", "score=7").returncode == 0
+    refused = games(hall, "state", "arena", "nothing=7")
+    assert (refused.returncode, json.loads(refused.stdout)["errors"][0]["field"]) == (UNEXPECTED, "nothing")
+    assert games(hall, "attention", "arena", "--ack", "nothing").returncode == UNEXPECTED
 
 
 def test_events_are_shown_from_a_cursor_on(hall):

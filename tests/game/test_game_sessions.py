@@ -393,7 +393,7 @@ def test_an_attention_event_that_is_none_ends_a_strict_session_and_is_an_event_i
         bridge.subscribe(["attention/*"])
     (broken,) = strict.receive(event)
     assert isinstance(broken, Broken)
-    assert "is no attention" in broken.message
+    assert "is not a valid attention" in broken.message
     assert [each.channel for each in compat.receive(event)] == ["attention/opened"]
     # The control: one that is an attention.
     strict = opened()[0]

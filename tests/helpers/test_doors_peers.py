@@ -198,7 +198,7 @@ def test_a_listener_that_never_accepts_gets_nothing(loose, monkeypatch):
     monkeypatch.setattr(http.connect, "__defaults__", (0.1,))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises(exits.ConnectionLost, match="does not accept the connection: nothing was sent"):
+        with pytest.raises(exits.ConnectionLost, match=r"does not accept the connection, .* nothing was sent"):
             over_http(loose)
         with listener.accept()[0] as accepted:
             assert accepted.recv(1) == b""
@@ -268,7 +268,7 @@ def test_where_the_kernel_shows_no_owners_a_message_is_sent_and_no_token(state, 
     with FakeHttp(("127.0.0.1", 0), [answer(200, [])]) as broker:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{broker.port}")
         door = choice.find_door(state)
-        with pytest.raises(exits.Stranger, match="cannot be told on this system: the token was not sent"):
+        with pytest.raises(exits.Stranger, match=r"does not say whose program .* is: the token was not sent"):
             http.call(door, "GET", "/agents", token=SECRET)
         assert http.call(door, "GET", "/agents") == []
     assert [got.bearer for got in broker.got] == [None]

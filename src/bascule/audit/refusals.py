@@ -13,7 +13,7 @@ from bascule.audit.ports import Timers
 from bascule.call import Principal
 from bascule.clock import Clock, rfc3339
 
-# Of one kind, recorded in full: an agent that was told no tries again a few times, and each subject is of interest.
+# Of one kind, recorded in full: an agent that was refused tries again a few times, and each subject is of interest.
 RECORDED_ONE_BY_ONE = 20
 # Long enough that a loop of days is some thousand records, short enough that a crash loses little.
 WINDOW_MS = 60_000

@@ -14,7 +14,7 @@ from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.text import one_line, visible
 from bascule.wire.codec import BadJson, decode, encode
 
-EPILOG = """\
+_CHECK_EPILOG = """\
 examples:
   bascule games check snake                              a game of games.toml, started for the check and ended after it
   bascule games check snake --transport pipe             over another transport
@@ -41,16 +41,16 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("tools", list_tools, "its tools, or one of them with its schemas"),
         ("call", call_tool, "call a tool"),
         ("events", show_events, "what happened in it"),
-        ("unsubscribe", unsubscribe, "stop hearing channels that somebody asked for"),
+        ("unsubscribe", unsubscribe, "stop receiving the events of channels"),
         ("resources", list_resources, "what can be read in it, or one of them"),
         ("state", show_state, "its state, or set parts of it"),
         ("attention", show_attention, "what it wants looked at; `--ack` says that it was"),
-        ("check", check_mod, "try the protocol's sentences on its mod, for those who write mods; needs no daemon"),
+        ("check", check_mod, "check that its mod follows the protocol, for authors of mods; needs no daemon"),
     ):
         verb = verbs.add_parser(
             name,
             help=help_,
-            epilog=EPILOG if name == "check" else None,
+            epilog=_CHECK_EPILOG if name == "check" else None,
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.set_defaults(run=run)
@@ -95,7 +95,7 @@ def _common(parser: argparse.ArgumentParser) -> None:
     add_json(parser)
 
 
-def _add_check(verb: argparse.ArgumentParser) -> None:
+def _check_options(verb: argparse.ArgumentParser) -> None:
     verb.add_argument("--transport", choices=("tcp", "pipe", "stdio"), help="default: that of games.toml, else tcp")
     verb.add_argument("--port", type=int, help="it runs already, and listens there on 127.0.0.1")
     verb.add_argument("--token-file", metavar="FILE", help="with --port: a 0600 file with its token")
@@ -134,7 +134,7 @@ def _attention_options(verb: argparse.ArgumentParser) -> None:
 
 _OPTIONS = {
     "attach": _where,
-    "check": _add_check,
+    "check": _check_options,
     "unsubscribe": _unsubscribe_options,
     "resources": _resources_options,
     "state": _state_options,
@@ -162,7 +162,7 @@ def list_games(args: argparse.Namespace) -> int:
             str(each.get("tools", "-")),
             str(each.get("pid", "-")),
             each.get("startedBy", "-"),
-            each.get("problem") or each.get("attention") or each.get("name") or "",
+            each.get("problem") or one_line(each.get("attention") or each.get("name") or ""),
         )
         for each in listed["games"]
     ]
@@ -256,7 +256,11 @@ def list_tools(args: argparse.Namespace) -> int:
         show_json(page)
         return 0
     rows = [
-        (each["name"], ",".join(each.get("tags", [])), each.get("description") or each.get("title") or "")
+        (
+            one_line(each["name"]),
+            one_line(",".join(each.get("tags", []))),
+            one_line(each.get("description") or each.get("title") or ""),
+        )
         for each in page["tools"]
     ]
     show_table(("TOOL", "TAGS", "WHAT IT DOES"), rows) if rows else show("no such tool")
@@ -275,7 +279,7 @@ def call_tool(args: argparse.Namespace) -> int:
         try:
             answer = client.call("games.call", params)
         except BasculeError as error:
-            _say_what_the_game_said(error)
+            _say_error_data(error)
             raise
     if args.json:
         show_json(answer)
@@ -299,14 +303,14 @@ def _text_parameters(client: SyncClient, args: argparse.Namespace) -> frozenset[
     return frozenset(name for name, each in named if isinstance(each, dict) and each.get("type") == "string")
 
 
-def _say_what_the_game_said(error: BasculeError) -> None:
-    """Its own code and data: what a tool raises is often only there."""
+def _say_error_data(error: BasculeError) -> None:
+    """The protocol's code and data, of the game or of the check before it: what a tool raises is often only there."""
     said = error.details.get("gabp") if isinstance(error.details, dict) else None
     if not isinstance(said, dict):
         return
     code = said.get("peerCode", said.get("code"))
     data = f", data {json.dumps(said['data'], ensure_ascii=False)}" if "data" in said else ""
-    say(f"the game answered with code {code}{data}")
+    say(f"GABP error {code}{data}")
 
 
 def arguments_in(words: list[str], texts: frozenset[str] = frozenset()) -> dict[str, Any]:
@@ -409,8 +413,9 @@ def show_state(args: argparse.Namespace) -> int:
     player = {"playerId": args.player} if args.player else {}
     if args.updates:
         params = {"gameId": args.game, "updates": arguments_in(args.updates), **player}
-        show_json(ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {})))
-        return 0
+        changed = ask(args, "games.setState", params | ({"validate": True} if args.dry_run else {}))
+        show_json(changed)
+        return UNEXPECTED if changed.get("errors") else 0
     parts = {"components": ",".join(args.component)} if args.component else {}
     show_json(ask(args, "games.state", {"gameId": args.game, **parts, **player}))
     return 0
@@ -418,8 +423,9 @@ def show_state(args: argparse.Namespace) -> int:
 
 def show_attention(args: argparse.Namespace) -> int:
     if args.ack is not None:
-        show_json(ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack}))
-        return 0
+        answer = ask(args, "games.acknowledge", {"gameId": args.game, "attentionId": args.ack})
+        show_json(answer)
+        return 0 if answer["acknowledged"] else UNEXPECTED
     found = ask(args, "games.attention", {"gameId": args.game})
     now = found.get("attention")
     if args.json:

@@ -54,7 +54,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     execute.set_defaults(run=run_exec)
     for parser in (run, execute):
         add_space(parser)
-        parser.add_argument("--no-wait", action="store_true", help="do not wait for a person when something asks")
+        parser.add_argument(
+            "--no-wait",
+            action="store_true",
+            help="when something asks, end with exit code 4 instead of waiting for a person",
+        )
         add_state_dir(parser)
         add_json(parser)
 
@@ -132,7 +136,7 @@ def _live(
         # The stream's connection may be in the middle of a frame: say it on a new one.
         with connect(args) as other:
             try:
-                find_space(other, space.space_id).cancel(run_id, "its terminal was interrupted")
+                find_space(other, space.space_id).cancel(run_id, str(stopped) or "its terminal was interrupted")
             except BasculeError as error:
                 say(f"bascule: {run_id} could not be cancelled: {error.message}")
         if isinstance(stopped, _Unanswered):
@@ -149,7 +153,7 @@ def _unless_asked(items: Iterable[StreamedOutput]) -> Iterator[StreamedOutput]:
     for item in items:
         yield item
         if isinstance(item.event, ApprovalRequiredEvent):
-            raise _Unanswered
+            raise _Unanswered("it asks, and --no-wait waits for nobody")
 
 
 def _as_json(space: SyncSpace, operations: list[Any], args: argparse.Namespace) -> int:

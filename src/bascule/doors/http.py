@@ -85,7 +85,7 @@ class Door:
             return []
         if self.family != socket.AF_UNIX and self.tls is None and not can_tell():
             raise Stranger(
-                f"whose program {self.where} is cannot be told on this system: the token was not sent",
+                f"this system does not say whose program {self.where} is: the token was not sent",
                 "use an https:// address, or unset BRIDGE_BROKER_URL to use the daemon's own socket",
             )
         return [f"Authorization: Bearer {token}"]

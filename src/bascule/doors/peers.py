@@ -99,7 +99,7 @@ def _accepted_by(sock: socket.socket, where: str, seconds: float) -> int:
             raise ConnectionLost(f"{where} closed the connection before anything was sent", "try again in a moment")
         if time.monotonic() > deadline:
             raise ConnectionLost(
-                f"whose program {where} is cannot be told, because it does not accept the connection: nothing was sent",
+                f"{where} does not accept the connection, so it is not known whose program it is: nothing was sent",
                 "is it busy, or behind a forwarded port? Without BRIDGE_BROKER_URL the daemon's own socket is used",
             )
         time.sleep(LOOK_SECONDS)

@@ -271,7 +271,7 @@ class Answering:
         for name, text in params.updates.items():
             component = self._registry.components.get(name)
             if component is None or not component.settable:
-                what = "is no part of the state" if component is None else "can be read but not set"
+                what = "is not part of the state" if component is None else "can be read but not set"
                 errors.append(
                     game.StateError(field=name, message=what, code="unknown" if component is None else "fixed")
                 )

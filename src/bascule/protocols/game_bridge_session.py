@@ -202,7 +202,7 @@ class BridgeSession(Session):
         answers the only call in flight; with several, each of them keeps its deadline.
         """
         if self.state is _GREETING:
-            self._refused(GameError(ErrorCode.INVALID_VALUE, f"the mod's welcome is none: {skipped.message}"))
+            self._refused(GameError(ErrorCode.INVALID_VALUE, f"the mod's welcome cannot be read: {skipped.message}"))
             return
         id_ = next((each for each in skipped.ids if each in self._in_flight), None)
         if id_ is None and skipped.type != "event" and len(self._in_flight) == 1:
@@ -238,7 +238,7 @@ class BridgeSession(Session):
                 message.result, RESULT_DECODERS[game.HELLO], game_schemas.RESULTS, game.HELLO, "welcome"
             )
         except BadJson as bad:
-            self._refused(GameError(ErrorCode.INVALID_VALUE, f"the mod's welcome is none: {bad.message}"))
+            self._refused(GameError(ErrorCode.INVALID_VALUE, f"the mod's welcome cannot be read: {bad.message}"))
             return
         self.state = after(self.state, Side.MOD, Move.WELCOME) or self.state
         self.welcome = welcome
@@ -278,7 +278,7 @@ class BridgeSession(Session):
             try:
                 self._shaped(message.payload, _attention, game_schemas.EVENTS, message.channel, "payload")
             except BadJson as bad:
-                self._violation(f"an event of {message.channel} is no attention: {bad.message}")
+                self._violation(f"an event of {message.channel} is not a valid attention: {bad.message}")
                 return
         missed = self._missed(message.channel, message.seq)
         if missed is None:

@@ -27,7 +27,7 @@ FRAME_SECONDS = 10.0
 class SessionLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Each a number a test may set."""
 
-    # Of a request; and of an answer that is no tool's result and no resource's content.
+    # Of a request, and of an answer that is neither a tool's result nor a resource's content.
     max_message_bytes: int = game.MAX_MESSAGE_BYTES
     # Of what a mod sends to a bridge.
     max_receive_bytes: int = game.MAX_RECEIVE_BYTES

@@ -1,4 +1,4 @@
-"""Finding a path beneath a directory's descriptor, whatever links are on the way and whoever changes them meanwhile.
+"""Finding a path beneath a directory's descriptor, whatever links are on the way, also while they are changed.
 
 Checking `realpath` and then opening loses the race against a process that swaps names: one read in sixteen went
 outside when we measured it. So the kernel resolves and opens in one call, or we walk by hand and hold on to every

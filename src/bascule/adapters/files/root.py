@@ -305,7 +305,7 @@ class WorkspaceRoot:
         except OSError as error:
             written = place.written if place is not None else "."
             if error.errno == errno.ELOOP:
-                # The name was no link when it was resolved, and is not followed.
+                # The name was not a link when it was resolved, and is not followed.
                 raise FileFault(f"`{written}` was replaced by a link meanwhile; try again") from error
             raise self._fault(error, written) from error
 

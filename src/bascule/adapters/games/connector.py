@@ -167,7 +167,7 @@ class LoopbackConnector:
             if peers.is_closed(sock):
                 raise ConnectFault(f"port {port} closed the connection at once")
             if look >= OWNER_SECONDS:
-                raise ConnectFault(f"whose port {port} is cannot be told: the token is not sent")
+                raise ConnectFault(f"port {port} does not accept, so it is not known whose it is: no token is sent")
             await asyncio.sleep(peers.LOOK_SECONDS)
             look += peers.LOOK_SECONDS
         self._check(f"port {port}", end[0])

@@ -47,7 +47,7 @@ class Keeper:
         self.asked = False
         self.kill_at: float | None = None
         self.lines = b""
-        # The socket that the game was told to listen on: its file outlives whoever is killed.
+        # The socket that the game listens on: its file outlives a process that is killed.
         self.socket_path: str | None = None
 
     # -- starting

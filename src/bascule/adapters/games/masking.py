@@ -1,6 +1,6 @@
 """Keeps a secret out of a stream of bytes, also where it is split over reads."""
 
-# A shorter beginning of it at the end of a read is shown: it tells nothing, and may be the end of a word.
+# A shorter beginning of it at the end of a read is shown: it reveals nothing, and may be the end of a word.
 MIN_HELD_BYTES = 8
 
 
@@ -27,5 +27,5 @@ class Mask:
         return data[: len(data) - size]
 
     def held(self) -> bytes:
-        """What is held, as it may be shown to who looks now."""
+        """What is held, as it may be shown now."""
         return self._held if len(self._held) < MIN_HELD_BYTES else b"*" * len(self._held)

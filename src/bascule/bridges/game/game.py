@@ -350,7 +350,7 @@ class Game:
     def _attend(self, came: Came) -> None:
         item, problem = read(came.payload, came.channel)
         if problem is not None:
-            self._note(f"an event of {came.channel} is no attention: {problem}")
+            self._note(f"an event of {came.channel} is not a valid attention: {problem}")
         known = self.attention is not None and self.attention.attention_id == item.attention_id
         if came.channel != game.ATTENTION_CLEARED and item.state == "open":
             if self.attention is None or not self.attention.blocking or item.blocking:

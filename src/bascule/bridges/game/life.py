@@ -106,7 +106,7 @@ class Life:
 
     @property
     def _reads_files(self) -> bool:
-        """Whoever starts it says in a file where it listens, and with which token; both change with every launch."""
+        """A file of its launcher says where it listens, and with which token; both change with every launch."""
         return self.settings.token_file is not None or self.settings.bridge_file is not None
 
     @property
@@ -281,8 +281,8 @@ class Life:
 
     def _why_not_connected(self) -> str:
         why = self._failure
-        told_by_environment = self._address.transport == "tcp" and self.settings.discovery == "environment"
-        if told_by_environment and self._never_listened and self.process is not None and not self._was_connected:
+        by_environment = self._address.transport == "tcp" and self.settings.discovery == "environment"
+        if by_environment and self._never_listened and self.process is not None and not self._was_connected:
             why = (
                 f"the game never listened on GABP_SERVER_PORT {self._address.where}: its mod did not load, or does not "
                 'read the environment (then: discovery = "file")'
@@ -308,7 +308,7 @@ class Life:
                 await self._shake_hands(link)
                 await self._owner.discover(link)
             except LaunchFault as fault:
-                # Whoever starts the game may be about to write it.
+                # Its launcher may be about to write it.
                 self._failure = str(fault)
             except ConnectFault as fault:
                 self._failure = fault.message

@@ -40,7 +40,7 @@ def refusal(error: GameError) -> BasculeError:
     return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
 
 
-def act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> Later[U]:
+def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], doing: Doing) -> Later[U]:
     """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
 
     When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
@@ -61,7 +61,7 @@ def act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> La
 
     def done(result: T) -> U:
         doing.details["executed"] = "yes"
-        return told(result)
+        return to_answer(result)
 
     out: Leavable[U] = Leavable()
     # Before anybody else hears of it: the record of its end says what is known.
@@ -71,7 +71,7 @@ def act(ask: Callable[[], Later[T]], told: Callable[[T], U], doing: Doing) -> La
 
 def answer_with(
     asked: Later[T],
-    told: Callable[[T], U],
+    to_answer: Callable[[T], U],
     failed: Callable[[BaseException], object] = lambda _: None,
     into: Later[U] | None = None,
 ) -> Later[U]:
@@ -90,7 +90,7 @@ def answer_with(
             out.set_exception(refusal(error) if isinstance(error, GameError) else error)
             return
         try:
-            answer = told(asked.result())
+            answer = to_answer(asked.result())
         except (GameError, BasculeError) as refused:
             failed(refused)
             out.set_exception(refusal(refused) if isinstance(refused, GameError) else refused)

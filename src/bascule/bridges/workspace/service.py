@@ -342,7 +342,7 @@ class Workspace:
         doing.details["process"] = process.process_id
         run = self.runs.live.get(process.run_id or "") if process.background else None
         # One in the background is over when its changes are known: then it can be undone.
-        over = self.processes.stop(process) if run is None else self.runs.when_over(run)
+        over = process.ended if run is None else self.runs.when_over(run)
         self.processes.stop(process)
         return over.mapped(lambda _: process.view())
 

@@ -40,7 +40,7 @@ def check(level: Level, sentence: str) -> Callable[[Callable[[Subject], None]], 
     return add
 
 
-@check("must", "the mod listens where the bridge told it to, and on this machine alone (1.2, 1.3)")
+@check("must", "the mod listens at the address that the bridge gave it, and on this machine alone (1.2, 1.3)")
 def _listens(subject: Subject) -> None:
     with subject.connected():
         pass
@@ -138,7 +138,7 @@ def _together(subject: Subject) -> None:
             if isinstance(message, gabp.Response):
                 answered.append(message.id)
         if sorted(answered) != sorted(ids):
-            raise Failed("the two responses do not carry the ids of the two requests")
+            raise Failed("the two responses do not have the ids of the two requests")
 
 
 @check("must", "text that is not JSON does not end the mod: it says so or hangs up, and others are served (6.1)")

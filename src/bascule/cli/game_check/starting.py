@@ -13,15 +13,15 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from bascule import places
 from bascule.bridges.game.settings import GameSettings
 from bascule.cli.game_check.peer import ANSWER_SECONDS, Failed, Peer, Seen, SocketStream, hello
 from bascule.doors.exits import WrongUsage
-from bascule.places import UnsafePlace, read_private_file
 from bascule.protocols.game import TOKEN_BYTES
 from bascule.protocols.game_session import new_id
 
 _POLL_SECONDS: Final = 0.05
-# A game that does not end when it is told to is killed; a test of a mod does not wait for its saving.
+# A game that does not end on SIGTERM is killed; a test of a mod does not wait for its saving.
 _END_SECONDS: Final = 5.0
 
 
@@ -152,8 +152,8 @@ class Subject:
         pipe = subprocess.PIPE if stdio else subprocess.DEVNULL
         try:
             return subprocess.Popen(  # noqa: S603 - the person's own games.toml, run as they ask
-                [os.path.expanduser(settings.command), *settings.args],
-                cwd=None if settings.cwd is None else os.path.expanduser(settings.cwd),
+                [places.expand(settings.command), *settings.args],
+                cwd=None if settings.cwd is None else places.expand(settings.cwd),
                 env=environment,
                 stdin=pipe,
                 stdout=pipe,
@@ -173,8 +173,8 @@ class Subject:
                 "give it `address` and `token_file` in games.toml, or pass --port and --token-file",
             )
         try:
-            self.token = read_private_file(os.path.expanduser(self._settings.token_file)).strip()
-        except (UnsafePlace, OSError) as error:
+            self.token = places.read_private_file(places.expand(self._settings.token_file)).strip()
+        except (places.UnsafePlace, OSError) as error:
             raise WrongUsage(f"the token cannot be read: {error}") from error
 
 
