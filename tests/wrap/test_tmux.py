@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -98,9 +99,21 @@ def run_batches(server, pane, texts, *, newlines, clear):
         script = folder / "script"
         script.write_text("\n".join(lines) + "\n")
         server.tmux.run("source-file", str(script))
-        marker = f"sync{start}"
-        server.keys(pane, f"echo {marker}.", "Enter")
-        server.sees(pane, lambda rows, m=marker: f"{m}." in rows)
+        catch_up(server, pane, f"sync{start}", clear)
+
+
+def catch_up(server, pane, marker, clear):
+    """Until the shell has taken what was pasted. tmux may still paste while we type: then the line is typed again."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        server.keys(pane, *clear.split(), f"echo {marker}.", "Enter")
+        try:
+            server.sees(pane, lambda rows: f"{marker}." in rows, seconds=5.0)
+        except AssertionError:
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return
 
 
 def shell(server, tmp_path, *command):
