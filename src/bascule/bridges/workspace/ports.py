@@ -264,8 +264,8 @@ class Undone(NamedTuple):
     # A unified diff of `changes`, and whether it was cut.
     diff: str
     truncated: bool
-    # Something was left alone because it was saved at that very moment.
-    raced: bool = False
+    # Something was left alone that the same undo may put back later: it was saved at that very moment, or is in the way.
+    again: bool = False
 
 
 class Checkpoints(Protocol):
