@@ -219,7 +219,7 @@ class FakeCheckpoints:
         self._root = root
         self._space_id = space_id
 
-    def take(self, until: int | None = None) -> str:
+    def take(self, until: int | None = None, since: int | None = None) -> str:  # noqa: ARG002 - no times here
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)
         files = dict(self._root.files)

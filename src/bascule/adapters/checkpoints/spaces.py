@@ -50,9 +50,9 @@ class SpaceCheckpoints:
         self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
         self._unsaved = SAVE_AFTER if self._last is None else 0
 
-    def take(self, until: int | None = None) -> str:
+    def take(self, until: int | None = None, since: int | None = None) -> str:
         with self._store.lock:
-            scan = Scan(self.root, self._store, self._limits, until)
+            scan = Scan(self.root, self._store, self._limits, until, since)
             try:
                 found = scan.run(self._last)
                 self._store.flush()

@@ -82,6 +82,8 @@ class Run:
         self.answer: Approval | None = None
         # Its last segment is open: there is a checkpoint from before its first change since it has its turn.
         self.is_open = False
+        # When it was opened.
+        self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.
         self.blind = False
         # What others did in the space since its checkpoint, and the next note that it is still there.

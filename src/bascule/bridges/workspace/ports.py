@@ -264,7 +264,7 @@ class Undone(NamedTuple):
     # A unified diff of `changes`, and whether it was cut.
     diff: str
     truncated: bool
-    # Something was left alone that the same undo may put back later: it was saved at that very moment, or is in the way.
+    # The same undo may put back more later: something was saved at that very moment, or is in the way.
     again: bool = False
 
 
@@ -274,8 +274,12 @@ class Checkpoints(Protocol):
     What a tree cannot hold (too large, too deep, unreadable) costs the rest nothing: `unknown` names it.
     """
 
-    def take(self, until: int | None = None) -> str:
-        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it."""
+    def take(self, until: int | None = None, since: int | None = None) -> str:
+        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it.
+
+        What changed after `since` (ns) is read again, whatever its times say: a program that has a file mapped changes
+        it without them.
+        """
 
     def changes(self, before: str, after: str) -> list[FileChange]: ...
 
