@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.text import DEFAULT_IGNORABLE, MAX_MARKS, escaped, is_plain, one_line, typeable, visible
+from bascule.text import DEFAULT_IGNORABLE, MAX_MARKS, escaped, is_plain, one_line, rows, typeable, visible
 
 TRICKS = {
     "escape sequence": "ok\x1b[2Krm -rf /",
@@ -41,6 +41,10 @@ TRICKS = {
     "null notehead": "ls\U0001d159",
     "mark without a letter": "\u0338ls",
     "mark upon a space": "rm \u0338x",
+    "stroke that makes the minus of a diff a plus": "-\u20d2gone",
+    "stroke upon a sign": "a =\u0338= b",
+    "mark upon our bar": "│\u0336",
+    "Egyptian blank": "ls\U00013441rm",
 }
 
 
@@ -57,6 +61,8 @@ def test_what_stands_for_itself_is_left_alone():
         "日本語テキスト",
         "+ added\n- gone\n",
         "naïve e\u0301",
+        "हिंदी की",
+        "q\u0307\u0323",
         "🙂",
         "عربى",
         "שלום",
@@ -98,6 +104,20 @@ def test_a_line_for_lists_is_one_line_and_says_what_was_cut():
     assert one_line("x" * 500, 10) == "xxxxxxxxxx… (500 characters)"
 
 
+def test_a_long_line_is_cut_into_rows_that_a_terminal_does_not_wrap():
+    assert rows("abcdefgh", 3) == ["abc", "def", "gh"]
+    assert rows("", 3) == [""]
+    # Two columns each; `─` has two in the terminals of some languages.
+    assert rows("日本語", 5) == ["日本", "語"]
+    assert rows("────", 4) == ["──", "──"]
+    assert rows("日本", 1) == ["日", "本"], "a letter that does not fit is still shown"
+
+
+@given(st.text(), st.integers(1, 40))
+def test_rows_leave_nothing_out(text, columns):
+    assert "".join(rows(text, columns)) == text
+
+
 def test_text_that_the_daemon_drew_keeps_its_brackets_and_hides_nothing():
     assert visible(visible("a\x1b⟨"), drawn=True) == "a⟨ESC⟩⟨U+27E8⟩"
     assert visible("⟨\u202e", drawn=True) == "⟨⟨U+202E⟩"
@@ -110,7 +130,7 @@ def test_what_the_caller_does_not_keep_is_named():
 @pytest.mark.parametrize("text", TRICKS.values(), ids=TRICKS)
 def test_a_word_in_a_message_is_escaped(text):
     # A mark upon our own letters is a matter of where the word stands; alone it is a letter like any other.
-    assert (escaped(text) == text) == ("\u0338" in text)
+    assert (escaped(text) == text) == any(mark in text for mark in "\u0336\u0338\u20d2")
     assert is_plain(escaped(text))
 
 

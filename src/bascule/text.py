@@ -36,8 +36,8 @@ DEFAULT_IGNORABLE = (
     (0xE0000, 0xE0FFF),
 )
 # Assigned, not ignorable by the standard, and still an empty place: Braille blank, the object that is not there,
-# Khitan filler, the musical null notehead.
-_BLANK = frozenset((0x2800, 0xFFFC, 0x16FE4, 0x1D159))
+# Khitan filler, the musical null notehead, Egyptian blanks (which Unicode 15 knows and 14 does not).
+_BLANK = frozenset((0x2800, 0xFFFC, 0x16FE4, 0x1D159, 0x13441, 0x13442))
 # Cc: control, Cf: format (bidi marks, joiners, tags), Cs: half surrogates, Co: private use, Cn: unassigned, Z*: line
 # and paragraph separator, and every space but the common one, which the others look like.
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
@@ -45,6 +45,9 @@ _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 MAX_MARKS = 4
 # Our own bracket is named as well: what is shown by its name cannot be typed, so two texts never look alike.
 _BRACKET = "⟨"
+# What a mark may not be drawn upon: spaces, our brackets and bars, and ASCII signs, which our own words use around the
+# text. A stroke upon the minus of a diff makes it a plus.
+_NO_BASE = r"\s⟩│─!-/:-@\[-`{-~"
 _NAMES = {"\t": "TAB", "\n": "LF", "\r": "CR", "\x1b": "ESC"}
 _SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
@@ -77,7 +80,7 @@ def visible(text: str, *, keep: str = "\n\t", drawn: bool = False) -> str:
     marks = "".join(letter for letter in letters - hidden if unicodedata.category(letter) in ("Mn", "Me"))
     if marks:
         # A mark without a letter of its own would be drawn upon ours.
-        out = re.sub(f"(?<![^\\s⟩])[{marks}]+|(?<=[{marks}]{{{MAX_MARKS}}})[{marks}]+", _all_named, out)
+        out = re.sub(f"(?<![^{_NO_BASE}])[{marks}]+|(?<=[{marks}]{{{MAX_MARKS}}})[{marks}]+", _all_named, out)
     return out
 
 
@@ -87,6 +90,25 @@ def one_line(text: str, max_chars: int | None = None, *, drawn: bool = False) ->
     if max_chars is None or len(shown) <= max_chars:
         return shown
     return f"{shown[:max_chars]}… ({len(text)} characters)"
+
+
+def rows(line: str, columns: int) -> list[str]:
+    """One line cut where a terminal of so many columns would wrap it, or earlier.
+
+    A row that the terminal begins by itself has nothing of ours in front of it: padded with spaces, text would stand
+    there like words of ours.
+    """
+    if line.isascii():
+        return [line[at : at + columns] for at in range(0, len(line), columns)] or [""]
+    found, start, width = [], 0, 0
+    for at, letter in enumerate(line):
+        # A: wide in the terminals of some languages.
+        wide = 2 if unicodedata.east_asian_width(letter) in "WFA" else 1
+        if width + wide > columns and at > start:
+            found.append(line[start:at])
+            start, width = at, 0
+        width += wide
+    return [*found, line[start:]]
 
 
 def escaped(text: str) -> str:

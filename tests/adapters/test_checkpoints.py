@@ -1,5 +1,6 @@
 """Checkpoints: what they hold, what they show, and what git says of them."""
 
+import mmap
 import os
 import shutil
 import stat
@@ -13,6 +14,7 @@ import trees
 from bascule.adapters.checkpoints.scan import Scan
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.checkpoints.stats import RACY_NS
+from bascule.adapters.files import temporary
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
@@ -276,9 +278,49 @@ def test_what_a_crash_left_is_swept_when_it_is_old(workspace, checkpoints, monke
     before = checkpoints.take()
     assert left.exists()
     monkeypatch.setattr("bascule.adapters.files.temporary.is_stale", lambda changed: True)
-    assert checkpoints.take() == before
+    gone = [change.path for change in checkpoints.changes(before, checkpoints.take())]
+    assert gone == [left.name, f"d/{staged.name}/0"]
     assert sorted(os.listdir(workspace)) == ["d"]
     assert os.listdir(workspace / "d") == []
+
+
+def test_a_name_like_ours_hides_nothing(workspace, checkpoints):
+    before = checkpoints.take()
+    hidden = workspace / f".bascule-{'0' * 32}.tmp"
+    hidden.write_bytes(b"of a command")
+    after = checkpoints.take()
+    assert [change.path for change in checkpoints.changes(before, after)] == [hidden.name]
+    assert not checkpoints.undo(before, after, dry_run=False).left_alone
+    assert os.listdir(workspace) == []
+
+
+def test_what_is_being_written_is_not_yet_content(workspace, checkpoints):
+    before = checkpoints.take()
+    name = temporary.new_name()
+    (workspace / name).write_bytes(b"half")
+    assert checkpoints.take() == before
+    temporary.give_back(name)
+    assert checkpoints.take() != before
+
+
+def test_a_file_that_was_read_while_a_program_had_it_mapped_is_read_again_when_that_ends(workspace, checkpoints):
+    file = workspace / "mapped"
+    file.write_bytes(b"first")
+    settle(workspace)
+    began = time.time_ns()
+    before = checkpoints.take()
+    with file.open("r+b") as opened, mmap.mmap(opened.fileno(), 5) as mapped:
+        mapped[:] = b"shown"
+        settle(workspace)
+        meanwhile, changed = checkpoints.take(), file.stat().st_ctime_ns
+        # The page is the program's already: nothing tells the kernel of this, and no time changes.
+        mapped[:] = b"later"
+    if file.stat().st_ctime_ns == changed:
+        # Else the disk has taken the page meanwhile, which makes it known.
+        assert checkpoints.take() == meanwhile, "the control: by its times it is the same"
+    after = checkpoints.take(since=began)
+    assert file.read_bytes() == b"later"
+    assert "+later" in checkpoints.diff(before, after, 1_000)[0]
 
 
 # -- what is shown --------------------------------------------------------------------------------

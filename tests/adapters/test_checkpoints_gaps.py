@@ -13,8 +13,9 @@ import trees
 from test_checkpoints import git, named, settle
 
 from bascule.adapters.checkpoints import scan
+from bascule.adapters.checkpoints.merge import MOVE_AWAY
 from bascule.adapters.checkpoints.scan import Limits
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
+from bascule.adapters.checkpoints.spaces import GitCheckpoints, SpaceCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.bridges.workspace.ports import CheckpointFault
 from faults.lacking import only_root
@@ -144,9 +145,81 @@ def test_a_file_that_became_too_large_is_left_alone_and_one_that_became_a_pipe_c
     after = space.take()
     assert named(space.checkpoints, before, after).keys() == {"large", "pipe"}
     assert [change.path for change in space.checkpoints.changes(before, after)] == ["kept"]
-    assert space.undo(before, after) == {"large": TOO_LARGE}
+    assert space.undo(before, after) == {"large": f"{TOO_LARGE}; {MOVE_AWAY}"}
     assert (space.inside / "large").stat().st_size == 3_000
     assert (space.inside / "pipe").read_text() == "small"
+
+
+def a_directory(path: Path) -> dict[str, str]:
+    (path / "below").mkdir(parents=True)
+    (path / "a").write_text("mine\n")
+    (path / "below/b").write_text("mine too\n")
+    return {f"{path.name}/a": "mine\n", f"{path.name}/below/b": "mine too\n"}
+
+
+def read_all(space: Space, names: dict[str, str]) -> dict[str, str]:
+    return {name: (space.inside / name).read_text() for name in names}
+
+
+@pytest.mark.parametrize("become", [a_pipe, a_socket])
+def test_a_directory_in_whose_place_a_pipe_is_comes_back_with_all_that_was_in_it(space, become):
+    mine = a_directory(space.inside / "dir")
+    before = space.take()
+    space.change()
+    shutil.rmtree(space.inside / "dir")
+    become(space.inside / "dir")
+    after = space.take()
+    assert [change.path for change in space.checkpoints.changes(before, after)] == [*mine, "kept"]
+    assert space.undo(before, after) == {}
+    assert read_all(space, mine) == mine
+
+
+def test_what_is_left_alone_in_the_way_of_something_can_be_moved_away_and_the_undo_repeated(space):
+    mine = a_directory(space.inside / "dir") | {"file": "mine\n"}
+    (space.inside / "file").write_text("mine\n")
+    before = space.take()
+    space.change()
+    shutil.rmtree(space.inside / "dir")
+    for name in ("dir", "file", "new"):
+        too_large(space.inside / name)
+    after = space.take()
+    for _ in range(2):
+        done = space.checkpoints.undo(before, after, dry_run=False)
+        assert {each.path: each.reason for each in done.left_alone} == {
+            "dir": f"{TOO_LARGE}; {MOVE_AWAY}",
+            "file": f"{TOO_LARGE}; {MOVE_AWAY}",
+            "new": TOO_LARGE,
+        }
+        assert done.again
+    for name in ("dir", "file", "new"):
+        (space.inside / name).unlink()
+    assert space.undo(before, after) == {}
+    assert not space.checkpoints.undo(before, after, dry_run=False).again
+    assert read_all(space, mine) == mine
+    (space.inside / "dir/a").write_text("saved since\n")
+    assert space.undo(before, after) == {"dir/a": f"{TOO_LARGE}; {MOVE_AWAY}"}
+    assert (space.inside / "dir/a").read_text() == "saved since\n"
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_what_a_copy_never_had_stays_when_the_copy_is_taken_over(space, tmp_path, made):
+    """Pipes and sockets are not copied: that they are not in the copy says nothing about them."""
+    a_pipe(space.inside / "pipe")
+    a_socket(space.inside / "socket")
+    before = space.take()
+    copy = tmp_path / "copy"
+    space.checkpoints.copy_out(before, os.fspath(copy))
+    root = WorkspaceFiles(()).open_copy(os.fspath(copy))
+    (copy / "kept").write_text("after\n")
+    if made:
+        (copy / "pipe").write_text("a file of that name\n")
+    after = SpaceCheckpoints(space.checkpoints._space, root, SMALL).take()
+    root.close()
+    done = space.checkpoints.apply(before, after)
+    assert [change.path for change in done.changes] == ["kept"]
+    assert [each.path for each in done.left_alone] == ["pipe", "socket"]
+    assert (space.inside / "pipe").is_fifo()
+    assert (space.inside / "socket").is_socket()
 
 
 def test_a_file_in_whose_place_a_directory_with_a_gap_is_stays_a_directory_as_a_whole(space):
@@ -298,7 +371,7 @@ def test_a_tree_as_of_a_moment_knows_nothing_of_later_changes(space):
     (space.inside / "new").write_text("made later\n")
     after = space.take(until)
     assert [change.path for change in space.checkpoints.changes(before, after)] == ["kept"]
-    assert space.undo(before, after) == dict.fromkeys(("mine", "new"), "was changed later")
+    assert space.undo(before, after) == {"mine": f"was changed later; {MOVE_AWAY}", "new": "was changed later"}
     assert (space.inside / "mine").read_text() == "saved later\n"
     assert (space.inside / "new").exists()
 
@@ -329,6 +402,7 @@ def test_what_cannot_be_read_is_left_alone_before_and_after(tmp_path):
     script.write_text(
         """
 import os, sys
+from bascule.adapters.checkpoints.merge import MOVE_AWAY
 from test_checkpoints import named, settle
 from test_checkpoints_gaps import Space
 os.setgid(65534)
@@ -352,7 +426,8 @@ denied = "cannot be read: Permission denied"
 assert named(space.checkpoints, before, after) == dict.fromkeys(("new-file", "new-dir", "chmodded"), denied)
 left = space.undo(before, after)
 assert left == {
-    **dict.fromkeys(("new-file", "new-dir", "chmodded"), denied),
+    **dict.fromkeys(("new-file", "new-dir"), denied),
+    "chmodded": f"{denied}; {MOVE_AWAY}",
     **dict.fromkeys(("old-file", "old-dir"), denied + "; it was not touched"),
 }, left
 assert len(os.listdir(space.inside)) == 6

@@ -119,7 +119,7 @@ def test_a_save_just_before_or_just_after_the_exchange_stays_and_is_named(space,
     monkeypatch.setattr(swap, "exchange", exchanged)
     done = space.checkpoints.undo(before, after, dry_run=False)
     assert space.is_now() == {b"a": file(b"saved by hand"), b"b": file(b"1"), b"gone": file(b"1")}
-    assert done.raced == (moment == "before")
+    assert done.again == (moment == "before")
     left = {each.path: each.reason for each in done.left_alone}
     assert left == ({"a": "was saved while it was being put back"} if moment == "before" else {})
 
@@ -129,12 +129,12 @@ def test_a_file_that_somebody_has_open_for_writing_is_left_alone(space):
     with (space.inside / "a").open("ab") as writer:
         done = space.checkpoints.undo(before, after, dry_run=False)
         writer.write(b" and more")
-    assert done.raced
+    assert done.again
     assert space.is_now() == {b"a": file(b"2 and more")}
     with (space.inside / "a").open("rb"):
         # Whoever only reads is no hindrance.
         (space.inside / "a").write_bytes(b"2")
-        assert not space.checkpoints.undo(before, after, dry_run=False).raced
+        assert not space.checkpoints.undo(before, after, dry_run=False).again
 
 
 def test_a_save_over_a_file_that_should_go_and_one_where_a_file_should_come_stay(space, monkeypatch):
@@ -166,7 +166,7 @@ def test_who_saves_twice_keeps_the_newer_one(space, monkeypatch):
         exchange(*names)
 
     monkeypatch.setattr(swap, "exchange", exchanged)
-    assert space.checkpoints.undo(before, after, dry_run=False).raced
+    assert space.checkpoints.undo(before, after, dry_run=False).again
     assert space.is_now() == {b"a": file(b"save 3")}
 
 
@@ -181,5 +181,5 @@ def test_where_names_cannot_be_exchanged_it_is_looked_at_just_before_the_rename(
         raise OSError(22, "Invalid argument")
 
     monkeypatch.setattr(swap, "exchange", cannot)
-    assert space.checkpoints.undo(before, after, dry_run=False).raced
+    assert space.checkpoints.undo(before, after, dry_run=False).again
     assert space.is_now() == {b"a": file(b"1"), b"b": file(b"saved by hand")}

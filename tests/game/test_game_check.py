@@ -3,9 +3,13 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from bascule.cli.game_check import peer, starting
+from patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -76,3 +80,49 @@ def test_a_game_that_never_listens_is_said_to_have_ended():
     assert done.returncode == 1
     assert "the game ended with 0 before its mod listened" in done.stdout
     assert "nothing else can be tried" in done.stderr
+
+
+FORKS = """
+import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_DFL)
+if os.fork() == 0:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print(os.getpid(), flush=True)
+time.sleep(600)
+"""
+
+
+def start(text):
+    command = [sys.executable, "-c", text]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True)
+
+
+def is_alive(pid):
+    try:
+        # A process that nobody has collected yet has ended all the same.
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_what_a_game_started_ends_with_it_even_if_it_would_not():
+    game = start(FORKS)
+    stream = starting.PipeStream(game)
+    child = int(stream.receive(PATIENCE))
+    stream.close()
+    deadline = time.monotonic() + PATIENCE
+    while is_alive(child):
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.01)
+
+
+def test_a_game_that_does_not_read_does_not_keep_the_check(monkeypatch):
+    monkeypatch.setattr(starting, "ANSWER_SECONDS", 0.2)
+    stream = starting.PipeStream(start("import time; time.sleep(600)"))
+    mod = peer.Peer(stream, peer.Seen())
+    try:
+        with pytest.raises(peer.Failed, match="does not read"):
+            mod.send_raw(b"x" * 1_000_000)
+    finally:
+        mod.close()

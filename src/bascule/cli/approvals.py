@@ -1,6 +1,7 @@
 """`bascule approvals`: what agents ask a person for, and the person's answers, from any terminal."""
 
 import argparse
+import os
 import sys
 from typing import Any, NamedTuple
 
@@ -15,10 +16,12 @@ from bascule.doors.exits import USAGE
 from bascule.errors import BasculeError, Conflict, NotFound
 from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.protocols.approvals import MAX_RULE_MINUTES
-from bascule.text import one_line, visible
+from bascule.text import one_line, rows, visible
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72
+# Of what goes on in another row: none of our own names begin there.
+_INDENT = " " * 12
 
 
 class Choice(NamedTuple):
@@ -120,7 +123,7 @@ def run_show(args: argparse.Namespace) -> int:
     if args.json:
         show_json(view)
     else:
-        show(drawn(view))
+        show(drawn(view, terminal_columns()))
     _open_picture(args, view)
     return 0
 
@@ -139,8 +142,11 @@ def find(client: SyncClient, text: str) -> str:
     raise NotFound(f"no approval {text}", hint="`bascule approvals list --all` shows those that are still kept")
 
 
-def drawn(view: dict[str, Any]) -> str:
-    """Everything about one question. Lines of the preview begin with a bar, so that none can pass for ours."""
+def drawn(view: dict[str, Any], columns: int | None = None) -> str:
+    """Everything about one question. Rows of the preview begin with a bar, so that none can pass for ours.
+
+    `columns` are those of the terminal, if it is shown on one.
+    """
     facts = [
         ("who", view["principal"]),
         ("what", view["method"]),
@@ -155,13 +161,33 @@ def drawn(view: dict[str, Any]) -> str:
         ("because", view.get("decidedReason")),
     ]
     lines = [f"{view['approvalId']}  {view['state']}"]
-    lines += [f"  {name:<9} {one_line(str(value))}" for name, value in facts if value]
+    for name, value in facts:
+        if value:
+            lines += _rows(f"  {name:<9} ", one_line(str(value)), _INDENT, columns)
     if view.get("preview"):
-        lines += [_RULE, *(f"│ {line}" for line in visible(view["preview"], drawn=True).split("\n")), _RULE]
+        preview = visible(view["preview"], drawn=True).split("\n")
+        lines += [_RULE, *(row for line in preview for row in _rows("│ ", line, "│↪", columns)), _RULE]
     for offer in view.get("offers", ()):
-        lines.append(f"  rule {offer['number']}: {one_line(offer['title'], drawn=True)}, for a while")
-        lines.append(f"          {one_line(offer['text'], drawn=True)}")
+        title, text = one_line(offer["title"], drawn=True), one_line(offer["text"], drawn=True)
+        lines += _rows(f"  rule {offer['number']}: ", f"{title}, for a while", _INDENT, columns)
+        lines += _rows(_INDENT, text, _INDENT, columns)
     return "\n".join(lines)
+
+
+def _rows(first: str, line: str, others: str, columns: int | None) -> list[str]:
+    if columns is None:
+        return [first + line]
+    # `│` counts for two, as it does in the terminals of some languages.
+    begin, *rest = rows(line, max(1, columns - max(len(first), len(others)) - 2))
+    return [first + begin, *(others + row for row in rest)]
+
+
+def terminal_columns() -> int | None:
+    """Of the terminal that stdout is; None when it is none."""
+    try:
+        return os.get_terminal_size(1).columns or None
+    except OSError:
+        return None
 
 
 def _open_picture(args: argparse.Namespace, view: dict[str, Any]) -> None:
@@ -199,7 +225,7 @@ def run_approve(args: argparse.Namespace) -> int:
     with connect(args) as client:
         view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
         if not args.json:
-            show(drawn(view))
+            show(drawn(view, terminal_columns()))
         _open_picture(args, view)
         choice = _given(args) or ask_how(view)
         if choice is None:
@@ -284,7 +310,7 @@ def run_watch(args: argparse.Namespace) -> int:
 def _answer(client: SyncClient, view: dict[str, Any]) -> None:
     # The bell of the terminal, for whoever looks elsewhere.
     sys.stderr.write("\a")
-    show(drawn(view))
+    show(drawn(view, terminal_columns()))
     while True:
         answer = ask_on_tty("y = yes, once; n = no; s = how; Enter = later: ").lower()
         if answer in ("y", "n", "s", ""):

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from bascule.cli.approvals import ask_how, drawn
+from bascule.cli.approvals import ask_how, drawn, terminal_columns
 from bascule.cli.person import unlock
 from bascule.cli.talk import connect
 from bascule.client.sync import SyncClient
@@ -97,7 +97,7 @@ def _put(client: SyncClient, view: dict[str, Any]) -> None:
     if not (sys.stdin is not None and sys.stdin.isatty()):
         say(f"[asks: {view['reason']}]\n  {elsewhere}")
         return
-    show(drawn(view))
+    show(drawn(view, terminal_columns()))
     try:
         choice = ask_how(view)
         if choice is None:

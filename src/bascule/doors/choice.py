@@ -25,6 +25,7 @@ LOOPBACK = {
     "::1": (socket.AF_INET6, "::1"),
 }
 _PORTS = {"http": 80, "https": 443}
+MAX_PORT = 0xFFFF
 
 
 def find_door(state: str) -> Door:
@@ -70,15 +71,21 @@ def _loopback(url: str) -> Door:
         port = port.removeprefix(":")
     else:
         name, _, port = rest.partition(":")
-    if scheme not in _PORTS or name not in LOOPBACK or not (port.isdigit() or not port) or len(port) > 5:
+    number = _port(port) if port else _PORTS.get(scheme)
+    if scheme not in _PORTS or name not in LOOPBACK or number is None:
         raise WrongUsage(
             f"BRIDGE_BROKER_URL is {url!r}: only http:// and https:// with 127.0.0.1:PORT, localhost:PORT or "
             "[::1]:PORT are accepted, because tokens are sent there",
             "unset it to use the daemon's own socket",
         )
-    number = int(port) if port else _PORTS[scheme]
     family, numeric = LOOPBACK[name]
     return Door(family, (numeric, number), rest, tls=name if scheme == "https" else None)
+
+
+def _port(text: str) -> int | None:
+    # `isdigit` alone is true of `²`, and of digits that would go into the Host header as they are.
+    number = int(text) if text.isascii() and text.isdigit() and len(text) <= 5 else 0
+    return number if 0 < number <= MAX_PORT else None
 
 
 def stored_token(door: Door, handle: str) -> str | None:

@@ -226,7 +226,7 @@ class FakeCheckpoints:
     def content(self, tree: str, path: str) -> bytes | None:
         return self._machine.trees[tree].get(path)
 
-    def take(self, until: int | None = None) -> str:
+    def take(self, until: int | None = None, since: int | None = None) -> str:  # noqa: ARG002 - no times here
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)
         files = dict(self._root.files)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from bascule.adapters.checkpoints.objects import GAP_AND_REST, Entry, ObjectId
+from bascule.adapters.checkpoints.objects import GAP_AND_REST, GAP_WITHOUT_CONTENT, Entry, ObjectId
 from bascule.adapters.checkpoints.store import ObjectStore
 
 
@@ -32,11 +32,11 @@ class TreeView:
         self._read: dict[ObjectId, dict[bytes, Entry]] = {}
 
     def get(self, path: bytes) -> Entry | None:
-        """Beneath a gap everything is that gap."""
+        """Beneath a gap everything is that gap; beneath what is known to be no directory there is nothing."""
         found: Entry | None = Entry(0o040755, self.root)
         for step in path.split(b"/"):
             if found is None or found.is_gap:
-                return found
+                return found if found is None or found.mode != GAP_WITHOUT_CONTENT else None
             if not found.is_dir:
                 return None
             entries = self._entries(found.object)
@@ -65,14 +65,19 @@ class TreeView:
         return entries
 
 
-def differences(store: ObjectStore, old: ObjectId, new: ObjectId) -> list[Difference]:
-    """In the order of paths; equal directories are not even read."""
-    found = list(_between(store, b"", old, new))
+def differences(store: ObjectStore, old: ObjectId, new: ObjectId, *, behind_gaps: bool = False) -> list[Difference]:
+    """In the order of paths; equal directories are not even read.
+
+    With `behind_gaps` also what `new` has in a directory where `old` has a gap.
+    """
+    found = list(_between(store, b"", old, new, behind_gaps=behind_gaps))
     found.sort(key=lambda difference: difference.path.split(b"/"))
     return found
 
 
-def _between(store: ObjectStore, prefix: bytes, old: ObjectId | None, new: ObjectId | None) -> Iterator[Difference]:
+def _between(
+    store: ObjectStore, prefix: bytes, old: ObjectId | None, new: ObjectId | None, *, behind_gaps: bool
+) -> Iterator[Difference]:
     if old == new:
         return
     before = store.tree(old) if old is not None else {}
@@ -86,11 +91,13 @@ def _between(store: ObjectStore, prefix: bytes, old: ObjectId | None, new: Objec
         alone = Difference(path, first and first.alone(), second and second.alone())
         if alone.old != alone.new:
             yield alone
-        if alone.gap is not None:
+        gap = alone.gap
+        # A pipe hides nothing: what the directory on the other side holds came or went.
+        if gap is not None and gap.mode != GAP_WITHOUT_CONTENT and not (behind_gaps and gap is alone.old):
             continue
         below = (first.object if first and first.is_dir else None, second.object if second and second.is_dir else None)
         if below != (None, None):
-            yield from _between(store, path + b"/", *below)
+            yield from _between(store, path + b"/", *below, behind_gaps=behind_gaps)
 
 
 def _rest(entries: dict[bytes, Entry]) -> Entry | None:

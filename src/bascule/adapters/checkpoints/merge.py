@@ -3,7 +3,7 @@
 Three trees: `base`, as the workspace was expected; `target`, as it should become; `now`, as it is. A path that is
 neither as in `base` nor already as in `target` has been changed by somebody since: a conflict, and one conflict stops
 everything, or, where others worked at the same time, is left alone. So is what one of the trees does not hold (a gap),
-because nobody can say what it was or whether it is still the same.
+because nobody can say what it was or whether it is still the same; once nothing is there any more, it is put back.
 """
 
 from collections.abc import Iterator, Mapping
@@ -18,6 +18,7 @@ from bascule.bridges.workspace.ports import CheckpointFault
 # Paths named in a refusal; more would only fill a context.
 MAX_NAMED = 20
 CHANGED_SINCE = "was changed since"
+MOVE_AWAY = "move it away and undo again to have back what was there"
 
 
 class Plan(NamedTuple):
@@ -36,16 +37,38 @@ class Plan(NamedTuple):
     # What all this changes, and what it leaves alone, with the reason.
     changed: list[Difference]
     left: dict[bytes, str]
+    # Of what is left alone: where `target` has something that can be put back once nothing is in its place.
+    held: list[bytes]
 
 
-def plan(store: ObjectStore, base: bytes, target: bytes, now: bytes, others: Mapping[bytes, str] | None = None) -> Plan:
-    """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused."""
-    planning = _Planning(store, TreeView(store, now), TreeView(store, target), others)
-    return planning.plan(differences(store, base, target))
+def plan(
+    store: ObjectStore,
+    base: bytes,
+    target: bytes,
+    now: bytes,
+    others: Mapping[bytes, str] | None = None,
+    *,
+    forward: bool = False,
+) -> Plan:
+    """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused.
+
+    `forward` is for what happened on a copy: what `base` has as a gap was never in it, so nothing happened to it there.
+    """
+    planning = _Planning(store, TreeView(store, now), TreeView(store, target), others, forward=forward)
+    return planning.plan(differences(store, base, target, behind_gaps=not forward))
 
 
 class _Planning:
-    def __init__(self, store: ObjectStore, now: TreeView, target: TreeView, others: Mapping[bytes, str] | None) -> None:
+    def __init__(
+        self,
+        store: ObjectStore,
+        now: TreeView,
+        target: TreeView,
+        others: Mapping[bytes, str] | None,
+        *,
+        forward: bool,
+    ) -> None:
+        self._forward = forward
         self._store = store
         self._now = now
         self._target = target
@@ -53,15 +76,21 @@ class _Planning:
         self._refuses = others is None
         self._made: dict[bytes, int] = {}
         self._conflicts: list[bytes] = []
+        # With their reasons: what is left alone, and directories of which `base` knows nothing.
+        self._gaps: dict[bytes, str] = {}
+        self._behind: dict[bytes, str] = {}
         # A directory that stays keeps what is in it.
         self._stuck: list[bytes] = []
-        self._plan = Plan([], [], [], [], [], [], [], {})
+        self._plan = Plan([], [], [], [], [], [], [], {}, [])
 
     def plan(self, found: list[Difference]) -> Plan:
         left = self._plan.left
         possible: list[Difference] = []
         for difference in found:
-            reason = self._why_left(difference)
+            if _of_above(difference.path, self._gaps) is not None:
+                # What is left alone is left with all that is in it.
+                continue
+            reason = self._gap(difference) or self._others.get(difference.path)
             if reason is None:
                 possible.append(difference)
             else:
@@ -83,16 +112,32 @@ class _Planning:
         self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
         return self._plan
 
-    def _why_left(self, difference: Difference) -> str | None:
-        for entry in (difference.new, difference.old):
-            # What has no content may be replaced; it cannot be made again.
-            if entry is not None and entry.is_gap and (entry is difference.new or entry.mode != GAP_WITHOUT_CONTENT):
-                return gap_reason(self._store.blob(entry.object))
-        return self._others.get(difference.path)
+    def _gap(self, difference: Difference) -> str | None:
+        """Why it cannot be known what would be lost, or what to put there."""
+        path, old, new = difference
+        gap = next((entry for entry in (new, old) if entry is not None and entry.is_gap), None)
+        reason = gap_reason(self._store.blob(gap.object)) if gap is not None else _of_above(path, self._behind)
+        if reason is None:
+            return None
+        if gap is None or (gap is old and not self._forward):
+            if gap is not None and gap.mode == GAP_WITHOUT_CONTENT:
+                return None
+            there = self._now.get(path)
+            if there is None or there.alone() == new:
+                # Nothing can be lost where nothing is, or the right thing already.
+                self._behind[path] = reason
+                return None
+            if new is not None:
+                self._plan.held.append(path)
+                reason = f"{reason}; {MOVE_AWAY}"
+        self._gaps[path] = reason
+        return reason
 
     def _step(self, difference: Difference, there: Entry | None, going: set[bytes]) -> bool:
         """Whether what is there lets this difference be made."""
         path, old, new = difference
+        if there is None and old is not None and old.is_gap:
+            old = None
         if old is not None and old.is_dir:
             return self._leave_directory(path, old, new, there, going)
         if there != old or (new is not None and not self._has_parents(path)):
@@ -184,6 +229,11 @@ class _Planning:
 def _above(path: bytes) -> Iterator[bytes]:
     steps = path.split(b"/")
     return (b"/".join(steps[:count]) for count in range(1, len(steps)))
+
+
+def _of_above(path: bytes, reasons: Mapping[bytes, str]) -> str | None:
+    """The reason that a directory above it has."""
+    return next((reasons[above] for above in _above(path) if above in reasons), None) if reasons else None
 
 
 def _is_made(difference: Difference, there: Entry | None) -> bool:

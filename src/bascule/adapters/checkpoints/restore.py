@@ -111,6 +111,7 @@ class Restore:
             self._staging = -1
         with contextlib.suppress(OSError):
             os.rmdir(self._name, dir_fd=self._root.fileno())
+        temporary.give_back(self._name)
 
     def _opening(self) -> Iterator[tuple[bytes, int]]:
         """Directories that have to let us in for the time being, outermost first; their own mode comes last."""

@@ -68,14 +68,24 @@ class Scan:
     """One pass over a workspace. The caller holds the store's lock, and flushes it.
 
     With `until` (nanoseconds, as change times have them) files that changed later are gaps: the tree is the workspace
-    as it was then, as far as can be known now.
+    as it was then, as far as can be known now. With `since` files that changed later are read again even where their
+    times say that they were read already: a program that has a file mapped changes it without them.
     """
 
-    def __init__(self, root: WorkspaceRoot, store: ObjectStore, limits: Limits, until: int | None = None) -> None:
+    def __init__(
+        self,
+        root: WorkspaceRoot,
+        store: ObjectStore,
+        limits: Limits,
+        until: int | None = None,
+        since: int | None = None,
+    ) -> None:
         self._root = root
         self._store = store
         self._limits = limits
         self._until = until
+        # Beyond either of them the memory of the last scan does not count.
+        self._trusted_until = min((each for each in (until, since) if each is not None), default=None)
         # Names and bytes that may come to those the last scan held.
         self._room = limits.files
         self._room_bytes = limits.bytes
@@ -116,7 +126,7 @@ class Scan:
         below: list[tuple[str, os.stat_result]] = []
         known = last.files if last is not None else {}
         changed = last is None
-        until = self._until
+        trusted = self._trusted_until
         with os.scandir(descriptor) as entries:
             for entry in entries:
                 name = entry.name
@@ -126,11 +136,15 @@ class Scan:
                     found = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
                     continue
+                if temporary.is_temporary(name) and self._is_ours(descriptor, name, found):
+                    continue
                 before = known.get(name)
-                if before is not None and _untouched(before, found) and (until is None or found.st_ctime_ns <= until):
+                if (
+                    before is not None
+                    and _untouched(before, found)
+                    and (trusted is None or found.st_ctime_ns <= trusted)
+                ):
                     files[name] = before
-                elif temporary.is_temporary(name):
-                    self._sweep(descriptor, name, found)
                 elif stat.S_ISDIR(found.st_mode):
                     below.append((name, found))
                 else:
@@ -282,15 +296,18 @@ class Scan:
             raise
         return remember(found, read_at, self._store.add(BLOB, os.fsencode(target)))
 
-    def _sweep(self, directory: int, name: str, found: os.stat_result) -> None:
-        """What a crash left unfinished goes, once nobody can be writing it any more."""
+    def _is_ours(self, directory: int, name: str, found: os.stat_result) -> bool:
+        """Not finished yet, or left by a crash: that goes, once nobody can be writing it any more."""
+        if temporary.is_in_use(name):
+            return True
         if not temporary.is_stale(found.st_ctime_ns):
-            return
+            return False
         with contextlib.suppress(OSError):
             if stat.S_ISDIR(found.st_mode):
                 shutil.rmtree(name, ignore_errors=True, dir_fd=directory)
             else:
                 os.unlink(name, dir_fd=directory)
+        return True
 
     def _has_room(self, node: Node, name: str) -> bool:
         """Room for one more name; the first of a directory that finds none is a gap for all that come after it."""

@@ -51,9 +51,9 @@ class SpaceCheckpoints:
         self._unsaved = SAVE_AFTER if self._last is None else 0
         self.repositories: Mapping[str, int] = {}
 
-    def take(self, until: int | None = None) -> str:
+    def take(self, until: int | None = None, since: int | None = None) -> str:
         with self._store.lock:
-            scan = Scan(self.root, self._store, self._limits, until)
+            scan = Scan(self.root, self._store, self._limits, until, since)
             try:
                 found = scan.run(self._last)
                 self._store.flush()
@@ -100,7 +100,7 @@ class SpaceCheckpoints:
         return self._bring(_tree(after), _tree(before), dry_run=dry_run, max_chars=max_chars, beside=beside)
 
     def apply(self, before: str, after: str) -> Undone:
-        return self._bring(_tree(before), _tree(after), dry_run=False)
+        return self._bring(_tree(before), _tree(after), dry_run=False, forward=True)
 
     def copy_out(self, tree: str, into: str) -> None:
         with self._store.lock:
@@ -127,11 +127,12 @@ class SpaceCheckpoints:
         dry_run: bool,
         max_chars: int = 0,
         beside: Sequence[Beside] | None = None,
+        forward: bool = False,
     ) -> Undone:
         with self._store.lock:
             others = None if beside is None else self._changed_by(beside)
             now = bytes.fromhex(self.take())
-            steps = plan(self._store, base, target, now, others)
+            steps = plan(self._store, base, target, now, others, forward=forward)
             for _ in range(MAX_LOOKS):
                 if dry_run:
                     return self._undone(steps, target, (), max_chars)
@@ -140,7 +141,7 @@ class SpaceCheckpoints:
                     restore.stage()
                     # Staging took its time: nothing is changed if a conflict came meanwhile.
                     now = bytes.fromhex(self.take())
-                    looked, steps = steps, plan(self._store, base, target, now, others)
+                    looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
                     if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
                         return self._undone(steps, target, restore.carry_out(), max_chars)
@@ -169,7 +170,7 @@ class SpaceCheckpoints:
             file_changes(self._store, changed),
             [PathReason(path=shown_path(path), reason=left[path]) for path in sorted(left)],
             *unified_diff(self._store, known(changed), max_chars),
-            raced=bool(raced),
+            again=bool(raced or steps.held),
         )
 
 

@@ -146,6 +146,7 @@ class WorkspaceRoot:
             except BaseException:
                 _discard(directory, name)
                 raise
+            temporary.give_back(name)
 
     def replace(self, place: ResolvedPath, data: bytes, *, expected: bytes) -> None:
         self._check_write(place, data)
@@ -158,6 +159,7 @@ class WorkspaceRoot:
             except BaseException:
                 _discard(place.directory, name)
                 raise
+            temporary.give_back(name)
 
     def delete(self, place: ResolvedPath) -> None:
         self._check_write(place)
@@ -174,7 +176,11 @@ class WorkspaceRoot:
         """A finished file under a temporary name, with the mode and owner of the one it will replace."""
         name = temporary.new_name()
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+        try:
+            descriptor = os.open(name, flags, 0o600, dir_fd=directory)
+        except BaseException:
+            temporary.give_back(name)
+            raise
         try:
             written = os.write(descriptor, data)
             while written < len(data):
@@ -360,6 +366,7 @@ def _changed(path: str) -> FileFault:
 def _discard(directory: int, name: str) -> None:
     with contextlib.suppress(OSError):
         os.unlink(name, dir_fd=directory)
+    temporary.give_back(name)
 
 
 def _entry(directory: int, name: str) -> FileEntry:

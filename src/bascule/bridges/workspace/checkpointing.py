@@ -28,6 +28,8 @@ from bascule.protocols.workspace import PathReason
 # At first often, later rarely: a server in the background must not write to the disk all day.
 FIRST_SIGN_SECONDS = 2.0
 MAX_SIGN_SECONDS = 60.0
+# Times of files may have whole seconds only, every other one.
+COARSE_MS = 2_000
 # Paths named in an event and in a note; `runs.diff` names all.
 MAX_NAMED = 20
 WHOLE = "."
@@ -96,7 +98,8 @@ class Checkpointing:
         try:
             checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
             last = run.segments[-2] if len(run.segments) > 1 else None
-            found = await self._threads.do(_look, checkpoints, segment, last, there)
+            since = (run.opened_ms - COARSE_MS) * 1_000_000
+            found = await self._threads.do(_look, checkpoints, segment, last, there, since)
         except (CheckpointFault, FileFault) as error:
             self.forget(run, space)
             closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
@@ -137,7 +140,8 @@ class Checkpointing:
                 other.beside.append(beside)
 
     def _put(self, run: Run, segment: Segment) -> None:
-        until = self._clock.wall_ms() + round(2 * FIRST_SIGN_SECONDS * 1000)
+        run.opened_ms = self._clock.wall_ms()
+        until = run.opened_ms + round(2 * FIRST_SIGN_SECONDS * 1000)
         run.segments.append(msgspec.structs.replace(segment, until=until))
         run.is_open = True
         run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
@@ -167,9 +171,11 @@ class Checkpointing:
         run.note = run.note or f"undo leaves alone: `{first.path}` {first.reason}{more}"
 
 
-def _look(checkpoints: Checkpoints, segment: Segment, last: Segment | None, there: Mapping[str, int] | None) -> _Found:
+def _look(
+    checkpoints: Checkpoints, segment: Segment, last: Segment | None, there: Mapping[str, int] | None, since: int
+) -> _Found:
     """On a thread. `there`: every `.git` that was there before."""
-    after = checkpoints.take()
+    after = checkpoints.take(since=since)
     steering: list[str] = []
     if segment.before != after or there != checkpoints.repositories:
         steering = steering_left(checkpoints, segment.before, after, there)

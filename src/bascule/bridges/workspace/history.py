@@ -103,7 +103,7 @@ class History:
             async with self._beside_others(
                 space, checkpoints, f"the undo of {record.run_id}", really=not params.dry_run
             ):
-                drawn, raced = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
+                drawn, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
         except (CheckpointFault, FileFault) as error:
             raise Conflict(
                 f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
@@ -116,7 +116,7 @@ class History:
             doing.details["left_alone"] = len(drawn.unknown)
         if params.dry_run:
             doing.details["dry_run"] = True
-        elif not raced:
+        elif not again:
             # Else the same undo may be tried again.
             doing.changes.append(lambda tx: self._note(tx, record.run_id, undone=True))
         return UndoResult(
@@ -305,7 +305,7 @@ class History:
         return _Drawn(changes, "".join(parts), truncated, unknown)
 
     def _undone(self, checkpoints: Checkpoints, pieces: list[_Piece], *, dry_run: bool) -> tuple[_Drawn, bool]:
-        """Backwards, the last piece first, all tried before any is changed; and whether somebody saved meanwhile."""
+        """Backwards, the last piece first, all tried before any is changed; and whether the same may be tried again."""
         touched: set[str] = set()
         for piece in pieces:
             paths = {change.path for change in checkpoints.changes(piece.before, piece.after)}
@@ -324,7 +324,7 @@ class History:
             any(undone.truncated for undone in done),
             list(left.values()),
         )
-        return drawn, any(undone.raced for undone in done)
+        return drawn, any(undone.again for undone in done)
 
     def _undo(self, checkpoints: Checkpoints, piece: _Piece, *, dry_run: bool) -> Undone:
         return checkpoints.undo(

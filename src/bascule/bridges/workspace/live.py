@@ -89,6 +89,8 @@ class Run:
         self.is_open = False
         # Every `.git` when that was taken; None where that is not known.
         self.repositories: Mapping[str, int] | None = None
+        # When it was opened.
+        self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.
         self.blind = False
         # What others did in the space since its checkpoint, and the next note that it is still there.

@@ -271,8 +271,8 @@ class Undone(NamedTuple):
     # A unified diff of `changes`, and whether it was cut.
     diff: str
     truncated: bool
-    # Something was left alone because it was saved at that very moment.
-    raced: bool = False
+    # The same undo may put back more later: something was saved at that very moment, or is in the way.
+    again: bool = False
 
 
 class Checkpoints(Protocol):
@@ -284,8 +284,12 @@ class Checkpoints(Protocol):
     # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
     repositories: Mapping[str, int]
 
-    def take(self, until: int | None = None) -> str:
-        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it."""
+    def take(self, until: int | None = None, since: int | None = None) -> str:
+        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it.
+
+        What changed after `since` (ns) is read again, whatever its times say: a program that has a file mapped changes
+        it without them.
+        """
 
     def touched(self, before: str, after: str) -> list[str]:
         """Paths that are new or different in `after`; directories too."""

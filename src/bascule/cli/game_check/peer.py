@@ -74,6 +74,8 @@ class Peer:
     def send_raw(self, data: bytes) -> None:
         try:
             self._stream.send(data)
+        except TimeoutError:
+            raise Failed(f"the mod does not read what it is sent, for {ANSWER_SECONDS:g} s") from None
         except OSError as error:
             raise Failed(f"the mod closed the connection: {error}") from error
 

@@ -36,8 +36,15 @@ class PipeStream:
         self._from: IO[bytes] = process.stdout
 
     def send(self, data: bytes) -> None:
-        self._to.write(data)
-        self._to.flush()
+        """A mod that does not read must not keep us: TimeoutError."""
+        end = time.monotonic() + ANSWER_SECONDS
+        os.set_blocking(self._to.fileno(), False)
+        rest = memoryview(data)
+        while rest:
+            if not select.select([], [self._to], [], max(0.0, end - time.monotonic()))[1]:
+                raise TimeoutError(f"it reads nothing for {ANSWER_SECONDS:g} s")
+            with contextlib.suppress(BlockingIOError):
+                rest = rest[os.write(self._to.fileno(), rest) :]
 
     def receive(self, seconds: float) -> bytes:
         if not select.select([self._from], [], [], max(0.0, seconds))[0]:
@@ -186,9 +193,9 @@ def _free_port() -> str:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
+    """It and all that it started in its own group: told to end, then killed, also when the first of them has ended."""
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, number)
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_END_SECONDS)
-            return
