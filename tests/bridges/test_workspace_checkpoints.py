@@ -140,7 +140,7 @@ def test_a_command_in_the_background_is_a_run_that_is_shown_and_undone_once_it_i
     assert changed(scene, run) == ["made"]
     with pytest.raises(Conflict, match="not over yet") as refused:
         scene.call("runs.undo", run)
-    assert "processes.stop" in refused.value.hint
+    assert f"bascule runs cancel {run['runId']}" in refused.value.hint
     stop(scene, process)
     assert scene.view(run)["status"] == "cancelled"
     (event,) = scene.show(run)["events"]

@@ -98,6 +98,8 @@ def test_while_a_person_is_waited_for_the_terminal_says_so_and_where_to_answer(h
     )
     assert session.code == INTERRUPTED
     assert re.search(r"the command has been waiting .*: bascule approvals show apr_\w+, in another", session.shown)
+    # Nobody could answer: no passphrase is set on this daemon.
+    assert "first, in another terminal: bascule person set" in session.shown
     assert "quiet for" not in session.shown
     assert (project / "data").is_dir()
 
@@ -262,7 +264,7 @@ def test_a_command_in_the_background_is_a_run_with_a_diff_and_an_undo(bascule, p
     assert (listed["runId"], listed["status"]) == (started["runId"], "running")
     refused = bascule("runs", "undo", started["runId"])
     assert refused.returncode != 0
-    assert "processes.stop" in refused.stderr
+    assert "stop it first: bascule runs cancel" in refused.stderr
     bascule("processes", "stop", started["processId"])
     diff = bascule("runs", "diff", started["runId"])
     assert "served" in diff.stdout

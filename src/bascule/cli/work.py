@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from bascule.cli.live import Screen, exit_code, follow
-from bascule.cli.talk import add_json, add_state_dir, connect
+from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.spaces import SyncSpace
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import INTERRUPTED, REFUSED, UNEXPECTED, USAGE, WrongUsage
@@ -128,7 +128,7 @@ def _live(
     signal.signal(signal.SIGTERM, _interrupted)
     run_id = space.start(operations, on_copy=getattr(args, "on_copy", False))
     try:
-        items = space.follow(run_id)
+        items = _naming_who_answers(space.follow(run_id), args)
         screen = Screen(raw=not (sys.stdout is not None and sys.stdout.isatty()))
         what = "the command" if len(operations) == 1 else "the run"
         return follow(_unless_asked(items) if args.no_wait else items, screen, what=what, verbose=verbose)
@@ -143,6 +143,14 @@ def _live(
             raise SystemExit(REFUSED) from None
         say(f"[cancelled: {run_id}]")
         return "cancelled", []
+
+
+def _naming_who_answers(items: Iterable[StreamedOutput], args: argparse.Namespace) -> Iterator[StreamedOutput]:
+    """Where nobody can answer yet, the question says what to do first."""
+    for item in items:
+        yield item
+        if isinstance(item.event, ApprovalRequiredEvent) and not ask(args, "person.status")["set"]:
+            say("  nobody can approve yet; first, in another terminal: bascule person set")
 
 
 class _Unanswered(Exception):

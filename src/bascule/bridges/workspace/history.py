@@ -391,9 +391,9 @@ class History:
     def _undoable(self, params: UndoParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
         if not is_over(record):
-            hint = "wait for it, or cancel it first: runs.cancel"
+            hint = f"wait for it, or cancel it first: bascule runs cancel {record.run_id} (runs.cancel)"
             if record.background:
-                hint = "it runs in the background: stop it first (processes.stop, or runs.cancel)"
+                hint = f"it runs in the background; stop it first: bascule runs cancel {record.run_id} (runs.cancel)"
             raise Conflict(f"{record.run_id} is not over yet", hint=hint)
         if record.undone:
             raise Conflict(f"{record.run_id} was undone already")
