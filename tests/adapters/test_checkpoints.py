@@ -279,7 +279,7 @@ def test_what_a_crash_left_is_swept_when_it_is_old(workspace, checkpoints, monke
     assert left.exists()
     monkeypatch.setattr("bascule.adapters.files.temporary.is_stale", lambda changed: True)
     gone = [change.path for change in checkpoints.changes(before, checkpoints.take())]
-    assert gone == [left.name, f"d/{staged.name}/0"]
+    assert gone == [left.name]
     assert sorted(os.listdir(workspace)) == ["d"]
     assert os.listdir(workspace / "d") == []
 
@@ -288,10 +288,15 @@ def test_a_name_like_ours_hides_nothing(workspace, checkpoints):
     before = checkpoints.take()
     hidden = workspace / f".bascule-{'0' * 32}.tmp"
     hidden.write_bytes(b"of a command")
+    directory = workspace / f".bascule-{'1' * 32}.tmp"
+    directory.mkdir()
     after = checkpoints.take()
     assert [change.path for change in checkpoints.changes(before, after)] == [hidden.name]
-    assert not checkpoints.undo(before, after, dry_run=False).left_alone
-    assert os.listdir(workspace) == []
+    assert list(named(checkpoints, before, after)) == [directory.name]
+    (directory / "x").write_bytes(b"of the next one")
+    assert list(named(checkpoints, after, checkpoints.take())) == [directory.name]
+    left = checkpoints.undo(before, after, dry_run=False).left_alone
+    assert [each.path for each in left] == os.listdir(workspace) == [directory.name]
 
 
 def test_what_is_being_written_is_not_yet_content(workspace, checkpoints):

@@ -7,6 +7,7 @@ from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.errors import Conflict, Unavailable
 from bascule.testing.house import House
+from bascule.testing.machine import FakeCheckpoints
 
 FILES = {"a.txt": b"one\n", "data/1": b"1\n"}
 LARGE = "has more than 64 MiB"
@@ -296,3 +297,21 @@ def test_a_run_under_way_signs_its_record_so_that_a_crash_is_dated(scene, monkey
     scene.until(lambda: book.find(process["runId"]).segments[-1].until >= first + 60_000, "a later sign of life")
     stop(scene, process)
     assert [segment.until for segment in book.find(process["runId"]).segments] == []
+
+
+def test_when_a_run_ends_what_changed_since_it_began_is_read_again(scene, monkeypatch):
+    """Whatever was read of it meanwhile: a program that has a file mapped changes it without its times."""
+    asked = []
+    take = FakeCheckpoints.take
+
+    def noting(self, until=None, since=None):
+        asked.append(since)
+        return take(self, until, since)
+
+    monkeypatch.setattr(FakeCheckpoints, "take", noting)
+    began = scene.house.clock.wall_ms()
+    scene.run(edit("a.txt", "one", "uno"))
+    before, after = asked
+    assert before is None
+    assert after <= began * 1_000_000
+    assert after > 0

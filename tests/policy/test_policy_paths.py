@@ -38,7 +38,7 @@ def test_a_glob_matches_at_any_depth(glob, path, matches):
 
 
 def test_to_restrict_case_and_ignored_characters_do_not_count_and_to_allow_they_do():
-    for path in (".GIT/config", ".Git/Config", ".g\u200cit/config"):
+    for path in (".GIT/config", ".Git/Config", ".g\u200cit/config", ".git./config", "x/.git ./config", ".GIT. "):
         assert path_matches(".git/**", path, exact=False)
         assert not path_matches(".git/**", path, exact=True)
 

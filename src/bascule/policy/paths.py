@@ -11,6 +11,7 @@ from posixpath import normpath
 
 # Left out by some file systems when they compare names, and so by whoever wants `.g\u200cit` to be `.git`.
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+_TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|\Z)")
 
 
 def normal(path: str, directory: str = "") -> str:
@@ -23,17 +24,19 @@ def path_matches(glob: str, path: str, *, exact: bool) -> bool:
     """`exact` is for rules that allow; one that restricts means what a file system may take for the same name as well.
 
     Some compare names without case (`.GIT`), without ignorable characters, or in another normal form: there `.ßh` is
-    `.ssh`, and `.gitcon\N{LATIN SMALL LIGATURE FI}g` is `.gitconfig`.
+    `.ssh`, and `.gitcon\N{LATIN SMALL LIGATURE FI}g` is `.gitconfig`. FAT and shares of Windows leave out points and
+    spaces at the end of a name: `.git.` is `.git`.
     """
     if _compiled(glob, exact).fullmatch(path) is not None:
         return True
-    if exact or path.isascii():
+    if exact or (path.isascii() and _TRAILING.search(path) is None):
         return False
     return _compiled(_folded(glob), exact).fullmatch(_folded(path)) is not None
 
 
 def _folded(text: str) -> str:
-    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", text)).casefold())
+    plain = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", _IGNORED.sub("", text)).casefold())
+    return _TRAILING.sub("", plain)
 
 
 @lru_cache(1_024)

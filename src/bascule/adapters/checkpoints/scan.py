@@ -145,6 +145,9 @@ class Scan:
                     and (trusted is None or found.st_ctime_ns <= trusted)
                 ):
                     files[name] = before
+                elif stat.S_ISDIR(found.st_mode) and temporary.is_temporary(name):
+                    # Thousands of files perhaps, none of them the user's.
+                    self._gap(node, name, "is named like what an unfinished undo leaves behind", self._nonce)
                 elif stat.S_ISDIR(found.st_mode):
                     below.append((name, found))
                 else:
