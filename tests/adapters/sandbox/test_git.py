@@ -48,6 +48,11 @@ EVIL = r"""
 evil="touch $PWD/canary; false"
 settings() { printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = "%s"\n' "$evil"; }
 """
+# A mode that no git writes, and every git takes for a gitlink's.
+PATCH = r"""python3 -c '
+import hashlib
+data = open(".git/index", "rb").read()[:-20].replace(b"\0\0\xe0\0", b"\0\0\xe1\xa4")
+open(".git/index", "wb").write(data + hashlib.sha1(data).digest())'"""
 # Each: a preparation outside, then an attack inside.
 PLAIN, SUBMODULE, WORKTREE, NO_HOOKS, WORKTREE_CONFIG, NESTED, EMPTY_SUBMODULE = range(7)
 ATTACKS = {
@@ -85,6 +90,13 @@ ATTACKS = {
         (
             "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; "
             "git add sub; git commit -qm sub"
+        ),
+    ),
+    "gitlink-with-permissions": (
+        PLAIN,
+        (
+            "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; "
+            f"git add sub; {PATCH}"
         ),
     ),
     "submodule-config": (SUBMODULE, "settings > .git/modules/vendor/library/config"),
@@ -177,6 +189,52 @@ def test_without_a_sandbox_the_users_git_runs_the_program(outside: Path, name: s
     asyncio.run(story())
     git(work, "status", check=False)
     assert (work / "canary").exists()
+
+
+# Each: a command, then what the user does. A branch's name stands in the line that git adds to a log.
+LINKS = {
+    "log-of-head": (
+        "rm -f .git/logs/HEAD; ln -s {target} .git/logs/HEAD",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "log-of-branch": (
+        "rm -f .git/logs/refs/heads/main; ln -s {target} .git/logs/refs/heads/main",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "all-logs": (
+        "rm -rf .git/logs; ln -s {folder} .git/logs; git symbolic-ref HEAD refs/heads/target",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "logs-of-branches": (
+        "rm -rf .git/logs/refs/heads; ln -s {folder} .git/logs/refs/heads; git branch target",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "branches": (
+        "ln -s {folder} .git/refs/heads/of; git symbolic-ref HEAD refs/heads/of/target; echo ref: refs/heads/of/target > .git/HEAD",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+}
+
+
+async def after_a_command(outside: Path, command: str, *, kind: str) -> Path:
+    """A file of the user beside the workspace, to which a command made links."""
+    work = a_repository(outside / "work")
+    folder = outside / "mine"
+    folder.mkdir()
+    (folder / "target").write_text("mine\n")
+    async with a_space(outside, kind=kind) as space:
+        await space.run(command.format(target=folder / "target", folder=folder), env=ME)
+    assert work.is_dir()
+    return folder / "target"
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_users_git_writes_through_no_link_of_a_command(outside: Path, name: str):
+    command, words = LINKS[name]
+    target = asyncio.run(after_a_command(outside, command, kind="bubblewrap"))
+    git(outside / "work", *words, check=False)
+    assert target.read_text() == "mine\n"
+    assert git(outside / "work", "fsck", "--no-progress") is not None
 
 
 ORDINARY = (
