@@ -48,11 +48,6 @@ EVIL = r"""
 evil="touch $PWD/canary; false"
 settings() { printf '[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tfsmonitor = "%s"\n' "$evil"; }
 """
-# A mode that no git writes, and every git takes for a gitlink's.
-PATCH = r"""python3 -c '
-import hashlib
-data = open(".git/index", "rb").read()[:-20].replace(b"\0\0\xe0\0", b"\0\0\xe1\xa4")
-open(".git/index", "wb").write(data + hashlib.sha1(data).digest())'"""
 # Each: a preparation outside, then an attack inside.
 PLAIN, SUBMODULE, WORKTREE, NO_HOOKS, WORKTREE_CONFIG, NESTED, EMPTY_SUBMODULE = range(7)
 ATTACKS = {
@@ -90,13 +85,6 @@ ATTACKS = {
         (
             "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; "
             "git add sub; git commit -qm sub"
-        ),
-    ),
-    "gitlink-with-permissions": (
-        PLAIN,
-        (
-            "git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; "
-            f"git add sub; {PATCH}"
         ),
     ),
     "submodule-config": (SUBMODULE, "settings > .git/modules/vendor/library/config"),
@@ -191,6 +179,48 @@ def test_without_a_sandbox_the_users_git_runs_the_program(outside: Path, name: s
     assert (work / "canary").exists()
 
 
+# A mode that no git writes, and every git takes for a gitlink's.
+FORGED = r"""
+git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; git add sub
+python3 -c '
+import hashlib
+data = open(".git/index", "rb").read()[:-20].replace(b"\0\0\xe0\0", b"\0\0\xe1\xa4")
+open(".git/index", "wb").write(data + hashlib.sha1(data).digest())'
+"""
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("bubblewrap", False), ("none", True)])
+def test_a_forged_index_hides_no_repository(outside: Path, kind: str, runs: bool):
+    work = a_repository(outside / "work")
+
+    async def story():
+        async with a_space(outside, kind=kind) as space:
+            return await space.run(EVIL + FORGED, env=ME)
+
+    outcome = asyncio.run(story())
+    git(work, "status", check=False)
+    assert (work / "canary").exists() is runs
+    assert runs or "`sub` is a repository of its own" in (outcome.note or "")
+
+
+@pytest.mark.parametrize(("kind", "read"), [("bubblewrap", False), ("none", True)])
+def test_the_users_git_takes_no_file_into_the_repository_that_a_command_names(outside: Path, kind: str, read: bool):
+    """`MERGE_RR` names files; git keeps copies of them in `rr-cache`, which commands may read."""
+    work = a_repository(outside / "work")
+    (outside / "secret").write_text("secret\n")
+    kept = work / ".git" / "rr-cache" / ("1" * 40)
+    kept.mkdir(parents=True)
+    (kept / "preimage").write_text("<<<<<<<\na\n=======\nb\n>>>>>>>\n")
+
+    async def story():
+        async with a_space(outside, kind=kind) as space:
+            await space.said(f"printf '%s\\t%s\\0' {'1' * 40} ../secret > .git/MERGE_RR")
+
+    asyncio.run(story())
+    git(work, "commit", "-q", "--allow-empty", "-m", "two")
+    assert (kept / "postimage").exists() is read
+
+
 # Each: a command, then what the user does. A branch's name stands in the line that git adds to a log.
 LINKS = {
     "log-of-head": (
@@ -201,40 +231,43 @@ LINKS = {
         "rm -f .git/logs/refs/heads/main; ln -s {target} .git/logs/refs/heads/main",
         ("commit", "-q", "--allow-empty", "-m", "two"),
     ),
-    "all-logs": (
-        "rm -rf .git/logs; ln -s {folder} .git/logs; git symbolic-ref HEAD refs/heads/target",
-        ("commit", "-q", "--allow-empty", "-m", "two"),
-    ),
-    "logs-of-branches": (
-        "rm -rf .git/logs/refs/heads; ln -s {folder} .git/logs/refs/heads; git branch target",
-        ("commit", "-q", "--allow-empty", "-m", "two"),
-    ),
     "branches": (
-        "ln -s {folder} .git/refs/heads/of; git symbolic-ref HEAD refs/heads/of/target; echo ref: refs/heads/of/target > .git/HEAD",
+        "ln -s {folder} .git/refs/heads/of; echo ref: refs/heads/of/other > .git/HEAD",
         ("commit", "-q", "--allow-empty", "-m", "two"),
     ),
 }
 
 
 async def after_a_command(outside: Path, command: str, *, kind: str) -> Path:
-    """A file of the user beside the workspace, to which a command made links."""
-    work = a_repository(outside / "work")
+    """A directory of the user beside the workspace, to which a command made links."""
+    a_repository(outside / "work")
     folder = outside / "mine"
     folder.mkdir()
     (folder / "target").write_text("mine\n")
     async with a_space(outside, kind=kind) as space:
         await space.run(command.format(target=folder / "target", folder=folder), env=ME)
-    assert work.is_dir()
-    return folder / "target"
+    return folder
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("name", LINKS)
 def test_the_users_git_writes_through_no_link_of_a_command(outside: Path, name: str):
     command, words = LINKS[name]
-    target = asyncio.run(after_a_command(outside, command, kind="bubblewrap"))
+    mine = asyncio.run(after_a_command(outside, command, kind="bubblewrap"))
     git(outside / "work", *words, check=False)
-    assert target.read_text() == "mine\n"
-    assert git(outside / "work", "fsck", "--no-progress") is not None
+    assert texts(mine) == {"target": "mine\n"}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_without_a_sandbox_the_users_git_writes_through_a_link(outside: Path, name: str):
+    """The control."""
+    command, words = LINKS[name]
+    mine = asyncio.run(after_a_command(outside, command, kind="none"))
+    git(outside / "work", *words, check=False)
+    assert texts(mine) != {"target": "mine\n"}
 
 
 ORDINARY = (
