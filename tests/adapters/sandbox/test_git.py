@@ -231,6 +231,22 @@ LINKS = {
         "rm -f .git/logs/refs/heads/main; ln -s {target} .git/logs/refs/heads/main",
         ("commit", "-q", "--allow-empty", "-m", "two"),
     ),
+    "commit-graph": (
+        "ln -s {target} .git/objects/info/commit-graph",
+        ("gc", "-q"),
+    ),
+    "about-objects": (
+        "rm -rf .git/objects/info; ln -s {folder} .git/objects/info",
+        ("gc", "-q"),
+    ),
+    "packs": (
+        "rm -rf .git/objects/pack; ln -s {folder} .git/objects/pack",
+        ("gc", "-q"),
+    ),
+    "index-of-packs": (
+        "git gc -q; ln -s {target} .git/objects/pack/multi-pack-index",
+        ("repack", "-adq", "--write-midx"),
+    ),
     "branches": (
         "ln -s {folder} .git/refs/heads/of; echo ref: refs/heads/of/other > .git/HEAD",
         ("commit", "-q", "--allow-empty", "-m", "two"),
@@ -249,8 +265,8 @@ async def after_a_command(outside: Path, command: str, *, kind: str) -> Path:
     return folder
 
 
-def texts(folder: Path) -> dict[str, str]:
-    return {file.name: file.read_text() for file in folder.iterdir()}
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -258,7 +274,7 @@ def test_the_users_git_writes_through_no_link_of_a_command(outside: Path, name: 
     command, words = LINKS[name]
     mine = asyncio.run(after_a_command(outside, command, kind="bubblewrap"))
     git(outside / "work", *words, check=False)
-    assert texts(mine) == {"target": "mine\n"}
+    assert contents(mine) == {"target": b"mine\n"}
 
 
 @pytest.mark.parametrize("name", LINKS)
@@ -267,7 +283,7 @@ def test_without_a_sandbox_the_users_git_writes_through_a_link(outside: Path, na
     command, words = LINKS[name]
     mine = asyncio.run(after_a_command(outside, command, kind="none"))
     git(outside / "work", *words, check=False)
-    assert texts(mine) != {"target": "mine\n"}
+    assert contents(mine) != {"target": b"mine\n"}
 
 
 ORDINARY = (
@@ -417,3 +433,30 @@ def test_a_nested_repository_is_sealed_and_used_as_well(outside: Path):
     asyncio.run(story())
     assert git(nested, "log", "--format=%s").split() == ["two", "one"]
     assert git(nested, "status", "--short") == ""
+
+
+def test_refs_that_a_command_packed_or_put_away_are_all_there(outside: Path):
+    work = a_repository(outside / "work")
+
+    async def story():
+        async with a_space(outside) as space:
+            await space.said("git branch a; git branch b/c; git tag t; git pack-refs --all; rm -rf .git/logs", env=ME)
+            assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a", "b/c", "main", "t"]
+            # A branch becomes a directory of branches, and the other way round.
+            await space.said(
+                "git branch -D -q a b/c; git update-ref refs/heads/a/d HEAD; git update-ref refs/heads/b HEAD"
+            )
+            assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
+            await space.said("rm -rf .git/refs; ln -s /nowhere .git/refs")
+            assert "a/d" in await space.said("git branch")
+            # What both sides wrote to a log stays.
+            running = await space.start("read x < go; git commit -q --allow-empty -m inside", env=ME)
+            git(work, "checkout", "-q", "b")
+            (work / "go").write_text("go\n")
+            await running.wait()
+
+    os.mkfifo(work / "go")
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
+    assert "moving from main to b" in git(work, "reflog")
+    git(work, "fsck", "--no-progress")

@@ -63,6 +63,10 @@ HIDDEN_PROC = ("kcore", "keys", "key-users", "timer_list", "kallsyms", "kmsg", "
 _GIT = {
     "gc.packRefs": "false",
     "gc.auto": "0",
+    # `objects/info` is read-only.
+    "gc.writeCommitGraph": "false",
+    "fetch.writeCommitGraph": "false",
+    "repack.updateServerInfo": "false",
     "index.sparse": "false",
     "index.recordEndOfIndexEntries": "false",
     "index.recordOffsetTable": "false",

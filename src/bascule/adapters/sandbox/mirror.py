@@ -23,6 +23,11 @@ from bascule.adapters.sandbox.trees import LOGS, REF, Tree
 
 # Bound writable: git looks for data here, never for programs or settings.
 LIVE = ("objects", "reftable", "lfs")
+# Mounts of their own: a link in their place would lead git's own writing elsewhere. `info` names other directories of
+# objects, and files there are written through links.
+IN_OBJECTS = (("info", False), ("pack", True))
+# Where git writes through links, or enters them.
+LINKLESS = ("objects", "objects/pack")
 # Copied file by file.
 TREES = ("refs", LOGS)
 # Without these a directory is not a repository.
@@ -65,6 +70,8 @@ class Mirror:
         self._entries: tuple[Signature, tuple[tuple[str, bool, Signature], ...]] = (None, ())
         self._gitlinks: tuple[Signature, frozenset[bytes]] = (None, frozenset())
         self._stand_ins: set[str] = set()
+        # The user's own.
+        self._links = frozenset(self._find_links())
         self._trees = [Tree(real, self.ours, name, owner) for name in TREES]
 
     def close(self) -> None:
@@ -104,7 +111,28 @@ class Mirror:
                 continue
             self._stand_in(name, directory=stat.S_ISDIR(os.fstat(descriptor).st_mode))
             bounds.append(Bound(descriptor, f"{where}/{name}", writable))
+        for name, writable in IN_OBJECTS:
+            with contextlib.suppress(OSError), copying.folder(self.real, f"objects/{name}", make=self._owner) as found:
+                bounds.append(Bound(os.dup(found), f"{where}/objects/{name}", writable))
         return bounds
+
+    def _find_links(self) -> list[str]:
+        found = []
+        for place in LINKLESS:
+            with (
+                contextlib.suppress(OSError),
+                copying.folder(self.real, place) as folder,
+                os.scandir(folder) as entries,
+            ):
+                found += [f"{place}/{entry.name}" for entry in entries if entry.is_symlink()]
+        return found
+
+    def _drop_links(self) -> None:
+        for place in self._find_links():
+            above, _, name = place.rpartition("/")
+            if place not in self._links:
+                with contextlib.suppress(OSError), copying.folder(self.real, above) as folder:
+                    os.unlink(name, dir_fd=folder)
 
     def _stand_in(self, name: str, *, directory: bool) -> None:
         """Something to mount on. Where cells have it mounted already they cannot have changed it."""
@@ -141,18 +169,20 @@ class Mirror:
 
     def _look(self) -> tuple[Signature, ...]:
         top = [copying.signature(side, name) for side in (self.real, self.ours) for name in (".", "HEAD", "index")]
+        top += [copying.signature(self.real, place) for place in LINKLESS]
         return (*top, *(each for tree in self._trees for each in tree.look()))
 
     def sync(self, *, quiet: bool) -> list[str]:
         """Blocking. `quiet`: no command runs, so what is not kept goes. Returns what a person should hear."""
         notes = self._sync_one(PACKED)
-        # Not copied out, it may have the only other copy of a ref that is deleted.
-        packed = not notes and self._pairs[PACKED] == self._pair(PACKED)
+        packed = not notes
         for tree in self._trees:
-            notes += tree.sync(self.place, may_remove=packed)
+            # Not copied out, it may have the only other copy of a ref that is deleted.
+            notes += tree.sync(self.place, lambda: packed and self._pairs[PACKED] == self._pair(PACKED))
         for name in SYNCED:
             if name != PACKED:
                 notes += self._sync_one(name)
+        self._drop_links()
         if quiet:
             with contextlib.suppress(OSError):
                 self._tidy()

@@ -8,6 +8,7 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Callable
 from typing import NamedTuple
 
 from bascule.adapters.sandbox import copying
@@ -51,17 +52,18 @@ class Tree:
         places = [*self._folders, f"{LOGS}/HEAD"] if self._name == LOGS else self._folders
         return [copying.signature(side, place) for side in (self._real, self._ours) for place in places]
 
-    def sync(self, where: str, *, may_remove: bool) -> list[str]:
-        """Blocking. `may_remove`: what was deleted inside is deleted outside too. Returns what there is to say."""
+    def sync(self, where: str, may_remove: Callable[[], bool]) -> list[str]:
+        """Blocking. `may_remove`, asked after looking: what was deleted inside is deleted outside too. Returns what
+        there is to say."""
         self._left = MAX_OUT_BYTES
         try:
-            if self._is_odd():
-                copying.remove(self._ours, self._name)
+            whole = self._is_whole()
             with copying.folder(self._ours, self._name, make=self._owner):
                 real, ours = _walk(self._real, self._name), _walk(self._ours, self._name)
         except (Held, OSError) as error:
             return [f"{where}/{self._name} is not copied: {error}"]
         notes = []
+        removing = whole and may_remove()
         changed = [
             place
             for place in real.files.keys() | ours.files.keys() | self._pairs.keys()
@@ -70,7 +72,7 @@ class Tree:
         # Deleted ones first: what was a branch may be a directory of branches now.
         for place in sorted(changed, key=lambda each: (each in real.files and each in ours.files, each)):
             try:
-                self._one(place, real.files.get(place), ours.files.get(place), may_remove=may_remove)
+                self._one(place, real.files.get(place), ours.files.get(place), removing=removing)
             except Held as held:
                 notes.append(f"{where}/{held}")
                 with contextlib.suppress(OSError):
@@ -80,13 +82,16 @@ class Tree:
         self._folders = sorted({self._name, *real.folders, *ours.folders})
         return notes
 
-    def _is_odd(self) -> bool:
+    def _is_whole(self) -> bool:
+        """Whether the directory itself is there. Without it everything in it comes back."""
         found = copying.stat_of(self._ours, self._name)
-        return found is not None and not stat.S_ISDIR(found.st_mode)
+        if found is not None and not stat.S_ISDIR(found.st_mode):
+            copying.remove(self._ours, self._name)
+        return found is not None and stat.S_ISDIR(found.st_mode)
 
-    def _one(self, place: str, real: Signature, ours: Signature, *, may_remove: bool) -> None:
+    def _one(self, place: str, real: Signature, ours: Signature, *, removing: bool) -> None:
         was = self._pairs.get(place, Pair(None, None))
-        if ours == was.ours or (ours is None and not may_remove):
+        if ours == was.ours or (ours is None and not removing):
             self._pull(place)
         elif real == was.real:
             self._push(place, real)
