@@ -25,6 +25,7 @@ echo changed > ordinary
 """
 OBEYED = "other programs of the user execute or obey it"
 NEW = "a repository that was not there before; git obeys its configuration and hooks"
+CHANGED = "a repository whose configuration or hooks changed; git obeys them"
 EXPECTED = {
     f"nested/.git: {NEW}",
     f"mirror.git: {NEW}",
@@ -97,6 +98,28 @@ def test_names_that_are_no_text_are_reported_in_one_line(space, tmp_path):
     )
     result = space.run([{"type": "shell", "command": "sh make.sh"}])
     assert set(result.steering) == {f"a\\udcff\\nb/.git: {NEW}", f"a\\udcff\\nb/.envrc: {OBEYED}"}
+
+
+def test_a_repository_without_a_name_for_it_is_named_however_it_comes_about(space, tmp_path):
+    for script, expected in (
+        ("mkdir -p mirror/objects mirror/refs", []),
+        ("echo ref: refs/heads/main > mirror/HEAD", [f"mirror: {NEW}"]),
+        ("echo x > mirror/description", []),
+        ("echo '[core]' > mirror/config", [f"mirror: {CHANGED}"]),
+        ("mkdir mirror/hooks; echo x > mirror/hooks/post-receive", [f"mirror: {CHANGED}"]),
+    ):
+        (tmp_path / "make.sh").write_text(script)
+        result = space.run([{"type": "shell", "command": "sh make.sh"}])
+        assert result.steering == expected, script
+
+
+def test_a_file_that_is_too_large_or_a_link_is_reported_by_its_name(space, tmp_path):
+    (tmp_path / "make.sh").write_text("head -c 70000000 /dev/zero > .envrc; ln -s '{}' package.json")
+    result = space.run([{"type": "shell", "command": "sh make.sh"}])
+    assert set(result.steering) == {
+        f".envrc: {OBEYED}",
+        "package.json: its scripts changed; npm runs some of them by itself",
+    }
 
 
 def bascule(shared, folder, *words):

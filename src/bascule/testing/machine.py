@@ -226,6 +226,12 @@ class FakeCheckpoints:
     def content(self, tree: str, path: str) -> bytes | None:
         return self._machine.trees[tree].get(path)
 
+    def kind(self, tree: str, path: str) -> Literal["file", "directory"] | None:
+        files = self._machine.trees[tree]
+        if path in files:
+            return "file"
+        return "directory" if any(each.startswith(f"{path}/") for each in files) else None
+
     def take(self, until: int | None = None, since: int | None = None) -> str:  # noqa: ARG002 - no times here
         if self._machine.no_checkpoints is not None:
             raise CheckpointFault(self._machine.no_checkpoints)

@@ -179,6 +179,113 @@ def test_without_a_sandbox_the_users_git_runs_the_program(outside: Path, name: s
     assert (work / "canary").exists()
 
 
+# A mode that no git writes, and every git takes for a gitlink's.
+FORGED = r"""
+git init -q sub; cd sub; echo x > x; git add x; git commit -qm x; settings > .git/config; cd ..; git add sub
+python3 -c '
+import hashlib
+data = open(".git/index", "rb").read()[:-20].replace(b"\0\0\xe0\0", b"\0\0\xe1\xa4")
+open(".git/index", "wb").write(data + hashlib.sha1(data).digest())'
+"""
+
+
+@pytest.mark.parametrize(("kind", "runs"), [("bubblewrap", False), ("none", True)])
+def test_a_forged_index_hides_no_repository(outside: Path, kind: str, runs: bool):
+    work = a_repository(outside / "work")
+
+    async def story():
+        async with a_space(outside, kind=kind) as space:
+            return await space.run(EVIL + FORGED, env=ME)
+
+    outcome = asyncio.run(story())
+    git(work, "status", check=False)
+    assert (work / "canary").exists() is runs
+    assert runs or "`sub` is a repository of its own" in (outcome.note or "")
+
+
+@pytest.mark.parametrize(("kind", "read"), [("bubblewrap", False), ("none", True)])
+def test_the_users_git_takes_no_file_into_the_repository_that_a_command_names(outside: Path, kind: str, read: bool):
+    """`MERGE_RR` names files; git keeps copies of them in `rr-cache`, which commands may read."""
+    work = a_repository(outside / "work")
+    (outside / "secret").write_text("secret\n")
+    kept = work / ".git" / "rr-cache" / ("1" * 40)
+    kept.mkdir(parents=True)
+    (kept / "preimage").write_text("<<<<<<<\na\n=======\nb\n>>>>>>>\n")
+
+    async def story():
+        async with a_space(outside, kind=kind) as space:
+            await space.said(f"printf '%s\\t%s\\0' {'1' * 40} ../secret > .git/MERGE_RR")
+
+    asyncio.run(story())
+    git(work, "commit", "-q", "--allow-empty", "-m", "two")
+    assert (kept / "postimage").exists() is read
+
+
+# Each: a command, then what the user does. A branch's name stands in the line that git adds to a log.
+LINKS = {
+    "log-of-head": (
+        "rm -f .git/logs/HEAD; ln -s {target} .git/logs/HEAD",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "log-of-branch": (
+        "rm -f .git/logs/refs/heads/main; ln -s {target} .git/logs/refs/heads/main",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+    "commit-graph": (
+        "ln -s {target} .git/objects/info/commit-graph",
+        ("gc", "-q"),
+    ),
+    "about-objects": (
+        "rm -rf .git/objects/info; ln -s {folder} .git/objects/info",
+        ("gc", "-q"),
+    ),
+    "packs": (
+        "rm -rf .git/objects/pack; ln -s {folder} .git/objects/pack",
+        ("gc", "-q"),
+    ),
+    "index-of-packs": (
+        "git gc -q; ln -s {target} .git/objects/pack/multi-pack-index",
+        ("repack", "-adq", "--write-midx"),
+    ),
+    "branches": (
+        "ln -s {folder} .git/refs/heads/of; echo ref: refs/heads/of/other > .git/HEAD",
+        ("commit", "-q", "--allow-empty", "-m", "two"),
+    ),
+}
+
+
+async def after_a_command(outside: Path, command: str, *, kind: str) -> Path:
+    """A directory of the user beside the workspace, to which a command made links."""
+    a_repository(outside / "work")
+    folder = outside / "mine"
+    folder.mkdir()
+    (folder / "target").write_text("mine\n")
+    async with a_space(outside, kind=kind) as space:
+        await space.run(command.format(target=folder / "target", folder=folder), env=ME)
+    return folder
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_the_users_git_writes_through_no_link_of_a_command(outside: Path, name: str):
+    command, words = LINKS[name]
+    mine = asyncio.run(after_a_command(outside, command, kind="bubblewrap"))
+    git(outside / "work", *words, check=False)
+    assert contents(mine) == {"target": b"mine\n"}
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_without_a_sandbox_the_users_git_writes_through_a_link(outside: Path, name: str):
+    """The control."""
+    command, words = LINKS[name]
+    mine = asyncio.run(after_a_command(outside, command, kind="none"))
+    git(outside / "work", *words, check=False)
+    assert contents(mine) != {"target": b"mine\n"}
+
+
 ORDINARY = (
     "git status --short",
     "echo two >> file && git add file && git commit -qm two",
@@ -326,3 +433,30 @@ def test_a_nested_repository_is_sealed_and_used_as_well(outside: Path):
     asyncio.run(story())
     assert git(nested, "log", "--format=%s").split() == ["two", "one"]
     assert git(nested, "status", "--short") == ""
+
+
+def test_refs_that_a_command_packed_or_put_away_are_all_there(outside: Path):
+    work = a_repository(outside / "work")
+
+    async def story():
+        async with a_space(outside) as space:
+            await space.said("git branch a; git branch b/c; git tag t; git pack-refs --all; rm -rf .git/logs", env=ME)
+            assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a", "b/c", "main", "t"]
+            # A branch becomes a directory of branches, and the other way round.
+            await space.said(
+                "git branch -D -q a b/c; git update-ref refs/heads/a/d HEAD; git update-ref refs/heads/b HEAD"
+            )
+            assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
+            await space.said("rm -rf .git/refs; ln -s /nowhere .git/refs")
+            assert "a/d" in await space.said("git branch")
+            # What both sides wrote to a log stays.
+            running = await space.start("read x < go; git commit -q --allow-empty -m inside", env=ME)
+            git(work, "checkout", "-q", "b")
+            (work / "go").write_text("go\n")
+            await running.wait()
+
+    os.mkfifo(work / "go")
+    asyncio.run(asyncio.wait_for(story(), 60))
+    assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
+    assert "moving from main to b" in git(work, "reflog")
+    git(work, "fsck", "--no-progress")

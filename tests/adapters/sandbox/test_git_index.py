@@ -1,5 +1,7 @@
 """Gitlinks in indexes as git itself writes them, and in anything else."""
 
+import hashlib
+import struct
 import time
 from pathlib import Path
 
@@ -8,7 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.test_git import git
-from bascule.adapters.sandbox.git_index import UnreadableIndex, gitlinks
+from bascule.adapters.sandbox.git_index import (
+    SHA1_BYTES,
+    SHA256_BYTES,
+    UnreadableIndex,
+    gitlinks,
+    gitlinks_of_a_stranger,
+)
 
 
 def an_index(folder: Path, kind: str, version: str) -> bytes:
@@ -31,6 +39,8 @@ def test_gitlinks_are_found_in_every_form_of_index(tmp_path: Path, kind: str, ve
     for place in ("a/nested", "zzz"):
         git(folder, "update-index", "--add", "--cacheinfo", f"160000,{commit},{place}")
     assert gitlinks((folder / ".git" / "index").read_bytes()) == {b"a/nested", b"zzz"}
+    size = SHA1_BYTES if kind == "sha1" else SHA256_BYTES
+    assert gitlinks_of_a_stranger((folder / ".git" / "index").read_bytes(), size) == {b"a/nested", b"zzz"}
     git(folder, "update-index", "--skip-worktree", "a/link")
     assert gitlinks((folder / ".git" / "index").read_bytes()) == {b"a/nested", b"zzz"}, "with extended flags"
     git(folder, "update-index", "--split-index")
@@ -56,3 +66,39 @@ def test_an_index_that_is_made_to_be_slow_is_not():
         with pytest.raises(UnreadableIndex):
             gitlinks(text)
     assert time.monotonic() - began < 30
+
+
+def an_entry(path: bytes, mode: int = 0o100644, length: int | None = None) -> bytes:
+    size = len(path) if length is None else length
+    entry = bytes(24) + struct.pack(">I", mode) + bytes(12) + b"1" * SHA1_BYTES + struct.pack(">H", size) + path
+    return entry + bytes(8 - len(entry) % 8)
+
+
+def a_forged_index(*entries: bytes, extensions: bytes = b"") -> bytes:
+    data = b"DIRC" + struct.pack(">II", 2, len(entries)) + b"".join(entries) + extensions
+    return data + hashlib.sha1(data, usedforsecurity=False).digest()
+
+
+@pytest.mark.parametrize("mode", [0o160000, 0o160001, 0o160644, 0o160777, 0x1000E000])
+def test_a_gitlink_is_what_git_takes_for_one(mode: int):
+    index = a_forged_index(an_entry(b"file"), an_entry(b"sub", mode))
+    assert gitlinks_of_a_stranger(index, SHA1_BYTES) == {b"sub"}
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        # Git would go on after the length that the flags say, in the middle of what we took for a name.
+        a_forged_index(an_entry(b"file", length=60), an_entry(b"x" * 100)),
+        a_forged_index(an_entry(b"file"), extensions=b"EOIE" + struct.pack(">I", 24) + bytes(24)),
+        a_forged_index(an_entry(b"file"), extensions=b"IEOT" + struct.pack(">I", 12) + bytes(12)),
+        a_forged_index(an_entry(b"folder/", 0o040000), extensions=b"sdir" + bytes(4)),
+        a_forged_index(an_entry(b"file"), extensions=b"link" + struct.pack(">I", 20) + bytes(20)),
+        # The last extension ends after the file does: git does not mind.
+        a_forged_index(an_entry(b"file"), extensions=b"ZZZZ" + struct.pack(">I", 99)),
+        b"DIRC",
+    ],
+)
+def test_an_index_that_git_may_read_otherwise_is_refused(index: bytes):
+    with pytest.raises(UnreadableIndex):
+        gitlinks_of_a_stranger(index, SHA1_BYTES)

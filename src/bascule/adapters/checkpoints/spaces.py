@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Literal
 
 from bascule.adapters.checkpoints import stats
 from bascule.adapters.checkpoints.compare import TreeView, differences
@@ -89,6 +90,13 @@ class SpaceCheckpoints:
         with self._store.lock:
             entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
             return None if entry is None or entry.is_dir else self._store.blob(entry.object)
+
+    def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
+        with self._store.lock:
+            entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
+        if entry is None:
+            return None
+        return "directory" if entry.is_dir else "link" if entry.is_link else "file"
 
     def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
         with self._store.lock:

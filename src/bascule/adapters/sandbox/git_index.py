@@ -12,8 +12,14 @@ _MODE_AT = 24
 _GITLINK = 0o160000
 _GITLINK_BYTES = _GITLINK.to_bytes(4, "big")
 _EXTENDED = 0x4000
-# SHA-1 and SHA-256: an index does not say which; usually only one of them fits.
-_ID_SIZES = (20, 32)
+SHA1_BYTES, SHA256_BYTES = 20, 32
+# An index does not say which; usually only one of them fits.
+_ID_SIZES = (SHA1_BYTES, SHA256_BYTES)
+_KIND = 0o170000
+_DIRECTORY = 0o040000
+_NAME_MASK = 0xFFF
+# Where entries begin and end: threads of git read them from there (`index.threads`), whatever stands before.
+_OFFSETS = {b"EOIE", b"IEOT"}
 _SPLIT = b"link"
 # In a path letters follow, and no index is as large as they would say.
 _SPLIT_AND_SIZE = re.compile(rb"link[\x00-\x0f]")
@@ -46,6 +52,16 @@ def gitlinks(data: bytes) -> frozenset[bytes]:
     return frozenset().union(*found)
 
 
+def gitlinks_of_a_stranger(data: bytes, id_bytes: int) -> frozenset[bytes]:
+    """As `gitlinks`, of an index that may be made to mislead: every entry is read as git reads it, or it is refused."""
+    if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != b"DIRC":
+        raise UnreadableIndex("not an index")
+    try:
+        return _read(data, id_bytes, strict=True)
+    except (_Misfit, struct.error, IndexError, ValueError):
+        raise UnreadableIndex("not an index that we can read") from None
+
+
 class _Misfit(Exception):
     """Entries and extensions do not end where the file does."""
 
@@ -71,7 +87,7 @@ def _extensions(data: bytes, at: int, end: int) -> list[bytes] | None:
     return names if end - _EXTENSION.size < at <= end else None
 
 
-def _read(data: bytes, id_bytes: int) -> frozenset[bytes]:
+def _read(data: bytes, id_bytes: int, *, strict: bool = False) -> frozenset[bytes]:
     _, version, count = _HEADER.unpack_from(data)
     at = _HEADER.size
     found = set()
@@ -94,13 +110,21 @@ def _read(data: bytes, id_bytes: int) -> frozenset[bytes]:
             path = data[at:end]
             # Padded with one to eight null bytes, to a multiple of eight.
             at = start + (end - start + 8) // 8 * 8
-        if mode == _GITLINK:
+        # Git looks at these bits alone.
+        if mode & _KIND == _GITLINK:
             found.add(path)
+        elif strict and mode & _KIND == _DIRECTORY:
+            raise UnreadableIndex("a sparse index")
+        # Git goes by the length that stands there, not by the null byte, unless there was no room for it.
+        if strict and (flags & _NAME_MASK) not in (len(path), _NAME_MASK):
+            raise _Misfit
     names = _extensions(data, at, len(data) - id_bytes)
     if names is None:
         raise _Misfit
     if _SPLIT in names:
         raise UnreadableIndex("a split index")
+    if strict and not _OFFSETS.isdisjoint(names):
+        raise UnreadableIndex("an index with a table of offsets")
     return frozenset(found)
 
 

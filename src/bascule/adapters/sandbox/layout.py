@@ -59,12 +59,22 @@ READ_ONLY_PROC = ("sys", "sysrq-trigger", "irq", "bus", "fs", "acpi", "scsi", "m
 HIDDEN_PROC = ("kcore", "keys", "key-users", "timer_list", "kallsyms", "kmsg", "latency_stats", "sched_debug")
 # As git takes settings from the environment. Packing refs deletes files whose content is then in our copy of
 # `packed-refs` alone, until that is copied out: `git gc` leaves it. By itself it would end with its command.
+# Indexes are written without what we do not copy out.
+_GIT = {
+    "gc.packRefs": "false",
+    "gc.auto": "0",
+    # `objects/info` is read-only.
+    "gc.writeCommitGraph": "false",
+    "fetch.writeCommitGraph": "false",
+    "repack.updateServerInfo": "false",
+    "index.sparse": "false",
+    "index.recordEndOfIndexEntries": "false",
+    "index.recordOffsetTable": "false",
+}
 GIT_SETTINGS = {
-    "GIT_CONFIG_COUNT": "2",
-    "GIT_CONFIG_KEY_0": "gc.packRefs",
-    "GIT_CONFIG_VALUE_0": "false",
-    "GIT_CONFIG_KEY_1": "gc.auto",
-    "GIT_CONFIG_VALUE_1": "0",
+    "GIT_CONFIG_COUNT": str(len(_GIT)),
+    **{f"GIT_CONFIG_KEY_{number}": key for number, key in enumerate(_GIT)},
+    **{f"GIT_CONFIG_VALUE_{number}": value for number, value in enumerate(_GIT.values())},
 }
 
 # Stands where a denied program would. The supervisor decides before the kernel reads a path again, and a process

@@ -104,7 +104,7 @@ class Seals:
                     seals.setdefault(each.place, each)
         ordered = tuple(seals[place] for place in sorted(seals))
         shapes = tuple((mirror.place, id(mirror), mirror.shape()) for mirror in mirrors)
-        if len(ordered) + sum(len(shape[2]) + 2 for shape in shapes) > MAX_SEALS:
+        if len(ordered) + sum(len(shape[2]) + 4 for shape in shapes) > MAX_SEALS:
             raise SandboxFault(
                 f"this workspace has {len(places)} repositories, more than can be protected in one sandbox;"
                 " open the one to work in as a space of its own"

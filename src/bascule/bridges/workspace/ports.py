@@ -297,6 +297,9 @@ class Checkpoints(Protocol):
     def content(self, tree: str, path: str) -> bytes | None:
         """A file of a tree."""
 
+    def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
+        """What a tree has there; None: nothing."""
+
     def changes(self, before: str, after: str) -> list[FileChange]: ...
 
     def unknown(self, before: str, after: str) -> list[PathReason]:

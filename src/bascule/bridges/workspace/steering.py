@@ -12,8 +12,11 @@ from bascule.wire import codec
 MAX_SENTENCES = 20
 PACKAGE = "package.json"
 # A directory with these is a repository to git, whatever it is called.
-_BARE = ("objects", "refs")
+_BARE = ("HEAD", "objects", "refs")
+# What git obeys there.
+_OBEYED = ("config", "hooks")
 _REPOSITORY = "a repository that was not there before; git obeys its configuration and hooks"
+_CHANGED = "a repository whose configuration or hooks changed; git obeys them"
 
 
 def steering_left(checkpoints: Checkpoints, before: str, after: str, known: Mapping[str, int] | None) -> list[str]:
@@ -32,16 +35,36 @@ def steering_left(checkpoints: Checkpoints, before: str, after: str, known: Mapp
 
 def _files(checkpoints: Checkpoints, before: str, after: str) -> Iterator[str]:
     paths = checkpoints.touched(before, after)
-    touched = set(paths)
+    yield from _bare(checkpoints, before, after, paths)
     for path in paths:
-        folder, _, name = path.rpartition("/")
-        if name.casefold() == PACKAGE:
-            if _scripts(checkpoints.content(after, path)) != _scripts(checkpoints.content(before, path)):
+        if path.rpartition("/")[2].casefold() == PACKAGE:
+            # A link's content is where it leads.
+            is_link = checkpoints.kind(after, path) == "link"
+            if is_link or _scripts(checkpoints.content(after, path)) != _scripts(checkpoints.content(before, path)):
                 yield f"{escaped(path)}: its scripts changed; npm runs some of them by itself"
-        elif name == "HEAD" and all(f"{folder}/{each}".lstrip("/") in touched for each in _BARE):
-            yield f"{escaped(folder) or '.'}: {_REPOSITORY}"
         elif is_steering_file(path) and checkpoints.content(after, path) is not None:
             yield f"{escaped(path)}: other programs of the user execute or obey it"
+
+
+def _bare(checkpoints: Checkpoints, before: str, after: str, paths: list[str]) -> Iterator[str]:
+    """Repositories that are not called `.git`: new ones, and those in which something changed that git obeys."""
+    folders: dict[str, bool] = {}
+    for path in paths:
+        steps = path.split("/")
+        for at in {len(steps) - 2, len(steps) - 1} - {-1}:
+            if steps[at] in _BARE or steps[at] in _OBEYED:
+                folder = "/".join(steps[:at])
+                folders[folder] = folders.get(folder, False) or steps[at] in _OBEYED
+    for folder, obeyed in folders.items():
+        if _is_repository(checkpoints, after, folder):
+            if not _is_repository(checkpoints, before, folder):
+                yield f"{escaped(folder) or '.'}: {_REPOSITORY}"
+            elif obeyed:
+                yield f"{escaped(folder) or '.'}: {_CHANGED}"
+
+
+def _is_repository(checkpoints: Checkpoints, tree: str, folder: str) -> bool:
+    return all(checkpoints.kind(tree, f"{folder}/{each}".lstrip("/")) is not None for each in _BARE)
 
 
 def _scripts(data: bytes | None) -> Any:
