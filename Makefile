@@ -19,7 +19,7 @@ help:
 	@echo
 	@echo '  make up            install into .venv if needed and run the daemon here; Ctrl-C stops it'
 	@echo '  make check         the static checks alone: format, lint, types, imports, generated docs'
-	@echo '  make quick         the tests that need no process, display or disk of their own: 45 s'
+	@echo '  make quick         the tests that need no process, display or disk of their own: 36 s'
 	@echo '  make test          what CI runs: the static checks, then every test but the long ones'
 	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
 	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
