@@ -47,7 +47,7 @@ def test_a_stop_ends_what_goes_on_and_outlives_daemon_and_host(own_house, app, p
     pressed = seen.count("key down")
     told = answer.result(PATIENCE)
     assert told.error["details"]["desktop"]["code"] == "DESKTOP_ABORTED"
-    assert seen.down() == set()
+    until(lambda: seen.down() == set(), "nothing is held down")
     own_house.restart(clean=False)
     click = {"route": route(app), "target": button("Press me")}
     agent = own_house.register("Other")
