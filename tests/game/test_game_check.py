@@ -87,7 +87,7 @@ FORKS = """
 import os, signal, time
 if os.fork() == 0:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    print("here", flush=True)
+    os.write(1, b"here")
 time.sleep(600)
 """
 
@@ -104,8 +104,10 @@ def test_what_a_game_started_ends_with_it_even_if_it_would_not():
     stream = starting.PipeStream(start(FORKS, (held,)))
     os.close(held)
     try:
-        assert stream.receive(PATIENCE) == b"here\n"
+        assert stream.receive(PATIENCE) == b"here"
+    finally:
         stream.close()
+    try:
         # Its end of the pipe is closed with the last of them.
         assert select.select([ended], [], [], PATIENCE)[0], "it is still there"
         assert os.read(ended, 1) == b""
