@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from bascule.approval.records import Approval, TimedRule
+from bascule.approval.states import State
 from bascule.clock import rfc3339
-from bascule.errors import ApprovalRequired, TooLarge
+from bascule.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Rule
 from bascule.text import one_line
@@ -124,4 +125,41 @@ def required(approval: Approval, *, has_person: bool) -> ApprovalRequired:
             "digest": asked.digest,
             "expiresAt": rfc3339(approval.expires_at),
         },
+    )
+
+
+def refusal_of(approval: Approval, *, has_person: bool) -> BasculeError:
+    """What the caller hears of a question that was not answered with yes."""
+    details = {"approvalId": approval.approval_id, "rule": approval.question.rule, "method": approval.question.method}
+    match approval.state:
+        case State.PENDING:
+            return required(approval, has_person=has_person)
+        case State.DENIED:
+            why = f": {approval.decided_reason}" if approval.decided_reason else ""
+            return PolicyDenied(
+                f"a person said no{why}",
+                hint="do not try it another way; ask the user of this machine what they want instead",
+                details=details,
+            )
+        case State.EXPIRED | State.WITHDRAWN:
+            return Conflict(
+                f"nobody answered {approval.approval_id} in time", hint="call again to ask again", details=details
+            )
+        case _:
+            return lost(approval, approval.question.digest)
+
+
+def lost(approval: Approval, digest: str) -> Conflict:
+    """A yes came, and was not for this call any more."""
+    details = {"approvalId": approval.approval_id}
+    if digest != approval.question.digest:
+        return Conflict(
+            f"what this call would do has changed since {approval.approval_id} was approved",
+            hint="call again to ask about what it would do now",
+            details=details,
+        )
+    return Conflict(
+        f"{approval.approval_id} allowed one call, and another identical one was it",
+        hint="it has been done once; call again only if it must happen twice, and the person is asked again",
+        details=details,
     )

@@ -12,8 +12,6 @@ from bascule.adapters.picture_files import PictureFiles
 from bascule.adapters.policy_file import PolicyFile
 from bascule.adapters.token_files import StateTokenFiles
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects, OnUnknown
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
@@ -44,13 +42,13 @@ from bascule.daemon.opening import ledger_problem
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
-from bascule.dispatch import Dispatch
 from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
+from bascule.kernel.effects import Effects, OnUnknown
+from bascule.kernel.gate import Gate as CallGate
 from bascule.mcp.mount import Mount
-from bascule.operations import Operations
 from bascule.policy.engine import Policy
 from bascule.protocols import approvals as approvals_protocol
 from bascule.protocols import broker_methods as broker_protocol
@@ -148,7 +146,7 @@ class Daemon:
             key=digest_key.encode(),
             pictures=PictureFiles(places.pictures_dir(state_dir)),
         )
-        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        self.effects = Effects(store=store, journal=self.journal, clock=clock, desk=self.desk)
         rulebook = Rulebook(
             facts=self.facts,
             file=PolicyFile(config_dir),
@@ -158,15 +156,23 @@ class Daemon:
             log=log,
             desk=self.desk,
         )
-        self.operations = Operations(
-            policy=lambda: self.dispatch.policy,
-            journal=self.journal,
+        self.refusals = Refusals(self.journal, clock, self.broker.state.deadlines)
+        self.gate = CallGate(
+            policy=rulebook.policy,
             desk=self.desk,
             effects=self.effects,
-            rows=(*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
+            journal=self.journal,
+            refusals=self.refusals,
+            quota=CallQuota(
+                clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
+            ),
+            parties=self.broker.parties,
+            seen=self.broker.agents.seen,
+            log=log,
+            observe=self.metrics.observe,
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
-        self.games = make_games(config_dir, store, clock, log, policy=lambda: self.dispatch.policy, desk=self.desk)
+        self.games = make_games(config_dir, store, clock, log)
         self.desktop = make_desktop(
             *(config, state_dir, config_dir),
             store=store,
@@ -174,7 +180,7 @@ class Daemon:
             clock=clock,
             log=log,
             desk=self.desk,
-            policy=lambda: self.dispatch.policy,
+            gate=self.gate,
         )
         self.broker.agents.on_revoked += [self.desk.end_agent, self.games.forget_agent, self.desktop.forget_agent]
         self._announcer = Announcer(log=log) if config.announce == "on" else None
@@ -198,28 +204,11 @@ class Daemon:
             rulebook=rulebook,
         )
         self.broker.sweep_also += [self.house.sweep, partial(self.desk.gc, dry_run=False), self.workspace.sweep]
-        self.refusals = Refusals(self.journal, clock, self.broker.state.deadlines)
-        self.dispatch = Dispatch(
-            policy=rulebook.policy,
-            desk=self.desk,
-            effects=self.effects,
-            journal=self.journal,
-            refusals=self.refusals,
-            quota=CallQuota(
-                clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
-            ),
-            parties=self.broker.parties,
-            seen=self.broker.agents.seen,
-            log=log,
-            observe=self.metrics.observe,
-            plain=PLAIN_METHODS if config.auth == "off" else frozenset(),
-            starters=self.workspace.starters(),
-        )
         self._mount()
         rulebook.on_change = self._change_policy
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
         self.mcp = Mount(
-            self.dispatch,
+            self.gate,
             log,
             on=config.mcp == "on",
             toolsets=toolsets_in(config.mcp_toolsets),
@@ -231,13 +220,15 @@ class Daemon:
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
 
     def _mount(self) -> None:
-        mount = self.dispatch.mount
+        self.gate.starters.update(self.workspace.starters())
+        self.gate.mount_operations(workspace_protocol.OPERATIONS)
+        mount = self.gate.mount
         mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         mount(house_protocol.METHODS, self.house.handlers())
         mount(approvals_protocol.METHODS, self.house.consent_handlers())
-        mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
-        mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
-        mount(desktop_protocol.METHODS, self.desktop.handlers(), draw=self.desktop.draw())
+        mount(workspace_protocol.METHODS, self.workspace.handlers(), resolve=self.workspace.resolve())
+        mount(game_protocol.METHODS, self.games.handlers(), resolve=self.games.resolve())
+        mount(desktop_protocol.METHODS, self.desktop.handlers(), resolve=self.desktop.resolve())
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
         ours = places.workspace_dir(self.state_dir)
@@ -252,9 +243,8 @@ class Daemon:
             journal=self.journal,
             clock=self.clock,
             log=self.log,
-            operations=self.operations,
+            gate=self.gate,
             key=key,
-            policy_digest=lambda: self.dispatch.policy.digest,
             doors=self.space_doors,
             on_closed=residents.move_out,
         )
@@ -263,7 +253,7 @@ class Daemon:
 
     def link_connection(self) -> LinkConnection:
         return LinkConnection(
-            self.dispatch,
+            self.gate,
             self._identify_link,
             self.connections,
             self.clock,
@@ -285,7 +275,7 @@ class Daemon:
         return App(
             gate,
             RouteTable(ROUTES),
-            self.dispatch,
+            self.gate,
             self.turns,
             door=door,
             pages={
@@ -297,6 +287,7 @@ class Daemon:
             mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
             on_fault=self._note_http_fault,
+            as_owner=PLAIN_METHODS if self.config.auth == "off" and door == "tcp" else frozenset(),
             forms={
                 "runs.start": Form(workspace_edge.status_of, lambda error: self.workspace.runs.invalid(error.message))
             },
@@ -308,7 +299,7 @@ class Daemon:
         return App(
             SpaceGate(space_id, self.broker.residents.is_welcome),
             ServedRoutes(ROUTES, SPACE_METHODS, "it is for messages only"),
-            self.dispatch,
+            self.gate,
             self.turns,
             door="space",
             pages={},
@@ -356,6 +347,7 @@ class Daemon:
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.gate.close()
         await self.desktop.close()
         await self.games.close()
         await self.workspace.close()
@@ -364,13 +356,10 @@ class Daemon:
         self.refusals.flush()
         tx = Transaction()
         tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
-        seq = self.journal.commit(tx, DAEMON, "daemon.stop")
-        durable = self.journal.settled(seq)
-        if durable is not None:
-            try:
-                await durable
-            except StorageFull as error:
-                self.log("stop_not_recorded", level="error", error=error.message)
+        try:
+            await self.journal.commit(tx, DAEMON, "daemon.stop")
+        except StorageFull as error:
+            self.log("stop_not_recorded", level="error", error=error.message)
         self._closing = True
         anchor = self.journal.anchor("stop")
         self.log("stopped", ledger_records=anchor.seq, ledger_head=anchor.head)
@@ -388,8 +377,8 @@ class Daemon:
             "head": chain.head.hex(),
             "clean": CLEAN_STOP_KEY in self.facts.rows or chain.seq == 0,
             "durability": self.store.durability,
-            "policy": self.dispatch.policy.name,
-            "policy_digest": self.dispatch.policy.digest,
+            "policy": self.gate.policy.name,
+            "policy_digest": self.gate.policy.digest,
         }
         self.log("started", version=__version__, ledger_records=chain.seq, ledger_head=chain.head.hex())
         known = self.facts.rows.get(DIGEST_KEY_KEY)
@@ -413,7 +402,7 @@ class Daemon:
         self.journal.anchor("start")
 
     def _change_policy(self, policy: Policy) -> None:
-        self.dispatch.policy = policy
+        self.gate.policy = policy
 
     def _anchor(self, anchor: Anchor) -> None:
         if self._closing:
@@ -446,7 +435,7 @@ class Daemon:
             state_dir=self.state_dir,
             doors=self.doors,
             durability=self.store.durability,
-            policy=self.dispatch.policy.name,
+            policy=self.gate.policy.name,
             auth=self.config.auth,
             person=self.house.person.is_set,
             agents_online=self.broker.agents.online_count(),

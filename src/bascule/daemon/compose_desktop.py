@@ -17,8 +17,8 @@ from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.desktop.switch import Switch
 from bascule.clock import Clock
 from bascule.daemon.config import Config
+from bascule.kernel.gate import Gate
 from bascule.later import Carrier
-from bascule.policy.engine import Policy
 from bascule.transports.backoff import delays
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
@@ -36,7 +36,7 @@ def make_desktop(
     clock: Clock,
     log: Log,
     desk: Desk,
-    policy: Callable[[], Policy],
+    gate: Gate,
 ) -> DesktopBridge:
     own = EvidencePlaces(config.desktop_directory(), places.desktop_dir(state_dir), (state_dir, config_dir))
     return compose(
@@ -48,7 +48,7 @@ def make_desktop(
         clock=clock,
         log=log,
         desk=desk,
-        policy=policy,
+        gate=gate,
     )
 
 
@@ -62,7 +62,7 @@ def compose(
     clock: Clock,
     log: Log,
     desk: Desk,
-    policy: Callable[[], Policy],
+    gate: Gate,
 ) -> DesktopBridge:
     switch = Switch(store, clock)
     apps = Apps(store, clock)
@@ -81,7 +81,7 @@ def compose(
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(policy, desk, apps),
+        judging=Judging(gate, apps),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,

@@ -13,7 +13,7 @@ from bascule.bridges.workspace.service import Workspace
 from bascule.clock import Clock
 from bascule.daemon.config import Config
 from bascule.daemon.space_doors import SpaceDoors
-from bascule.operations import Operations
+from bascule.kernel.gate import Gate
 
 
 def make_workspace(
@@ -25,9 +25,8 @@ def make_workspace(
     journal: Journal,
     clock: Clock,
     log: Log,
-    operations: Operations,
+    gate: Gate,
     key: bytes,
-    policy_digest: Callable[[], str],
     doors: SpaceDoors,
     on_closed: Callable[[Transaction, str], None],
 ) -> Workspace:
@@ -36,7 +35,7 @@ def make_workspace(
         store=store,
         journal=journal,
         clock=clock,
-        operations=operations,
+        gate=gate,
         files=WorkspaceFiles(private),
         sandboxes=Sandboxes(
             os.path.join(ours, "sandbox"), log=log, readable=config.readable_directories(), doors=doors
@@ -45,7 +44,6 @@ def make_workspace(
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=log,
         key=key,
-        policy_digest=policy_digest,
         limits=config.workspace_limits(),
         network=config.workspace_network == "on",
         sandbox=config.sandbox,

@@ -10,8 +10,8 @@ from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.clock import Clock
-from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.kernel.gate import Gate
 from bascule.later import Later
 from bascule.protocols.link import (
     HOUSE_ERROR,
@@ -96,7 +96,7 @@ class LinkConnection(FramedConnection):
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        gate: Gate,
         identify: Callable[[str | None], Principal],
         connections: LinkConnections,
         clock: Clock,
@@ -106,7 +106,7 @@ class LinkConnection(FramedConnection):
         turns: Turns,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
-        self._dispatch = dispatch
+        self._gate = gate
         self._identify = identify
         self._connections = connections
         self._clock = clock
@@ -205,7 +205,7 @@ class LinkConnection(FramedConnection):
             if self._unlocked_until and principal == LOCAL and self.unlocked_for() is not None:
                 principal = PERSON
             call = Call(principal, method, params, door="link", connection=self)
-            answer = self._dispatch.call(call)
+            answer = self._gate.call(call)
         except BasculeError as error:
             self._refuse(id_, error)
             return
@@ -240,7 +240,7 @@ class LinkConnection(FramedConnection):
         elif known and self.open:
             self._answer(id_, later.result())
         else:
-            self._dispatch.abandoned(call, later.result())
+            self._gate.abandoned(call, later.result())
 
     def _open_stream(self, id_: int | str, method: str, stream: Stream) -> None:
         """Answer at once, then send each item as a notification named after the stream."""

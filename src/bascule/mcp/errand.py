@@ -5,9 +5,9 @@ from time import monotonic
 from typing import Any, TypeVar
 
 from bascule.call import Call, Principal, agent_of
-from bascule.dispatch import Dispatch
 from bascule.doors.exits import DoorError, Refusal, WrongUsage
 from bascule.errors import BasculeError, InvalidRequest
+from bascule.kernel.gate import Gate
 from bascule.later import Later, within
 from bascule.mcp.delivery import Delivery, Handover
 from bascule.shim.calls import Ask, Become, resolved
@@ -31,7 +31,7 @@ class ClientGone(Exception):
 class Errand:
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         principal: Principal,
         delivery: Delivery,
         progress: Progress | None,

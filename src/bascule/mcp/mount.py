@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal
-from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Unavailable
+from bascule.kernel.gate import Gate
 from bascule.mcp.delivery import Receive, Scope, Send
 
 # A client that comes while the daemon starts is told to try again after this.
@@ -74,7 +74,7 @@ def load() -> Any:
 class Mount:
     """The route's end in the daemon."""
 
-    def __init__(self, dispatch: Dispatch, log: Log, *, on: bool = True, toolsets: Collection[str], trust: str) -> None:
+    def __init__(self, dispatch: Gate, log: Log, *, on: bool = True, toolsets: Collection[str], trust: str) -> None:
         self._dispatch = dispatch
         self._log = log
         self._on = on

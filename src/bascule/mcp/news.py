@@ -10,7 +10,7 @@ from collections.abc import Callable
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
 from bascule.call import Call, Principal, agent_of
-from bascule.dispatch import Dispatch
+from bascule.kernel.gate import Gate
 from bascule.mcp.errand import DOOR
 from bascule.protocols.broker import EventsParams
 from bascule.shim.resources import NEWS_SECONDS, RECENT_URI
@@ -22,7 +22,7 @@ class News:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         principal: Principal,
         tell: Callable[[], None],
         ended: Callable[[], None] | None = None,
@@ -56,7 +56,7 @@ class News:
 class AgentBus:
     """The SDK's bus, as one agent hears it."""
 
-    def __init__(self, dispatch: Dispatch, principal: Principal) -> None:
+    def __init__(self, dispatch: Gate, principal: Principal) -> None:
         self._dispatch = dispatch
         self._principal = principal
         # Set by whoever must hear that the house has nothing more to tell.

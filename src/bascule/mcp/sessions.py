@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
 from bascule.call import Principal
-from bascule.dispatch import Dispatch
+from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 
 # More clients than one agent has; each is a task and a few kilobytes for half an hour.
@@ -34,7 +34,7 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, dispatch: Dispatch | None = None, *, per_agent: int = MAX_SESSIONS_PER_AGENT) -> None:
+    def __init__(self, dispatch: Gate | None = None, *, per_agent: int = MAX_SESSIONS_PER_AGENT) -> None:
         self._dispatch = dispatch
         self._per_agent = per_agent
         self._of: dict[Principal, OrderedDict[str, Session]] = {}

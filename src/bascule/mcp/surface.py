@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
-from bascule.dispatch import Dispatch
 from bascule.doors.exits import DoorError
 from bascule.errors import BasculeError
 from bascule.ids import new_fault_id
+from bascule.kernel.gate import Gate
 from bascule.mcp import sdk_log
 from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
 from bascule.mcp.errand import PROGRESS_SECONDS, ClientGone, Errand
@@ -41,7 +41,7 @@ REQUEST_CANCELLED = -32800
 USES = {tool.name: tool.uses for tool in TOOLS}
 
 
-def open_door(dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
+def open_door(dispatch: Gate, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(dispatch)
     return McpDoor(Surface(dispatch, sessions, log, toolsets=toolsets, trust=trust).server, sessions)
@@ -50,7 +50,7 @@ def open_door(dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust:
 class Surface:
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         sessions: Sessions,
         log: Log,
         *,

@@ -19,11 +19,8 @@ import msgspec
 
 from bascule import __version__
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
-from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.approval.ports import Pictures
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
@@ -41,10 +38,11 @@ from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.daemon.compose_desktop import compose
-from bascule.dispatch import Dispatch
 from bascule.identity.tokens import TokenBook
+from bascule.kernel.effects import Effects
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolve
 from bascule.later import Later, within
-from bascule.operations import Operations
 from bascule.policy.engine import Policy
 from bascule.protocols import approvals, broker_methods, desktop_agents, game_methods, workspace_methods
 from bascule.protocols import house as house_protocol
@@ -112,7 +110,7 @@ class House:
         handlers: Mapping[str, Any] | None = None,
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
-        draw: Mapping[str, Draw] | None = None,
+        resolve: Mapping[str, Resolve] | None = None,
         screen: Screen | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
@@ -128,7 +126,7 @@ class House:
         # Where spaces are: directories and commands as the test says.
         self.machine = machine or Machine()
         self._workspace_limits = workspace_limits
-        self._draw = draw
+        self._resolve = resolve
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self.desktop: DesktopBridge | None = None
@@ -154,7 +152,7 @@ class House:
     ) -> Any:
         """Carry out a call and answer as its client would read it."""
         pending = self.begin(principal, method, params, connection=connection)
-        if not pending.done and self.dispatch.methods[method].row.shape is not Shape.WAIT:
+        if not pending.done and self.gate.methods[method].row.shape is not Shape.WAIT:
             self._within(self._patiently(pending.later))
         return pending.result()
 
@@ -168,7 +166,7 @@ class House:
     ) -> Pending:
         """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
         call = Call(Principal(principal), method, codec.encode(params or {}), door="testing", connection=connection)
-        return Pending(self, call, self.run(lambda: self.dispatch.call(call)))
+        return Pending(self, call, self.run(lambda: self.gate.call(call)))
 
     def register(self, agent_id: str, **params: Any) -> str:
         """Register a free handle as `local` would, and return its agentToken."""
@@ -317,7 +315,7 @@ class House:
             pictures=self._screen.pictures if self._screen is not None else None,
         )
         self.broker.agents.on_revoked.append(self.desk.end_agent)
-        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
+        self.effects = Effects(store=store, journal=self.journal, clock=clock, desk=self.desk)
         rulebook = Rulebook(
             facts=facts,
             file=self.policy_file,
@@ -327,25 +325,29 @@ class House:
             log=self._log,
             desk=self.desk,
         )
-        self.operations = Operations(
-            policy=lambda: self.policy,
-            journal=self.journal,
+        self.gate = Gate(
+            policy=self._policy or rulebook.policy,
             desk=self.desk,
             effects=self.effects,
-            rows=(*workspace_methods.METHODS, *workspace_methods.OPERATIONS),
+            journal=self.journal,
+            refusals=Refusals(self.journal, self.clock, self.broker.state.deadlines),
+            quota=NoQuota(),
+            parties=self.broker.parties,
+            seen=self.broker.agents.seen,
+            log=self._log,
+            observe=lambda _method, _outcome, _seconds: None,
         )
         self.workspace = Workspace(
             store=store,
             journal=self.journal,
             clock=clock,
-            operations=self.operations,
+            gate=self.gate,
             files=self.machine,
             sandboxes=FakeSandboxes(self.machine),
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
             log=self._log,
             key=b"testing",
-            policy_digest=lambda: self.policy.digest,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
@@ -363,27 +365,16 @@ class House:
             consent=Consent(self.desk),
             rulebook=rulebook,
         )
-        self.dispatch = Dispatch(
-            policy=self._policy or rulebook.policy,
-            desk=self.desk,
-            effects=self.effects,
-            journal=self.journal,
-            refusals=Refusals(self.journal, self.clock, self.broker.state.deadlines),
-            quota=NoQuota(),
-            parties=self.broker.parties,
-            seen=self.broker.agents.seen,
-            log=self._log,
-            observe=lambda _method, _outcome, _seconds: None,
-            starters=self.workspace.starters(),
-        )
-        self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
-        self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
-        self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
+        self.gate.starters.update(self.workspace.starters())
+        self.gate.mount_operations(workspace_methods.OPERATIONS)
+        self.gate.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
+        self.gate.mount(house_protocol.METHODS, self.bridge.handlers())
+        self.gate.mount(approvals.METHODS, self.bridge.consent_handlers())
         # A test's own row stands in place of ours.
         ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
         rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
-        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
-        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
+        self.gate.mount(rows, ours, resolve=self.workspace.resolve())
+        self.gate.mount(self._rows, self._handlers, resolve=self._resolve)
         if self._screen is not None:
             self.desktop = self._make_desktop(self._screen)
         rulebook.on_change = self._change_policy
@@ -401,19 +392,19 @@ class House:
             clock=self.clock,
             log=self._log,
             desk=self.desk,
-            policy=lambda: self.policy,
+            gate=self.gate,
         )
         self.broker.agents.on_revoked.append(made.forget_agent)
-        self.dispatch.mount(desktop_agents.METHODS, made.handlers(), draw=made.draw())
+        self.gate.mount(desktop_agents.METHODS, made.handlers(), resolve=made.resolve())
         return made
 
     @property
     def policy(self) -> Policy:
         """The one in force."""
-        return self.dispatch.policy
+        return self.gate.policy
 
     def _change_policy(self, policy: Policy) -> None:
-        self.dispatch.policy = policy
+        self.gate.policy = policy
 
     def _within(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
@@ -435,7 +426,7 @@ class House:
     async def _settle(self) -> None:
         if isinstance(self.store, SqliteStore):
             # A thread writes, and time that stands still for the house passes for a disk.
-            durable = self.journal.settled(self.journal.newest())
+            durable = self.journal.durable()
             if durable is not None:
                 await self._patiently(durable)
         for _ in range(_TURNS):

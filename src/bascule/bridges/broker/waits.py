@@ -201,7 +201,7 @@ class Waits:
             stream.end()
         elif not is_settled(ticket):
             self._on_ticket.setdefault(ticket_id, {})[stream] = None
-        elif (durable := self._journal.settled(self._journal.newest())) is None:
+        elif (durable := self._journal.durable()) is None:
             self._push_end(stream, ticket)
         else:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
@@ -340,7 +340,7 @@ class Waits:
 
     def _nothing_yet(self, later: Later[Any], now: float) -> None:
         """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
-        durable = self._journal.settled(self._journal.newest())
+        durable = self._journal.durable()
         if durable is None:
             _give_up(later, now)
         else:

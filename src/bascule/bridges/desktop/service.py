@@ -12,21 +12,21 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
 from bascule.bridges.desktop.guesses import Guesses
 from bascule.bridges.desktop.hosting import Hosting
-from bascule.bridges.desktop.judging import Judging, Tied, doing_of
+from bascule.bridges.desktop.judging import Judging, Target, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Forbidden, InvalidRequest
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.resolution import Resolution, Resolve
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
@@ -93,9 +93,9 @@ class DesktopBridge:
             **dict.fromkeys(_ACTS, self.act),
         }
 
-    def draw(self) -> dict[str, Draw]:
-        """What a call is about: the policy hears it, and so does the person."""
-        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._draw), "desktop.windows": self._draw_windows}
+    def resolve(self) -> dict[str, Resolve]:
+        """What a call is about: the policy judges it, and the person sees it."""
+        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._resolve), "desktop.windows": self._resolve_windows}
 
     async def open(self) -> None:
         await self._carrier.open()
@@ -182,51 +182,47 @@ class DesktopBridge:
     def resume(self, call: Call, params: Nothing, tx: Transaction) -> None:
         self.switch.resume(tx)
         tx.subject = "desktop"
-
         # Not before it is on disk: what a crash would undo must not have reached the screen.
-        durable: Later[None] = Later()
-        tx.after.append(lambda: durable.set_result(None))
-        tx.then = lambda _: self._carrier.carry(self._resuming(call, durable), call.method)
+        tx.then = lambda _: self._carrier.carry(self._resuming(call, self._journal.durable()), call.method)
 
-    async def _resuming(self, call: Call, durable: Later[None]) -> a.DesktopStatus:
-        await durable
+    async def _resuming(self, call: Call, durable: Later[None] | None) -> a.DesktopStatus:
+        if durable is not None:
+            await durable
         await self.hosting.resume()
         return self.status(call, Nothing())
 
     # -- looking and acting --
 
-    def _draw(self, call: Call, params: Any) -> Later[Drawn]:
+    def _resolve(self, call: Call, params: Any) -> Coroutine[Any, Any, Resolution]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
-        return self._carrier.carry(self._drawing(call, params), call.method)
+        return self._resolution(call, params)
 
     def _check(self, call: Call) -> None:
         self.switch.must_be_enabled()
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _drawing(self, call: Call, params: Any) -> Drawn:
+    async def _resolution(self, call: Call, params: Any, *, picture: bool = False) -> Resolution:
         awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
+            return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
+        illustrate = None if picture else lambda: self._resolution(call, params, picture=True)
         try:
-            drawn = self._judging.drawn(call, await self._resolved(call, params, picture=False))
-            if self._judging.asks_anew(call, drawn):
-                drawn = self._judging.drawn(call, await self._resolved(call, params, picture=True))
+            return self._judging.of_window(call, await self._resolved(call, params, picture=picture), illustrate)
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
+                return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
-            told = refusals.refusal(error)
+            refusal = refusals.refusal(error)
             if isinstance(params, a.WaitUntilCall):
-                told.hint = "there is no such window yet: wait for one first, with the condition windowExists"
-            raise told from None
-        return drawn
+                refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
+            raise refusal from None
 
     async def _count_miss(self, call: Call, params: Any) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
@@ -259,19 +255,22 @@ class DesktopBridge:
         )
         return found
 
-    def _draw_windows(self, call: Call, params: a.DesktopCall) -> Drawn:
+    def _resolve_windows(self, call: Call, params: a.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
-        return self._judging.listing(call)
+        return self._judging.of_the_list()
 
-    def look(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    def look(self, call: Call, params: Any, effect: RecordedEffect) -> Later[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
-        return self._carry(call, params, self._looking(call, params, doing))
+        work = self._looking(call, params, effect)
+        if isinstance(params, a.WaitUntilCall):
+            return self.traffic.waiting(self._carrier.carry(work, call.method))
+        return work
 
-    async def _looking(self, call: Call, params: Any, doing: Doing) -> Any:
-        tied: Tied = call.tied
-        yes = self._note(call, tied, doing)
-        ask = tied.params
+    async def _looking(self, call: Call, params: Any, effect: RecordedEffect) -> Any:
+        target: Target = effect.resolution.resolved
+        yes = self._note(call, target, effect)
+        ask = target.params
         limit = params.timeout_ms
         if isinstance(params, a.WaitUntilCall):
             limit = min(limit, MAX_WAIT_MS)
@@ -298,18 +297,15 @@ class DesktopBridge:
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
-                _failed(doing, error)
+                _failed(effect, error)
                 raise refusals.refusal(error) from None
-        doing.details["executionId"] = result.execution_id
+        effect.details["executionId"] = result.execution_id
         return result
 
-    def act(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    async def act(self, call: Call, params: Any, effect: RecordedEffect) -> Any:
         self._check(call)
-        return self._carry(call, params, self._acting(call, params, doing))
-
-    async def _acting(self, call: Call, params: Any, doing: Doing) -> Any:
-        tied: Tied = call.tied
-        yes = self._note(call, tied, doing)
+        target: Target = effect.resolution.resolved
+        yes = self._note(call, target, effect)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
         # Between the judging and this lie the record on disk and perhaps the start of a host.
@@ -319,45 +315,42 @@ class DesktopBridge:
                 try:
                     result = await host.confirmed(
                         call.method,
-                        tied.params,
+                        target.params,
                         client=call.principal,
                         request_id=request_id,
                         timeout_ms=params.timeout_ms,
                         workspace=self._workspaces.place(params.workspace_path),
                     )
                 except DesktopError as error:
-                    _failed(doing, error)
+                    _failed(effect, error)
                     raise refusals.refusal(error) from None
                 except asyncio.CancelledError:
                     # The house closes, and the host with it.
-                    doing.unknown = True
+                    effect.unknown = True
                     raise
                 except HostGone as error:
                     self.hosting.lost(host, str(error))
-                    doing.unknown = True
-                    doing.details |= {"executed": "unknown", "reason": str(error)}
+                    effect.unknown = True
+                    effect.details |= {"executed": "unknown", "reason": str(error)}
                     raise refusals.lost_while_acting(error) from None
-        doing.details |= {"executionId": result.execution_id, "effect": result.effect}
+        effect.details |= {"executionId": result.execution_id, "effect": result.effect}
         return result
 
-    def _note(self, call: Call, tied: Tied, doing: Doing) -> AbstractContextManager[None]:
+    def _note(self, call: Call, target: Target, effect: RecordedEffect) -> AbstractContextManager[None]:
         """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for, and
         counts already while that lasts."""
-        about = tied.about
+        about = target.about
         if about.pid is not None:
-            doing.details["pid"] = about.pid
-        approval_id = doing.approval_id
+            effect.details["pid"] = about.pid
+        approval_id = effect.approval_id
         if approval_id is None:
             return nullcontext()
         kind, app = doing_of(call.method), App(about.app, about.program)
-        doing.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
+        effect.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
         return self.apps.spending(call.principal, kind, app)
 
-    def windows(self, call: Call, params: a.DesktopCall, doing: Doing) -> Later[m.WindowsResult]:
+    async def windows(self, call: Call, params: a.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
         self.switch.must_be_enabled()
-        return self._carry(call, params, self._windows(call, params))
-
-    async def _windows(self, call: Call, params: a.DesktopCall) -> m.WindowsResult:
         found: m.WindowsResult = await self._refusing(
             call,
             lambda host: host.call(
@@ -393,12 +386,9 @@ class DesktopBridge:
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
         return self._carrier.carry(asking, call.method)
 
-    def abort(self, call: Call, params: a.AbortCall, doing: Doing) -> Later[d.AbortResult]:
-        self.switch.must_be_enabled()
-        return self._carrier.carry(self._aborting(call, params), call.method, withdrawn=False)
-
-    async def _aborting(self, call: Call, params: a.AbortCall) -> Any:
+    async def abort(self, call: Call, params: a.AbortCall, effect: RecordedEffect) -> Any:
         """Without waiting for a turn behind what it aborts."""
+        self.switch.must_be_enabled()
         host = self.hosting.live
         asked = {"executionId": params.execution_id}
         if host is None:
@@ -425,10 +415,6 @@ class DesktopBridge:
                 return
 
         self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
-
-    def _carry(self, call: Call, params: Any, work: Coroutine[Any, Any, Any]) -> Later[Any]:
-        waits = isinstance(params, a.WaitUntilCall)
-        return self.traffic.waiting(self._carrier.carry(work, call.method, withdrawn=waits), waits=waits)
 
     async def _refusing(self, call: Call, ask: Ask) -> Any:
         try:
@@ -461,12 +447,12 @@ def _without_nothing(value: Any) -> Any:
     return value
 
 
-def _failed(doing: Doing, error: DesktopError) -> None:
+def _failed(effect: RecordedEffect, error: DesktopError) -> None:
     """The code, and not the words: these may name what stands on the screen."""
-    doing.details |= {"desktop": error.code.value, "reason": error.code.value}
+    effect.details |= {"desktop": error.code.value, "reason": error.code.value}
     execution_id = error.details.get("executionId")
     if isinstance(execution_id, str):
-        doing.details["executionId"] = execution_id
+        effect.details["executionId"] = execution_id
 
 
 def _apart(work: Later[Any]) -> Later[Any]:

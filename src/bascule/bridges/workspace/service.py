@@ -6,9 +6,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
-from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.background import Background
@@ -37,8 +34,10 @@ from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.errors import Conflict, Internal
 from bascule.ids import new_fault_id
+from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolve
 from bascule.later import Later
-from bascule.operations import Operations
 from bascule.policy.decision import Decision
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
@@ -47,13 +46,11 @@ from bascule.protocols.workspace import (
     ProcessLogs,
     ProcessLogsParams,
     ProcessParams,
-    ProcessStartParams,
     ProcessView,
     RunIdParams,
     SpaceOpenParams,
     SpaceParams,
     SpaceView,
-    UndoParams,
 )
 
 # Runs and sandboxes end at once when told to; what does not is left to the end of the process.
@@ -69,14 +66,13 @@ class Workspace:
         store: JournalStore,
         journal: Journal,
         clock: Clock,
-        operations: Operations,
+        gate: Gate,
         files: Files,
         sandboxes: Sandboxes,
         checkpoints: CheckpointStore,
         scratch: Scratch,
         log: Log,
         key: bytes,
-        policy_digest: Callable[[], str],
         limits: WorkspaceLimits | None = None,
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
@@ -86,7 +82,7 @@ class Workspace:
         self._on_closed = on_closed
         self._clock = clock
         self._journal = journal
-        self._operations = operations
+        self._gate = gate
         self._log = log
         self.limits = limits or WorkspaceLimits()
         self.threads = Threads()
@@ -110,7 +106,7 @@ class Workspace:
         self.runs = Runs(
             book=self.book,
             spaces=self.spaces,
-            operations=operations,
+            gate=gate,
             journal=journal,
             clock=clock,
             limits=self.limits,
@@ -131,21 +127,20 @@ class Workspace:
             spaces=self.spaces,
             processes=self.processes,
             checkpointing=checkpointing,
-            operations=operations,
+            gate=gate,
             journal=journal,
             clock=clock,
             limits=self.limits,
             teller=teller,
             keeper=self.keeper,
             threads=self.threads,
-            policy_digest=policy_digest,
         )
         self.history = History(
             checkpointing=checkpointing,
             live=self.runs.live,
             book=self.book,
             spaces=self.spaces,
-            operations=operations,
+            gate=gate,
             limits=self.limits,
             threads=self.threads,
             files=files,
@@ -155,7 +150,7 @@ class Workspace:
         self.files = FileMethods(
             spaces=self.spaces,
             runs=self.runs,
-            operations=operations,
+            gate=gate,
             clock=clock,
             limits=self.limits,
             threads=self.threads,
@@ -169,18 +164,17 @@ class Workspace:
             commands=Commands(
                 spaces=self.spaces,
                 processes=self.processes,
-                operations=operations,
+                gate=gate,
                 limits=self.limits,
                 teller=teller,
             ),
             checkpointing=checkpointing,
-            operations=operations,
+            gate=gate,
             journal=journal,
             teller=teller,
             limits=self.limits,
             threads=self.threads,
             key=key,
-            policy_digest=policy_digest,
             internal=self._internal,
         )
         self._begun: dict[str, list[BegunRow]] = {}
@@ -202,9 +196,9 @@ class Workspace:
             "runs.resume": self.runs.resume,
             "runs.cancel": self.runs.cancel,
             "runs.diff": self.diff,
-            "runs.undo": self.undo,
-            "runs.commit": self.commit,
-            "processes.start": self.start_process,
+            "runs.undo": self.history.undo,
+            "runs.commit": self.history.commit,
+            "processes.start": self.background.start,
             "processes.list": self.list_processes,
             "processes.logs": self.read_logs,
             "processes.stop": self.stop_process,
@@ -214,12 +208,12 @@ class Workspace:
             "files.delete": self.files.delete,
         }
 
-    def draw(self) -> dict[str, Draw]:
-        """How the person sees those of our calls that may ask."""
+    def resolve(self) -> dict[str, Resolve]:
+        """What those of our calls mean that may ask."""
         return {
-            "runs.undo": self._draw_undo,
-            "runs.commit": self._draw_commit,
-            "processes.start": self._draw_process,
+            "runs.undo": self.history.resolve_undo,
+            "runs.commit": self.history.resolve_commit,
+            "processes.start": self.background.resolve,
         }
 
     def starters(self) -> dict[str, Callable[[str], Principal]]:
@@ -237,7 +231,7 @@ class Workspace:
 
         def check_real(real: str) -> None:
             """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
-            verdict = self._operations.judge(call, "spaces.open", msgspec.structs.replace(params, path=real))
+            verdict = self._gate.verdict(call.principal, "spaces.open", msgspec.structs.replace(params, path=real))
             if verdict.decision is not Decision.ALLOW:
                 raise Conflict(
                     f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
@@ -277,9 +271,7 @@ class Workspace:
             self._on_closed(tx, space.space_id)
             for record in self.book.of_space(space.space_id):
                 self.book.drop(tx, record.run_id)
-            durable = self._journal.settled(self._journal.commit_quietly(tx))
-            if durable is not None:
-                await durable
+            await self._journal.commit_quietly(tx)
             self.processes.forget_space(space.space_id)
             self.spaces.live.pop(space.space_id, None)
             await self.history.forget(space.space_id)
@@ -309,25 +301,7 @@ class Workspace:
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")
 
-    def undo(self, call: Call, params: UndoParams, doing: Doing) -> "asyncio.Future[Any]":
-        return self._do(self.history.undo(params, doing), "runs.undo")
-
-    def commit(self, call: Call, params: RunIdParams, doing: Doing) -> "asyncio.Future[Any]":
-        return self._do(self.history.commit(params, doing), "runs.commit")
-
-    def _draw_commit(self, call: Call, params: RunIdParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_commit(call, params), "runs.commit")
-
-    def _draw_undo(self, call: Call, params: UndoParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_undo(call, params), "runs.undo")
-
     # -- commands --
-
-    def start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> "asyncio.Future[ProcessView]":
-        return self._do(self.background.start(call, params, doing), "processes.start")
-
-    def _draw_process(self, call: Call, params: ProcessStartParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.background.draw(call, params), "processes.start")
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         if params.space_id is not None:
@@ -337,9 +311,9 @@ class Workspace:
     def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
         return self.processes.logs(params)
 
-    def stop_process(self, call: Call, params: ProcessParams, doing: Doing) -> "Later[ProcessView]":
+    def stop_process(self, call: Call, params: ProcessParams, effect: RecordedEffect) -> "Later[ProcessView]":
         process = self.processes.find(params.process_id, params.space_id)
-        doing.details["process"] = process.process_id
+        effect.details["process"] = process.process_id
         run = self.runs.live.get(process.run_id or "") if process.background else None
         # One in the background is over when its changes are known: then it can be undone.
         over = process.ended if run is None else self.runs.when_over(run)

@@ -1,4 +1,4 @@
-"""A dispatch whose every neighbour writes down that it was asked, for the tests beside it."""
+"""A gate whose every neighbour writes down that it was asked, for the tests beside it."""
 
 import asyncio
 import functools
@@ -6,16 +6,15 @@ import functools
 import msgspec
 
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
 from bascule.audit.refusals import Refusals
 from bascule.bridges.broker.state import Deadlines
 from bascule.call import LOCAL, Call, agent_principal
-from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
+from bascule.kernel.effects import Effects
+from bascule.kernel.gate import Gate
 from bascule.policy.engine import preset
 from bascule.protocols.methods import (
     ANYONE,
@@ -68,7 +67,7 @@ ROWS = (
 
 
 class Scene:
-    """A dispatch whose every neighbour writes down that it was asked."""
+    """A gate whose every neighbour writes down that it was asked."""
 
     def __init__(self, *, policy=None, hold=False):
         self.asked = []
@@ -91,10 +90,10 @@ class Scene:
             log=self._log,
             key=b"testing",
         )
-        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(self.store))
+        self.effects = Effects(store=self.store, journal=self.journal, clock=clock, desk=self.desk)
         self.journal.start()
         self.table = Table("tickets", Thing)
-        self.dispatch = Dispatch(
+        self.gate = Gate(
             policy=policy or preset("standard"),
             journal=self.journal,
             refusals=Refusals(self.journal, clock, timers),
@@ -107,7 +106,7 @@ class Scene:
             observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
         )
         handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
-        self.dispatch.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+        self.gate.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
 
     def _log(self, event, *, level="info", **fields):
         if isinstance(event, LogLine):
@@ -143,7 +142,7 @@ class Scene:
         return self.answer() if callable(self.answer) else self.answer
 
     def call(self, method, params=b"{}", principal=LOCAL):
-        return self.dispatch.call(Call(principal, method, params, door="testing"))
+        return self.gate.call(Call(principal, method, params, door="testing"))
 
     def ledger(self):
         rows = self.store.read_ledger(lambda ledger: ledger.span(0, 100)).result()
