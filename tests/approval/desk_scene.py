@@ -3,16 +3,15 @@
 import heapq
 from itertools import count
 
-from bascule.approval.asking import put_before_the_person
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
 from bascule.approval.questions import params_and_digest
 from bascule.approval.records import Question
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ledger import read_record
+from bascule.audit.refusals import Refusals
 from bascule.call import PERSON, Call, agent_principal
-from bascule.operations import Operations
+from bascule.kernel.effects import Effects
+from bascule.kernel.gate import Gate
 from bascule.policy.engine import load
 from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row, Shape
 from bascule.testing.clock import FakeClock
@@ -121,16 +120,26 @@ class Forest:
             key=b"testing",
             limits=self.limits,
         )
-        self.effects = Effects(journal=self.journal, clock=self.clock, desk=self.desk, begun=BegunBook(self.store))
-        self.operations = Operations(
-            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=ROWS
+        self.effects = Effects(store=self.store, journal=self.journal, clock=self.clock, desk=self.desk)
+        self.gate = Gate(
+            policy=self.policy,
+            journal=self.journal,
+            refusals=Refusals(self.journal, self.clock, self.timers),
+            quota=None,
+            parties=None,
+            seen=None,
+            log=lambda event, **fields: self.log.append((event, fields)),
+            observe=None,
+            desk=self.desk,
+            effects=self.effects,
         )
+        self.gate.mount_operations(ROWS)
         self.journal.start()
 
     def restart(self, *, down=0.0):
         self.clock.advance(down)
         self.live()
-        self.unknown = self.operations.recover()
+        self.unknown = self.effects.recover()
         tx = Transaction()
         self.died = self.desk.begin_life(tx)
         self.journal.commit(tx, PERSON, "daemon.start")
@@ -146,7 +155,7 @@ class Forest:
         return Question(principal=principal, method=method, digest=digest, params_json=text, **(fields | more))
 
     def ask(self, *args, **more):
-        return put_before_the_person(self.journal, self.desk, self.question(*args, **more)).approval
+        return self.gate.create_question(self.question(*args, **more))[0]
 
     def decide(self, approval, approve=True, **more):
         tx = Transaction()

@@ -4,9 +4,9 @@ import asyncio
 
 import msgspec
 
-from bascule.approval.holding import Drawn
 from bascule.audit.journal import Table
 from bascule.client import verbs
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.text import load_policy
@@ -30,7 +30,7 @@ def row(name, **columns):
 ROWS = (
     row("tree.cut"),
     row("tree.mark", record=Record.JOINED),
-    row("tree.drawn"),
+    row("tree.resolved"),
     row("tree.never", record=Record.JOINED, consent=Consent.NEVER),
     row("tree.burn"),
     row("tree.water", effect=Effect.MESSAGE),
@@ -44,7 +44,7 @@ name = "trees-ask"
 decision = "ask"
 reason = "a tree is felled once"
 suggestion = "Prune it instead"
-methods = ["tree.cut", "tree.mark", "tree.drawn", "tree.never"]
+methods = ["tree.cut", "tree.mark", "tree.resolved", "tree.never"]
 [[rule]]
 name = "no-fire"
 decision = "deny"
@@ -69,26 +69,26 @@ class Grove:
 
     def __init__(self, **settings):
         self.cut = []
-        self.calls = []
+        self.effects = []
         self.answer = "felled"
-        self.drawn = Drawn(summary="cut", preview="a drawing", bound={"rings": 1})
+        self.resolution = Resolution(summary="cut", preview="a drawing", bound={"rings": 1})
         self.marks = Table("tickets", Mark)
         handlers = {
             "tree.cut": self._cut,
-            "tree.drawn": self._cut,
+            "tree.resolved": self._cut,
             "tree.mark": self._mark,
             "tree.never": self._mark,
             "tree.burn": self._cut,
             "tree.water": self._cut,
             "tree.prune": self._cut,
         }
-        draw = dict.fromkeys(("tree.drawn", "tree.prune"), lambda call, params: self.drawn)
-        self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, draw=draw, **settings)
+        resolve = dict.fromkeys(("tree.resolved", "tree.prune"), lambda call, params: self.resolution)
+        self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, resolve=resolve, **settings)
 
-    def _cut(self, call, params, doing):
+    def _cut(self, call, params, effect):
         self.cut.append(params.path)
-        self.calls.append(call)
-        doing.details["rings"] = 7
+        self.effects.append(effect)
+        effect.details["rings"] = 7
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer() if callable(self.answer) else self.answer

@@ -3,7 +3,7 @@
 import pytest
 from felling import PASSPHRASE, Grove, later, policy, stricter
 
-from bascule.approval.holding import Drawn
+from bascule.kernel.resolution import Resolution
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
 from bascule.later import Later
@@ -108,7 +108,7 @@ def test_nothing_is_told_before_the_question_is_on_disk():
     store.hold = True
     call = grove.begin()
     assert not call.done
-    store.finish_all()
+    grove.house.run(store.finish_all)
     with pytest.raises(ApprovalRequired):
         call.result()
     grove.house.close()
@@ -185,16 +185,16 @@ def test_a_refusal_of_the_method_itself_gives_the_grant_back(grove):
 
 
 def test_a_bridge_draws_its_calls_and_what_it_draws_is_made_visible(grove):
-    grove.drawn = Drawn(summary="cut\nit", preview="+ add\x1b[31m\u202e")
-    grove.begin("tree.drawn")
+    grove.resolution = Resolution(summary="cut\nit", preview="+ add\x1b[31m\u202e")
+    grove.begin("tree.resolved")
     view = grove.house.call("local", "approvals.show", {"approvalId": grove.pending()[0]["approvalId"]})
     assert view["preview"] == "+ add⟨ESC⟩[31m⟨U+202E⟩"
     assert view["summary"] == "cut⟨LF⟩it"
 
 
 def test_what_changed_since_it_was_drawn_is_not_what_was_approved(grove):
-    call = grove.begin("tree.drawn")
-    grove.drawn = Drawn(summary="cut", preview="another drawing", bound={"rings": 2})
+    call = grove.begin("tree.resolved")
+    grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
     grove.decide()
     with pytest.raises(Conflict, match="has changed since"):
         call.result()
@@ -204,26 +204,26 @@ def test_what_changed_since_it_was_drawn_is_not_what_was_approved(grove):
 def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
     allowed = policy('version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "allow"\nreason = "r"')
     grove.house.dispatch.policy = allowed
-    assert grove.begin("tree.drawn").result() == "felled"
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter())
-    assert not grove.begin("tree.drawn").done
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter(Decision.DENY))
+    assert grove.begin("tree.resolved").result() == "felled"
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter())
+    assert not grove.begin("tree.resolved").done
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.DENY))
     with pytest.raises(PolicyDenied, match="the bridge knows better"):
-        grove.begin("tree.drawn")
+        grove.begin("tree.resolved")
     grove.house.dispatch.policy = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "deny"\nreason = "r"'
     )
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter(Decision.ALLOW))
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.ALLOW))
     with pytest.raises(PolicyDenied):
-        grove.begin("tree.drawn")
+        grove.begin("tree.resolved")
 
 
 def test_a_drawing_may_take_its_time(grove):
-    drawn = Drawn(summary="s", preview="slow")
-    grove.house.dispatch.methods["tree.drawn"] = grove.house.dispatch.methods["tree.drawn"]._replace(
+    drawn = Resolution(summary="s", preview="slow")
+    grove.house.dispatch.methods["tree.resolved"] = grove.house.dispatch.methods["tree.resolved"]._replace(
         draw=lambda call, params: later(drawn)
     )
-    call = grove.begin("tree.drawn")
+    call = grove.begin("tree.resolved")
     assert not call.done
     grove.decide()
     assert call.result() == "felled"
@@ -231,10 +231,10 @@ def test_a_drawing_may_take_its_time(grove):
 
 def test_a_drawing_that_is_given_up_gives_up_the_call_and_asks_nobody(grove):
     given_up = Later()
-    grove.house.dispatch.methods["tree.drawn"] = grove.house.dispatch.methods["tree.drawn"]._replace(
+    grove.house.dispatch.methods["tree.resolved"] = grove.house.dispatch.methods["tree.resolved"]._replace(
         draw=lambda call, params: given_up
     )
-    call = grove.begin("tree.drawn")
+    call = grove.begin("tree.resolved")
     grove.house.run(given_up.cancel)
     assert call.later.cancelled()
     assert grove.pending() == []

@@ -12,8 +12,8 @@ from patience import PATIENCE
 OAK = {"path": "oak"}
 # Nobody waits for the real slices here.
 QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.3,
-    "bascule.approval.holding.SLICES": {"link": 0.3, "mcp": 0.3},
+    "bascule.kernel.passage.HTTP_SLICE_SECONDS": 0.3,
+    "bascule.kernel.passage.SLICES": {"link": 0.3, "mcp": 0.3},
 }
 RACERS = 64
 

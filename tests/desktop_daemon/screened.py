@@ -15,8 +15,8 @@ PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # What a hash costs is tested elsewhere, and nobody waits for the real slices here.
 CONSTANTS = {
     "bascule.identity.passphrase.SCRYPT_LOG_N": 4,
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.1,
-    "bascule.approval.holding.SLICES": {"link": 0.1, "mcp": 0.1},
+    "bascule.kernel.passage.HTTP_SLICE_SECONDS": 0.1,
+    "bascule.kernel.passage.SLICES": {"link": 0.1, "mcp": 0.1},
 }
 _PLACES = """
 import os

@@ -21,8 +21,8 @@ from wires import Caller
 from bascule.doors.exits import CONFLICT, NOT_FOUND, USAGE
 
 QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.05,
-    "bascule.approval.holding.SLICES": {"link": 0.05, "mcp": 0.05},
+    "bascule.kernel.passage.HTTP_SLICE_SECONDS": 0.05,
+    "bascule.kernel.passage.SLICES": {"link": 0.05, "mcp": 0.05},
 }
 TYPED = PASSPHRASE["passphrase"]
 TRICK = "oak\x1b[2K\u202egnp.exe"

@@ -258,7 +258,7 @@ def test_behind_a_broker_url_the_tools_do_the_same(enabled, app):
 
 def test_a_person_who_takes_longer_than_a_call_answers_the_next_one(house, app):
     """The model hears `awaiting_approval`, goes on with something else, and calls again with the same arguments."""
-    held = {"bascule.approval.holding.SLICES": {"link": 0.05, "mcp": 0.05}}
+    held = {"bascule.kernel.passage.SLICES": {"link": 0.05, "mcp": 0.05}}
     with (
         Living(f"{house.folder}/slow", desktop_root=house.folder, constants=held) as daemon,
         LinkWire(daemon.link_socket).hello() as person,

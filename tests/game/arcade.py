@@ -16,8 +16,8 @@ PASSPHRASE = {"passphrase": "correct horse battery staple"}
 CHEAP = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
 # Nobody waits for the real slices here.
 QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.2,
-    "bascule.approval.holding.SLICES": {"link": 0.2, "mcp": 0.2},
+    "bascule.kernel.passage.HTTP_SLICE_SECONDS": 0.2,
+    "bascule.kernel.passage.SLICES": {"link": 0.2, "mcp": 0.2},
 }
 # The user's own bridge.json is not for tests: it is found from HOME.
 _PLACES = """
