@@ -83,7 +83,7 @@ class DeskMachine(RuleBasedStateMachine):
             return
         finally:
             if not stored and store.waiting:
-                grove.house.run(store.fail)
+                store.fail()
             store.hold = False
         assert wanted.state == "pending"
         if stored:
@@ -103,7 +103,7 @@ class DeskMachine(RuleBasedStateMachine):
             return
         finally:
             if not stored and store.waiting:
-                grove.house.run(store.fail)
+                store.fail()
             store.hold = False
         assert self.good(wanted), "only a grant in time can be spent"
         if stored:

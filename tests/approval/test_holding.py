@@ -53,11 +53,23 @@ def test_a_caller_whose_slice_is_over_hears_the_id_and_the_next_identical_call_s
 
 def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
     assert not grove.begin().done
-    from bascule.approval import holding, limits
+    from bascule.approval import limits
+    from bascule.kernel import passage
 
-    assert holding.SLICES == {"link": limits.MCP_SLICE_SECONDS, "mcp": limits.MCP_SLICE_SECONDS}
+    assert passage.SLICES == {"link": limits.MCP_SLICE_SECONDS, "mcp": limits.MCP_SLICE_SECONDS}
     # Below what clients wait: HTTP libraries 30 s, MCP clients 60 s.
     assert (limits.HTTP_SLICE_SECONDS, limits.MCP_SLICE_SECONDS) == (25, 45)
+
+
+def test_a_call_is_held_no_longer_than_the_limit():
+    grove = Grove(consent_limits=Limits(hold_seconds=2)).set_person()
+    call = grove.begin()
+    grove.house.advance(1.9)
+    assert not call.done
+    grove.house.advance(0.1)
+    with pytest.raises(ApprovalRequired):
+        call.result()
+    grove.house.close()
 
 
 def test_no_is_told_with_its_reason_and_nothing_happens(grove):

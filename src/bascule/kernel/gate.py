@@ -45,7 +45,7 @@ from bascule.errors import BasculeError, Forbidden, Internal, InvalidRequest, No
 from bascule.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.ids import new_fault_id
 from bascule.kernel.effects import UNKNOWN, Changes, Effects, RecordedEffect
-from bascule.kernel.passage import SLICES, Answer, Passage, resumed
+from bascule.kernel.passage import Answer, Passage, resumed
 from bascule.kernel.resolution import PLAIN, Resolution, Resolve
 from bascule.later import Later, from_future
 from bascule.policy.decision import Decision, Verdict
@@ -122,13 +122,11 @@ class Gate:
         observe: Observe,
         desk: Desk,
         effects: Effects,
-        slices: Mapping[str, float] = SLICES,
     ) -> None:
         # The one in force: a person may accept another at any moment.
         self.policy = policy
         self.desk = desk
         self.effects = effects
-        self.slices = slices
         # By the parameter that names what was started: run_id, process_id, space_id.
         self.starters: dict[str, Starter] = {}
         self.methods: dict[str, Mounted] = {}

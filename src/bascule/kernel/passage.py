@@ -78,7 +78,8 @@ class Passage:
             await durable
         desk = self.gate.desk
         # Without a person nobody can answer, so nobody is held.
-        seconds = self.gate.slices.get(self.call.door, HTTP_SLICE_SECONDS) if desk.has_person() else 0.0
+        longest = min(SLICES.get(self.call.door, HTTP_SLICE_SECONDS), desk.limits.hold_seconds)
+        seconds = longest if desk.has_person() else 0.0
         return await desk.wait(approval.approval_id, seconds)
 
     async def prepare(self) -> None:
