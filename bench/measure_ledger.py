@@ -50,7 +50,7 @@ def fill(state: str, tickets: int) -> None:
         clock = SystemClock()
         log = DaemonLog(clock, path=places.log_file(state), form="off", level=config.log_level)
         daemon = Daemon(config, state, clock, log, open_store(config, state, log))
-        call = daemon.dispatch.call
+        call = daemon.gate.call
 
         async def all_of(principal, method: str, params: list[dict]) -> list:
             answers = [call(Call(principal, method, codec.encode(each), door="link")) for each in params]

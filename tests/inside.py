@@ -115,7 +115,7 @@ ROW = Row(
     record=Record.AHEAD, consent=Consent.HOLD,
 )
 
-def cut(call, params, doing):
+def cut(call, params, effect):
     with open({trace!r}, "a") as trace:
         trace.write(params.path + chr(10))
     return "felled"
@@ -123,14 +123,14 @@ def cut(call, params, doing):
 compose.ROWS = (*compose.ROWS, ROW)
 compose.RULED = (*compose.RULED, ROW)
 compose.ROUTES = (*compose.ROUTES, Route("POST", "/trees", "tree.cut"))
-mount = compose.Dispatch.mount
+mount = compose.CallGate.mount
 
 def also(self, rows, handlers, *rest, **more):
     mount(self, rows, handlers, *rest, **more)
     if "tree.cut" not in self.methods:
         mount(self, (ROW,), {{"tree.cut": cut}})
 
-compose.Dispatch.mount = also
+compose.CallGate.mount = also
 """
 
 

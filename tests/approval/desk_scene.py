@@ -152,7 +152,8 @@ class Forest:
             "summary": "cut",
             "preview": "cut x",
         }
-        return Question(principal=principal, method=method, digest=digest, params_json=text, **(fields | more))
+        fields |= {"principal": principal, "method": method, "digest": digest, "params_json": text}
+        return Question(**(fields | more))
 
     def ask(self, *args, **more):
         return self.gate.create_question(self.question(*args, **more))[0]

@@ -462,7 +462,7 @@ def test_a_full_disk_is_told_to_whoever_asks(forest):
 
     async def story():
         approval = forest.ask()
-        durable = forest.journal.settled(forest.journal.newest())
+        durable = forest.journal.durable()
         forest.store.fail()
         assert isinstance(durable.exception(), StorageFull)
         with pytest.raises(NotFound):

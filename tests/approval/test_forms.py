@@ -124,7 +124,7 @@ def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
         house.register("Jerry")
 
         def use():
-            errand = Errand(house.dispatch, "agent:Jerry", Held(), None, 1.0)
+            errand = Errand(house.gate, "agent:Jerry", Held(), None, 1.0)
             work = calls.answer(Me(lambda: "Jerry", None), "exec_stop", {"processId": "prc_1"})
             return house._loop.run_until_complete(asyncio.wait_for(errand.run(work), PATIENCE))
 

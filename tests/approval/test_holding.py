@@ -164,7 +164,7 @@ def test_a_method_nobody_can_be_asked_about_is_refused(grove):
 
 def test_a_policy_that_changed_while_the_caller_waited_is_obeyed(grove):
     call = grove.begin()
-    grove.house.dispatch.policy = policy('version = 1\nextends = "restrictive"')
+    grove.house.gate.policy = policy('version = 1\nextends = "restrictive"')
     grove.decide()
     with pytest.raises(PolicyDenied):
         call.result()
@@ -204,7 +204,7 @@ def test_a_bridge_draws_its_calls_and_what_it_draws_is_made_visible(grove):
     assert view["summary"] == "cut⟨LF⟩it"
 
 
-def test_what_changed_since_it_was_drawn_is_not_what_was_approved(grove):
+def test_a_call_that_resolves_to_something_else_is_not_what_was_approved(grove):
     call = grove.begin("tree.resolved")
     grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
     grove.decide()
@@ -215,14 +215,14 @@ def test_what_changed_since_it_was_drawn_is_not_what_was_approved(grove):
 
 def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
     allowed = policy('version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "allow"\nreason = "r"')
-    grove.house.dispatch.policy = allowed
+    grove.house.gate.policy = allowed
     assert grove.begin("tree.resolved").result() == "felled"
     grove.resolution = Resolution(summary="s", preview="p", verdict=stricter())
     assert not grove.begin("tree.resolved").done
     grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.DENY))
     with pytest.raises(PolicyDenied, match="the bridge knows better"):
         grove.begin("tree.resolved")
-    grove.house.dispatch.policy = policy(
+    grove.house.gate.policy = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "deny"\nreason = "r"'
     )
     grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.ALLOW))
@@ -230,10 +230,10 @@ def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
         grove.begin("tree.resolved")
 
 
-def test_a_drawing_may_take_its_time(grove):
+def test_resolving_a_call_may_take_its_time(grove):
     drawn = Resolution(summary="s", preview="slow")
-    grove.house.dispatch.methods["tree.resolved"] = grove.house.dispatch.methods["tree.resolved"]._replace(
-        draw=lambda call, params: later(drawn)
+    grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
+        resolve=lambda call, params: later(drawn)
     )
     call = grove.begin("tree.resolved")
     assert not call.done
@@ -241,10 +241,10 @@ def test_a_drawing_may_take_its_time(grove):
     assert call.result() == "felled"
 
 
-def test_a_drawing_that_is_given_up_gives_up_the_call_and_asks_nobody(grove):
+def test_a_call_whose_resolving_is_given_up_is_given_up_and_asks_nobody(grove):
     given_up = Later()
-    grove.house.dispatch.methods["tree.resolved"] = grove.house.dispatch.methods["tree.resolved"]._replace(
-        draw=lambda call, params: given_up
+    grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
+        resolve=lambda call, params: given_up
     )
     call = grove.begin("tree.resolved")
     grove.house.run(given_up.cancel)

@@ -83,12 +83,12 @@ class _Scene:
 
     def _opened(self, transport: _Transport) -> LinkConnection:
         connection = LinkConnection(
-            self.house.dispatch,
+            self.house.gate,
             self._identify,
             self._connections,
             self.house.clock,
             log=self.house._log,
-            requests=jsonrpc.Requests({name: each.params for name, each in self.house.dispatch.methods.items()}),
+            requests=jsonrpc.Requests({name: each.params for name, each in self.house.gate.methods.items()}),
             turns=Turns(),
         )
         connection.connection_made(transport)
