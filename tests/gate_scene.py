@@ -13,6 +13,7 @@ from bascule.audit.refusals import Refusals
 from bascule.bridges.broker.state import Deadlines
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.errors import NotFound, Overloaded
+from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
 from bascule.policy.engine import preset
@@ -102,8 +103,9 @@ class Scene:
             effects=self.effects,
             parties=self._parties,
             seen=lambda principal: self.asked.append(f"seen {principal}"),
-            log=self._log,
-            observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
+            call_log=CallLog(
+                self._log, lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0))
+            ),
         )
         handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
         self.gate.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})

@@ -10,6 +10,7 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ledger import read_record
 from bascule.audit.refusals import Refusals
 from bascule.call import PERSON, Call, agent_principal
+from bascule.kernel.asking import create_question
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
 from bascule.policy.engine import load
@@ -128,12 +129,11 @@ class Forest:
             quota=None,
             parties=None,
             seen=None,
-            log=lambda event, **fields: self.log.append((event, fields)),
-            observe=None,
+            call_log=None,
             desk=self.desk,
             effects=self.effects,
         )
-        self.gate.mount_operations(ROWS)
+        self.gate.mount(ROWS, {})
         self.journal.start()
 
     def restart(self, *, down=0.0):
@@ -156,7 +156,7 @@ class Forest:
         return Question(**(fields | more))
 
     def ask(self, *args, **more):
-        return self.gate.create_question(self.question(*args, **more))[0]
+        return create_question(self.journal, self.desk, self.question(*args, **more))[0]
 
     def decide(self, approval, approve=True, **more):
         tx = Transaction()

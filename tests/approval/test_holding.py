@@ -3,9 +3,9 @@
 import pytest
 from felling import PASSPHRASE, Grove, later, policy, stricter
 
-from bascule.kernel.resolution import Resolution
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.policy.decision import Decision
 from bascule.testing.stores import HeldStore

@@ -69,13 +69,13 @@ def main() -> None:
 def plant(daemon: Daemon, size: int) -> None:
     """The control: every call leaves something behind."""
     kept: list[bytearray] = []
-    observe = daemon.gate._observe
+    observe = daemon.gate.call_log._observe
 
     def leak(*seen: object) -> None:
         kept.append(bytearray(size))
         observe(*seen)
 
-    daemon.gate._observe = leak
+    daemon.gate.call_log._observe = leak
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
+from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import Effects, OnUnknown
 from bascule.kernel.gate import Gate as CallGate
 from bascule.mcp.mount import Mount
@@ -169,8 +170,7 @@ class Daemon:
             ),
             parties=self.broker.parties,
             seen=self.broker.agents.seen,
-            log=log,
-            observe=self.metrics.observe,
+            call_log=CallLog(log, self.metrics.observe),
         )
         self.workspace = self._make_workspace(config_dir, digest_key.encode())
         self.games = make_games(config_dir, store, clock, log)
@@ -222,12 +222,15 @@ class Daemon:
 
     def _mount(self) -> None:
         self.gate.starters.update(self.workspace.starters())
-        self.gate.mount_operations(workspace_protocol.OPERATIONS)
         mount = self.gate.mount
         mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
         mount(house_protocol.METHODS, self.house.handlers())
         mount(approvals_protocol.METHODS, self.house.consent_handlers())
-        mount(workspace_protocol.METHODS, self.workspace.handlers(), resolve=self.workspace.resolve())
+        mount(
+            (*workspace_protocol.METHODS, *workspace_protocol.OPERATIONS),
+            self.workspace.handlers(),
+            resolve=self.workspace.resolve(),
+        )
         mount(game_protocol.METHODS, self.games.handlers(), resolve=self.games.resolve())
         mount(desktop_protocol.METHODS, self.desktop.handlers(), resolve=self.desktop.resolve())
 

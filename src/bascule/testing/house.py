@@ -39,6 +39,7 @@ from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import rfc3339
 from bascule.daemon.compose_desktop import compose
 from bascule.identity.tokens import TokenBook
+from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolve
@@ -334,8 +335,7 @@ class House:
             quota=NoQuota(),
             parties=self.broker.parties,
             seen=self.broker.agents.seen,
-            log=self._log,
-            observe=lambda _method, _outcome, _seconds: None,
+            call_log=CallLog(self._log, lambda _method, _outcome, _seconds: None),
         )
         self.workspace = Workspace(
             store=store,
@@ -366,7 +366,7 @@ class House:
             rulebook=rulebook,
         )
         self.gate.starters.update(self.workspace.starters())
-        self.gate.mount_operations(workspace_methods.OPERATIONS)
+        self.gate.mount(workspace_methods.OPERATIONS, {})
         self.gate.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
         self.gate.mount(house_protocol.METHODS, self.bridge.handlers())
         self.gate.mount(approvals.METHODS, self.bridge.consent_handlers())
