@@ -18,14 +18,15 @@ from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
 from bascule.policy.engine import preset
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
     PERSON_ONLY,
+    Changes,
     Effect,
     Params,
+    Reads,
     Record,
-    Row,
-    Shape,
+    Streams,
+    Waits,
     party,
     self_,
 )
@@ -47,9 +48,9 @@ class Thing(msgspec.Struct, frozen=True):
     text: str
 
 
-def row(name, **columns):
-    settings = {"effect": Effect.MESSAGE, "who": ANYONE, "record": Record.JOINED, "result": str} | columns
-    return Row(name=name, summary="For these tests.", params=Ask, **settings)
+def row(name, kind=Changes, **columns):
+    settings = ({"effect": Effect.MESSAGE} if kind is Changes else {}) | columns
+    return kind[Ask, str](name, "For these tests.", **settings)
 
 
 ROWS = (
@@ -59,11 +60,11 @@ ROWS = (
     row("write.local", who=LOCAL_USER),
     row("write.person", who=PERSON_ONLY),
     row("admin", effect=Effect.ADMIN),
-    row("read", effect=Effect.READ, record=Record.NONE),
-    row("read.self", effect=Effect.READ, record=Record.NONE, who=self_("agent_id")),
-    row("read.party", effect=Effect.READ, record=Record.NONE, who=party("ticket_id")),
-    row("wait", effect=Effect.READ, record=Record.NONE, shape=Shape.WAIT),
-    row("stream", effect=Effect.READ, record=Record.NONE, shape=Shape.STREAM),
+    row("read", Reads),
+    row("read.self", Reads, who=self_("agent_id")),
+    row("read.party", Reads, who=party("ticket_id")),
+    row("wait", Waits),
+    row("stream", Streams),
 )
 
 
@@ -106,8 +107,11 @@ class Scene:
             log=self._log,
             observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
         )
-        handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
-        self.dispatch.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+        for each in ROWS:
+            bound = each.bind(self._write if each.record is Record.JOINED else self._read)
+            if each.name == "wait":
+                bound = each.bind(self._read, abandon=lambda *taken: self.abandoned.append(taken))
+            self.dispatch.mount([bound])
 
     def _log(self, event, *, level="info", **fields):
         if isinstance(event, LogLine):

@@ -38,18 +38,20 @@ REF = "{name}"
 
 def handlers() -> dict[str, str]:
     """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
-    found: dict[str, Any] = {}
-    for service in (Broker, House, Workspace, GameBridge, DesktopBridge):
-        found |= service.handlers(_stand_in(service))
-    return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
+    return {
+        each.row.name: f"{each.handler.__module__}:{each.handler.__qualname__}"
+        for service in (Broker, House, Workspace, GameBridge, DesktopBridge)
+        for each in service.bound(_stand_in(service))
+    }
 
 
 def _stand_in(service: type) -> Any:
     """The functions of a class, and below them those of what its `__init__` makes: `self.agents = Agents(...)`."""
     made: list[tuple[str, str]] = []
     if inspect.isfunction(start := vars(service).get("__init__")):
-        made = re.findall(r"^ +self\.(\w+) = (\w+)\(", textwrap.dedent(inspect.getsource(start)), re.MULTILINE)
-    known = vars(sys.modules[service.__module__])
+        made = re.findall(r"^ +self\.(\w+) = (\w+)", textwrap.dedent(inspect.getsource(start)), re.MULTILINE)
+    # Made here, or given: `consent: Consent`.
+    known = {**getattr(start, "__annotations__", {}), **vars(sys.modules[service.__module__])}
     parts = {name: _stand_in(known[maker]) for name, maker in made if isinstance(known.get(maker), type)}
     return SimpleNamespace(**{**vars(service), **parts})
 

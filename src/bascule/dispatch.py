@@ -7,12 +7,12 @@ callers wait for a person in `approval.holding`, how effects outside the store a
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, NamedTuple, Protocol
 
-from bascule.approval.ahead import Ahead, Doing
+from bascule.approval.ahead import Ahead
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
 from bascule.approval.holding import Draw, HeldCall, Steps
@@ -27,28 +27,13 @@ from bascule.ids import new_fault_id
 from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
-from bascule.protocols.methods import Consent, Record, Row, Shape
+from bascule.protocols.methods import Bound, Consent, Record, Row, Shape
 from bascule.wire import codec
 
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK = Decision.ALLOW, Decision.ASK
 _JOINED, _BEHIND, _AHEAD = Record.JOINED, Record.BEHIND, Record.AHEAD
 _WAIT = Shape.WAIT
-
-
-class Reader(Protocol):
-    def __call__(self, call: Call, params: Any, /) -> Any:
-        """A value, a `Later`, a future of the loop's, or (streams) a `Stream`."""
-
-
-class Writer(Protocol):
-    def __call__(self, call: Call, params: Any, tx: Transaction, /) -> Any:
-        """Change tables through `tx` and answer a value; dispatch commits."""
-
-
-class Doer(Protocol):
-    def __call__(self, call: Call, params: Any, doing: Doing, /) -> Any:
-        """Act outside the store (`Record.AHEAD`): a value, a `Later` or a future; dispatch records its end."""
 
 
 class Quota(Protocol):
@@ -132,38 +117,24 @@ class Dispatch:
         self._observe = observe
         self.methods: dict[str, Mounted] = {}
 
-    def mount(
-        self,
-        rows: tuple[Row, ...],
-        handlers: Mapping[str, Reader | Writer | Doer],
-        abandon: Mapping[str, Callable[[Any, Any], None]] | None = None,
-        draw: Mapping[str, Draw] | None = None,
-    ) -> None:
-        """Every row gets its handler and every handler has a row (invariant I2)."""
-        names = {row.name for row in rows}
-        if names != set(handlers):
-            raise ValueError(f"rows and handlers differ: {sorted(names ^ set(handlers))}")
-        if taken := names & set(self.methods):
-            raise ValueError(f"mounted already: {sorted(taken)}")
-        for row in rows:
-            holds = row.consent is Consent.HOLD
-            if row.shape is Shape.OPERATION or row.consent is Consent.PAUSE:
-                raise ValueError(f"{row.name} is a call inside a run: see `operations`")
-            if holds and row.record is Record.NONE:
-                raise ValueError(f"{row.name} would spend a grant without a record")
+    def mount(self, bound: Iterable[Bound]) -> None:
+        """Rows and their handlers, checked against each other by `Row.bind` (invariant I2)."""
+        for row, handler, abandon, resolve in bound:
+            if row.name in self.methods:
+                raise ValueError(f"mounted already: {row.name}")
             self.methods[row.name] = Mounted(
                 row,
-                handlers[row.name],
+                handler,
                 codec.decoder(row.params),
-                (abandon or {}).get(row.name),
+                abandon,
                 name=row.name,
                 params=row.params,
                 ownership=ownership(row, self._parties, self._starters),
                 plain=row.name in self._plain,
                 record=row.record,
                 streams=row.shape is Shape.STREAM,
-                holds=holds,
-                draw=(draw or {}).get(row.name),
+                holds=row.consent is Consent.HOLD,
+                draw=resolve,
             )
 
     def call(self, call: Call) -> Any:

@@ -28,16 +28,12 @@ if {failpoint!r}:
     from bascule.testing import failpoints
     failpoints.arm({failpoint!r})
 from bascule.daemon import compose
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
-from bascule.protocols.route import Route
+from bascule.protocols.methods import Acts, Effect, Http, Params
 
 class CutParams(Params, frozen=True, kw_only=True):
     path: str
 
-ROW = Row(
-    name="tree.cut", summary="Cut a tree.", params=CutParams, result=str, effect=Effect.WRITE, who=ANYONE,
-    record=Record.AHEAD, consent=Consent.HOLD,
-)
+ROW = Acts[CutParams, str]("tree.cut", "Cut a tree.", Http("POST", "/trees"), effect=Effect.WRITE)
 
 def cut(call, params, doing):
     with open({trace!r}, "a") as trace:
@@ -46,13 +42,13 @@ def cut(call, params, doing):
 
 compose.ROWS = (*compose.ROWS, ROW)
 compose.RULED = (*compose.RULED, ROW)
-compose.ROUTES = (*compose.ROUTES, Route("POST", "/trees", "tree.cut"))
+compose.ROUTES = (*compose.ROUTES, *ROW.routes)
 mount = compose.Dispatch.mount
 
-def also(self, rows, handlers, *rest, **more):
-    mount(self, rows, handlers, *rest, **more)
+def also(self, bound):
+    mount(self, bound)
     if "tree.cut" not in self.methods:
-        mount(self, (ROW,), {{"tree.cut": cut}})
+        mount(self, [ROW.bind(cut)])
 
 compose.Dispatch.mount = also
 """

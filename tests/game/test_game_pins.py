@@ -64,10 +64,11 @@ def judge(principal, method, facts):
 
 def carry_out(bridge, call):
     """As dispatch does: drawn, begun, then handled."""
-    drawn = bridge.draw()[call.method](call, call.params)
+    bound = next(each for each in bridge.bound() if each.row.name == call.method)
+    drawn = bound.resolve(call, call.params)
     call.bound = drawn.bound
     doing = Doing(Begun("b", call.principal, call.method, drawn.verdict.rule, None, None))
-    return doing, lambda: bridge.handlers()[call.method](call, call.params, doing)
+    return doing, lambda: bound.handler(call, call.params, doing)
 
 
 @pytest.mark.req("GAME-TRUST-4")

@@ -18,12 +18,8 @@ from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Anchor
 from bascule.audit.ports import JournalStore
 from bascule.audit.refusals import Refusals
-from bascule.bridges.broker import edge as broker_edge
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.service import Broker
-from bascule.bridges.desktop import edge as desktop_edge
-from bascule.bridges.game import edge as game_edge
-from bascule.bridges.house import edge as house_edge
 from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
@@ -81,8 +77,6 @@ PAGES: tuple[Route, ...] = (
 MCP: tuple[Route, ...] = tuple(Route(verb, "/mcp", f"mcp.{verb.lower()}") for verb in ("POST", "GET", "DELETE"))
 # What the broker spec's section 5 lets anybody on the machine do; with `--auth off` plain curl can.
 PLAIN_METHODS = frozenset({"agents.register", "agents.heartbeat", "replies.post"})
-_BRIDGES = (broker_edge, house_edge, workspace_edge, game_edge, desktop_edge)
-ROUTES: tuple[Route, ...] = (*(route for bridge in _BRIDGES for route in bridge.ROUTES), *PAGES, *MCP)
 _PROTOCOLS = (
     *(broker_protocol, house_protocol, approvals_protocol),
     *(workspace_protocol, game_protocol, desktop_protocol),
@@ -90,6 +84,7 @@ _PROTOCOLS = (
 ROWS = tuple(row for protocol in _PROTOCOLS for row in protocol.METHODS)
 # What rules can speak of: the methods, and the operations inside runs, to which no door leads.
 RULED = (*ROWS, *workspace_protocol.OPERATIONS)
+ROUTES: tuple[Route, ...] = (*(route for row in ROWS for route in row.routes), *PAGES, *MCP)
 
 
 class Daemon:
@@ -231,13 +226,8 @@ class Daemon:
         self.broker.declare([_declared(agent, self._started_at) for agent in declared_agents(config)])
 
     def _mount(self) -> None:
-        mount = self.dispatch.mount
-        mount(broker_protocol.METHODS, self.broker.handlers(), self.broker.abandon())
-        mount(house_protocol.METHODS, self.house.handlers())
-        mount(approvals_protocol.METHODS, self.house.consent_handlers())
-        mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
-        mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
-        mount(desktop_protocol.METHODS, self.desktop.handlers(), draw=self.desktop.draw())
+        for bridge in (self.broker, self.house, self.workspace, self.games, self.desktop):
+            self.dispatch.mount(bridge.bound())
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
         ours = places.workspace_dir(self.state_dir)

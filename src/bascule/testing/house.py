@@ -20,7 +20,6 @@ import msgspec
 from bascule import __version__
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
-from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.approval.ports import Pictures
 from bascule.audit.begun import BegunBook
@@ -50,7 +49,7 @@ from bascule.protocols import approvals, broker_methods, desktop_agents, game_me
 from bascule.protocols import house as house_protocol
 from bascule.protocols.house import StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
-from bascule.protocols.methods import Row, Shape
+from bascule.protocols.methods import Bound, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
@@ -108,11 +107,9 @@ class House:
         limits: Limits | None = None,
         policy: Policy | None = None,
         consent_limits: ConsentLimits | None = None,
-        rows: tuple[Row, ...] = (),
-        handlers: Mapping[str, Any] | None = None,
+        methods: tuple[Bound, ...] = (),
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
-        draw: Mapping[str, Draw] | None = None,
         screen: Screen | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
@@ -122,13 +119,11 @@ class House:
         self.limits = limits or Limits()
         self._policy = policy
         self._consent_limits = consent_limits
-        # More methods than the house has, for tests of what a bridge of one's own would do.
-        self._rows = rows
-        self._handlers = dict(handlers or {})
+        # More methods than the house has, or one in place of ours: what a bridge of one's own would do.
+        self._methods = methods
         # Where spaces are: directories and commands as the test says.
         self.machine = machine or Machine()
         self._workspace_limits = workspace_limits
-        self._draw = draw
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self.desktop: DesktopBridge | None = None
@@ -322,7 +317,7 @@ class House:
             facts=facts,
             file=self.policy_file,
             setting="standard",
-            rows=(*_RULED, *self._rows),
+            rows=(*_RULED, *(each.row for each in self._methods)),
             clock=clock,
             log=self._log,
             desk=self.desk,
@@ -376,14 +371,9 @@ class House:
             observe=lambda _method, _outcome, _seconds: None,
             starters=self.workspace.starters(),
         )
-        self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
-        self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
-        self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
-        # A test's own row stands in place of ours.
-        ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
-        rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
-        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
-        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
+        self.dispatch.mount(self._methods)
+        for bridge in (self.broker, self.bridge, self.workspace):
+            self.dispatch.mount(each for each in bridge.bound() if each.row.name not in self.dispatch.methods)
         if self._screen is not None:
             self.desktop = self._make_desktop(self._screen)
         rulebook.on_change = self._change_policy
@@ -404,7 +394,7 @@ class House:
             policy=lambda: self.policy,
         )
         self.broker.agents.on_revoked.append(made.forget_agent)
-        self.dispatch.mount(desktop_agents.METHODS, made.handlers(), draw=made.draw())
+        self.dispatch.mount(made.bound())
         return made
 
     @property

@@ -1,7 +1,6 @@
 """The broker behind its method rows: puts the parts together and keeps time for them."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
@@ -23,6 +22,7 @@ from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import NotFound
 from bascule.identity.tokens import TokenBook
+from bascule.protocols import broker_methods as rows
 from bascule.protocols.broker import (
     ConversationParams,
     ConversationView,
@@ -31,6 +31,7 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.house import GcItem
+from bascule.protocols.methods import Bound
 
 # Work done per wake-up of the timer, so that a thousand deadlines at once do not hold up the loop.
 MAX_DUE_PER_TICK = 200
@@ -73,32 +74,29 @@ class Broker:
         self.gathering = Gathering(self.state, self.waits)
         self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "agents.register": self.agents.register,
-            "agents.heartbeat": self.agents.heartbeat,
-            "agents.list": self.agents.list_agents,
-            "agents.revoke": self.agents.revoke,
-            "messages.send": self.tickets.send,
-            "messages.broadcast": self.tickets.broadcast,
-            "replies.post": self.tickets.reply,
-            "replies.wait": self.waits.wait_reply,
-            "replies.stream": self.waits.stream_reply,
-            "replies.gather": self.gathering.gather,
-            "inbox.take": self.waits.take,
-            "inbox.watch": self.waits.watch,
-            "inbox.stream": self.waits.stream_inbox,
-            "inbox.ack": self.tickets.ack,
-            "tickets.cancel": self.tickets.cancel,
-            "tickets.list": self.list_tickets,
-            "tickets.show": self.show_ticket,
-            "conversations.show": self.show_conversation,
-            "events.recent": self.events.recent,
-            "events.stream": self.waits.stream_events,
-        }
-
-    def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
-        return {"inbox.take": self.waits.give_back, "inbox.watch": self.waits.bells.unring}
+    def bound(self) -> list[Bound]:
+        return [
+            rows.AGENTS_REGISTER.bind(self.agents.register),
+            rows.AGENTS_HEARTBEAT.bind(self.agents.heartbeat),
+            rows.AGENTS_LIST.bind(self.agents.list_agents),
+            rows.AGENTS_REVOKE.bind(self.agents.revoke),
+            rows.MESSAGES_SEND.bind(self.tickets.send),
+            rows.MESSAGES_BROADCAST.bind(self.tickets.broadcast),
+            rows.REPLIES_POST.bind(self.tickets.reply),
+            rows.REPLIES_WAIT.bind(self.waits.wait_reply),
+            rows.REPLIES_STREAM.bind(self.waits.stream_reply),
+            rows.REPLIES_GATHER.bind(self.gathering.gather),
+            rows.INBOX_TAKE.bind(self.waits.take, abandon=self.waits.give_back),
+            rows.INBOX_WATCH.bind(self.waits.watch, abandon=self.waits.bells.unring),
+            rows.INBOX_STREAM.bind(self.waits.stream_inbox),
+            rows.INBOX_ACK.bind(self.tickets.ack),
+            rows.TICKETS_CANCEL.bind(self.tickets.cancel),
+            rows.TICKETS_LIST.bind(self.list_tickets),
+            rows.TICKETS_SHOW.bind(self.show_ticket),
+            rows.CONVERSATIONS_SHOW.bind(self.show_conversation),
+            rows.EVENTS_RECENT.bind(self.events.recent),
+            rows.EVENTS_STREAM.bind(self.waits.stream_events),
+        ]
 
     def parties(self, ticket_id: str) -> tuple[Principal, ...]:
         ticket = self.state.ticket(ticket_id)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
+from bascule.approval.holding import Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
@@ -33,7 +33,7 @@ from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.methods import Effect, Nothing
+from bascule.protocols.methods import Bound, Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -41,9 +41,6 @@ WAIT_GRACE_MS: Final = 1_000
 RESOLVE_MS: Final = 15_000
 # Of a call, and not of what it does.
 _OURS: Final = ("workspacePath", "requestId", "timeoutMs")
-
-_LOOKS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.OBSERVE and row.name != "desktop.windows")
-_ACTS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.UI_CONTROL)
 
 Ask = Callable[[Host], Coroutine[Any, Any, Any]]
 
@@ -78,24 +75,32 @@ class DesktopBridge:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "desktop.status": self.status,
-            "desktop.enable": self.enable,
-            "desktop.disable": self.disable,
-            "desktop.stop": self.stop,
-            "desktop.resume": self.resume,
-            "desktop.health": self.health,
-            "desktop.doctor": self.doctor,
-            "desktop.windows": self.windows,
-            "desktop.abort": self.abort,
-            **dict.fromkeys(_LOOKS, self.look),
-            **dict.fromkeys(_ACTS, self.act),
-        }
-
-    def draw(self) -> dict[str, Draw]:
-        """What a call is about: the policy hears it, and so does the person."""
-        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._draw), "desktop.windows": self._draw_windows}
+    def bound(self) -> list[Bound]:
+        return [
+            a.DESKTOP_STATUS.bind(self.status),
+            a.DESKTOP_ENABLE.bind(self.enable),
+            a.DESKTOP_DISABLE.bind(self.disable),
+            a.DESKTOP_STOP.bind(self.stop),
+            a.DESKTOP_RESUME.bind(self.resume),
+            a.DESKTOP_HEALTH.bind(self.health),
+            a.DESKTOP_DOCTOR.bind(self.doctor),
+            a.DESKTOP_WINDOWS.bind(self.windows, resolve=self._draw_windows),
+            a.DESKTOP_OBSERVE.bind(self.look, resolve=self._draw),
+            a.DESKTOP_FIND.bind(self.look, resolve=self._draw),
+            a.DESKTOP_LIST_MODALS.bind(self.look, resolve=self._draw),
+            a.DESKTOP_WAIT_UNTIL.bind(self.look, resolve=self._draw),
+            a.DESKTOP_CLICK.bind(self.act, resolve=self._draw),
+            a.DESKTOP_DOUBLE_CLICK.bind(self.act, resolve=self._draw),
+            a.DESKTOP_RIGHT_CLICK.bind(self.act, resolve=self._draw),
+            a.DESKTOP_TYPE_TEXT.bind(self.act, resolve=self._draw),
+            a.DESKTOP_HOTKEY.bind(self.act, resolve=self._draw),
+            a.DESKTOP_SCROLL.bind(self.act, resolve=self._draw),
+            a.DESKTOP_DRAG.bind(self.act, resolve=self._draw),
+            a.DESKTOP_SET_VALUE.bind(self.act, resolve=self._draw),
+            a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._draw),
+            a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._draw),
+            a.DESKTOP_ABORT.bind(self.abort),
+        ]
 
     async def open(self) -> None:
         await self._carrier.open()
@@ -195,7 +200,7 @@ class DesktopBridge:
 
     # -- looking and acting --
 
-    def _draw(self, call: Call, params: Any) -> Later[Drawn]:
+    def _draw(self, call: Call, params: a.Routed) -> Later[Drawn]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
         return self._carrier.carry(self._drawing(call, params), call.method)
@@ -205,7 +210,7 @@ class DesktopBridge:
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _drawing(self, call: Call, params: Any) -> Drawn:
+    async def _drawing(self, call: Call, params: a.Routed) -> Drawn:
         awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
@@ -228,7 +233,7 @@ class DesktopBridge:
             raise told from None
         return drawn
 
-    async def _count_miss(self, call: Call, params: Any) -> None:
+    async def _count_miss(self, call: Call, params: a.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
@@ -252,7 +257,7 @@ class DesktopBridge:
             return True
         return self._judging.may_look_at(call.principal, found)
 
-    async def _resolved(self, call: Call, params: Any, *, picture: bool) -> m.ResolveResult:
+    async def _resolved(self, call: Call, params: a.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
@@ -264,11 +269,11 @@ class DesktopBridge:
         self._workspaces.place(params.workspace_path)
         return self._judging.listing(call)
 
-    def look(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    def look(self, call: Call, params: a.Routed, doing: Doing) -> Later[Any]:
         self._check(call)
         return self._carry(call, params, self._looking(call, params, doing))
 
-    async def _looking(self, call: Call, params: Any, doing: Doing) -> Any:
+    async def _looking(self, call: Call, params: a.Routed, doing: Doing) -> Any:
         tied: Tied = call.tied
         yes = self._note(call, tied, doing)
         ask = tied.params
@@ -303,11 +308,11 @@ class DesktopBridge:
         doing.details["executionId"] = result.execution_id
         return result
 
-    def act(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    def act(self, call: Call, params: a.Routed, doing: Doing) -> Later[Any]:
         self._check(call)
         return self._carry(call, params, self._acting(call, params, doing))
 
-    async def _acting(self, call: Call, params: Any, doing: Doing) -> Any:
+    async def _acting(self, call: Call, params: a.Routed, doing: Doing) -> Any:
         tied: Tied = call.tied
         yes = self._note(call, tied, doing)
         request_id = params.request_id or str(uuid.uuid4())
@@ -426,7 +431,7 @@ class DesktopBridge:
 
         self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
 
-    def _carry(self, call: Call, params: Any, work: Coroutine[Any, Any, Any]) -> Later[Any]:
+    def _carry(self, call: Call, params: a.DesktopCall, work: Coroutine[Any, Any, Any]) -> Later[Any]:
         waits = isinstance(params, a.WaitUntilCall)
         return self.traffic.waiting(self._carrier.carry(work, call.method, withdrawn=waits), waits=waits)
 

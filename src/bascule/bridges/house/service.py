@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
@@ -17,6 +16,8 @@ from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
+from bascule.protocols import approvals
+from bascule.protocols import house as rows
 from bascule.protocols.house import (
     GcItem,
     GcParams,
@@ -27,7 +28,7 @@ from bascule.protocols.house import (
     StatusResult,
     VerifyResult,
 )
-from bascule.protocols.methods import Nothing
+from bascule.protocols.methods import Bound, Nothing
 
 # Rows hashed per step of the walk; the writer thread takes commits in between.
 _VERIFY_PAGE = 5_000
@@ -72,28 +73,24 @@ class House:
         }
         journal.segments.on_change = self._segment_changed
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "daemon.status": self.status,
-            "daemon.gc": self.gc,
-            "ledger.tail": self.tail,
-            "ledger.show": self.show,
-            "ledger.verify": self.verify,
-            "person.set": self.person.set,
-            "person.unlock": self.person.unlock,
-            "person.status": self.person.status,
-        }
-
-    def consent_handlers(self) -> dict[str, Any]:
-        return {
-            "approvals.list": self.consent.list_approvals,
-            "approvals.show": self.consent.show,
-            "approvals.decide": self.consent.decide,
-            "approvals.stream": self.consent.stream,
-            "policy.show": self.rulebook.show,
-            "policy.explain": self.rulebook.explain,
-            "policy.accept": self.rulebook.accept,
-        }
+    def bound(self) -> list[Bound]:
+        return [
+            rows.DAEMON_STATUS.bind(self.status),
+            rows.DAEMON_GC.bind(self.gc),
+            rows.LEDGER_TAIL.bind(self.tail),
+            rows.LEDGER_SHOW.bind(self.show),
+            rows.LEDGER_VERIFY.bind(self.verify),
+            rows.PERSON_SET.bind(self.person.set),
+            rows.PERSON_UNLOCK.bind(self.person.unlock),
+            rows.PERSON_STATUS.bind(self.person.status),
+            approvals.APPROVALS_LIST.bind(self.consent.list_approvals),
+            approvals.APPROVALS_SHOW.bind(self.consent.show),
+            approvals.APPROVALS_DECIDE.bind(self.consent.decide),
+            approvals.APPROVALS_STREAM.bind(self.consent.stream),
+            approvals.POLICY_SHOW.bind(self.rulebook.show),
+            approvals.POLICY_EXPLAIN.bind(self.rulebook.explain),
+            approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
+        ]
 
     def status(self, call: Call, params: Nothing) -> StatusResult:
         return self._status(call.principal)

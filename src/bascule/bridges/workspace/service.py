@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
+from bascule.approval.holding import Drawn
 from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
@@ -40,8 +40,9 @@ from bascule.ids import new_fault_id
 from bascule.later import Later
 from bascule.operations import Operations
 from bascule.policy.decision import Decision
+from bascule.protocols import workspace_methods as rows
 from bascule.protocols.house import GcItem
-from bascule.protocols.methods import Nothing
+from bascule.protocols.methods import Bound, Nothing
 from bascule.protocols.workspace import (
     ProcessesListParams,
     ProcessLogs,
@@ -188,39 +189,31 @@ class Workspace:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "spaces.open": self.open_space,
-            "spaces.list": self.list_spaces,
-            "spaces.show": self.show_space,
-            "spaces.close": self.close_space,
-            "runs.start": self.runs.start,
-            "runs.list": self.runs.list_runs,
-            "runs.show": self.runs.show,
-            "runs.wait": self.runs.wait,
-            "runs.stream": self.runs.stream,
-            "runs.resume": self.runs.resume,
-            "runs.cancel": self.runs.cancel,
-            "runs.diff": self.diff,
-            "runs.undo": self.undo,
-            "runs.commit": self.commit,
-            "processes.start": self.start_process,
-            "processes.list": self.list_processes,
-            "processes.logs": self.read_logs,
-            "processes.stop": self.stop_process,
-            "files.list": self.files.list,
-            "files.read": self.files.read,
-            "files.write": self.files.write,
-            "files.delete": self.files.delete,
-        }
-
-    def draw(self) -> dict[str, Draw]:
-        """How the person sees those of our calls that may ask."""
-        return {
-            "runs.undo": self._draw_undo,
-            "runs.commit": self._draw_commit,
-            "processes.start": self._draw_process,
-        }
+    def bound(self) -> list[Bound]:
+        return [
+            rows.SPACES_OPEN.bind(self.open_space),
+            rows.SPACES_LIST.bind(self.list_spaces),
+            rows.SPACES_SHOW.bind(self.show_space),
+            rows.SPACES_CLOSE.bind(self.close_space),
+            rows.RUNS_START.bind(self.runs.start),
+            rows.RUNS_LIST.bind(self.runs.list_runs),
+            rows.RUNS_SHOW.bind(self.runs.show),
+            rows.RUNS_WAIT.bind(self.runs.wait),
+            rows.RUNS_STREAM.bind(self.runs.stream),
+            rows.RUNS_RESUME.bind(self.runs.resume),
+            rows.RUNS_CANCEL.bind(self.runs.cancel),
+            rows.RUNS_DIFF.bind(self.diff),
+            rows.RUNS_UNDO.bind(self.undo, resolve=self._draw_undo),
+            rows.RUNS_COMMIT.bind(self.commit, resolve=self._draw_commit),
+            rows.PROCESSES_START.bind(self.start_process, resolve=self._draw_process),
+            rows.PROCESSES_LIST.bind(self.list_processes),
+            rows.PROCESSES_LOGS.bind(self.read_logs),
+            rows.PROCESSES_STOP.bind(self.stop_process),
+            rows.FILES_LIST.bind(self.files.list),
+            rows.FILES_READ.bind(self.files.read),
+            rows.FILES_WRITE.bind(self.files.write),
+            rows.FILES_DELETE.bind(self.files.delete),
+        ]
 
     def starters(self) -> dict[str, Callable[[str], Principal]]:
         return {
