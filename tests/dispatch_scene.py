@@ -12,11 +12,10 @@ from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
 from bascule.audit.refusals import Refusals
-from bascule.bridges.broker.state import Deadlines
+from bascule.bridge_list import preset
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
-from bascule.policy.engine import preset
 from bascule.protocols.methods import (
     LOCAL_USER,
     PERSON_ONLY,
@@ -32,6 +31,7 @@ from bascule.protocols.methods import (
 )
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
+from bascule.timers import Timers
 from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")
@@ -74,6 +74,7 @@ class Scene:
     def __init__(self, *, policy=None, hold=False):
         self.asked = []
         self.log = []
+        self.faults = []
         self.observed = []
         self.abandoned = []
         self.overloaded = False
@@ -81,7 +82,7 @@ class Scene:
         self.store = HeldStore(hold=hold)
         clock = FakeClock()
         self.journal = Journal(self.store, clock, on_anchor=lambda _: None)
-        timers = Deadlines(clock)
+        timers = Timers(clock, on_fault=self.faults.append)
         self.has_person = True
         self.desk = Desk(
             store=self.store,

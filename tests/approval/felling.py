@@ -6,12 +6,11 @@ import msgspec
 
 from bascule.approval.holding import Drawn
 from bascule.audit.journal import Table
-from bascule.client import verbs
+from bascule.bridge_list import presets_of, rows_of
 from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.text import load_policy
 from bascule.protocols.methods import Acts, Changes, Effect, Params
-from bascule.protocols.workspace_methods import OPERATIONS
 from bascule.testing.house import House
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
@@ -51,11 +50,11 @@ methods = ["tree.burn"]
 """
 
 
-EFFECTS = {each.name: each.effect for each in (*verbs.ROWS.values(), *OPERATIONS, *ROWS)}
+EFFECTS = {each.name: each.effect for each in (*rows_of(), *ROWS)}
 
 
 def policy(text):
-    return load_policy(text, EFFECTS, EFFECTS)
+    return load_policy(text, EFFECTS, EFFECTS, presets_of())
 
 
 class Mark(msgspec.Struct, frozen=True):

@@ -27,7 +27,8 @@ os.environ["BASCULE_CONFIG_DIR"] = {config!r}
 if {failpoint!r}:
     from bascule.testing import failpoints
     failpoints.arm({failpoint!r})
-from bascule.daemon import compose
+from bascule.kernel.bridge import Bridge
+from bascule.kernel.declared import Declared
 from bascule.protocols.methods import Acts, Effect, Http, Params
 
 class CutParams(Params, frozen=True, kw_only=True):
@@ -40,17 +41,14 @@ def cut(call, params, doing):
         trace.write(params.path + chr(10))
     return "felled"
 
-compose.ROWS = (*compose.ROWS, ROW)
-compose.RULED = (*compose.RULED, ROW)
-compose.ROUTES = (*compose.ROUTES, *ROW.routes)
-mount = compose.Dispatch.mount
+class Trees(Declared):
+    name = "trees"
+    rows = (ROW,)
 
-def also(self, bound):
-    mount(self, bound)
-    if "tree.cut" not in self.methods:
-        mount(self, [ROW.bind(cut)])
+    def make(self, lent, ports):
+        return Bridge(declared=self, service=None, methods=[ROW.bind(cut)])
 
-compose.Dispatch.mount = also
+more_bridges.append(Trees())
 """
 
 

@@ -17,23 +17,27 @@ from patience import PATIENCE
 from ports import free_port
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
-# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
-# another user's identity.
+# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose or a bridge into
+# `more_bridges`, and another user's identity.
 _PROGRAM = """
 import importlib, json, os, sys
 said = json.loads(sys.argv[1])
+more_bridges = []
 exec(said["bug"])
 for name, value in said["constants"].items():
     module, _, attribute = name.rpartition(".")
     assert hasattr(importlib.import_module(module), attribute), name
     setattr(importlib.import_module(module), attribute, value)
+from bascule.bridge_list import BRIDGES
 from bascule.daemon.config import Config
 from bascule.daemon.lifecycle import run
 if said["uid"] is not None:
     os.setgroups([])
     os.setgid(said["uid"])
     os.setuid(said["uid"])
-sys.exit(run(Config(**said["config"]), said["state"], on_ready=lambda daemon: print("ready", flush=True)))
+bridges = (*BRIDGES, *more_bridges)
+ready = lambda daemon: print("ready", flush=True)
+sys.exit(run(Config(**said["config"]), said["state"], on_ready=ready, bridges=bridges))
 """
 
 

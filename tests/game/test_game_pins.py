@@ -7,13 +7,13 @@ from playground import on_loop, playground
 from bascule.approval.ahead import Doing
 from bascule.approval.effects import Begun
 from bascule.audit.journal import Transaction
+from bascule.bridge_list import standard
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.service import GameBridge
 from bascule.call import Call, agent_principal
 from bascule.clock import SystemClock
 from bascule.errors import Conflict
-from bascule.policy.engine import standard
 from bascule.protocols.game import ResourcesReadResult
 from bascule.protocols.game_methods import METHODS
 from bascule.protocols.games import CallToolParams, ResourceParams
@@ -64,7 +64,7 @@ def judge(principal, method, facts):
 
 def carry_out(bridge, call):
     """As dispatch does: drawn, begun, then handled."""
-    bound = next(each for each in bridge.bound() if each.row.name == call.method)
+    bound = next(each for each in bridge.bridge().methods if each.row.name == call.method)
     drawn = bound.resolve(call, call.params)
     call.bound = drawn.bound
     doing = Doing(Begun("b", call.principal, call.method, drawn.verdict.rule, None, None))

@@ -177,10 +177,10 @@ def test_many_calls_of_one_client_run_side_by_side(agent, mode):
 
 
 def test_every_method_a_tool_uses_exists():
-    from bascule.daemon.compose import ROWS
+    from bascule.bridge_list import methods_of
     from bascule.protocols.tools import TOOLS
 
-    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in ROWS}
+    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in methods_of()}
 
 
 def test_an_agent_does_not_see_a_tool_that_the_policy_denies_it():

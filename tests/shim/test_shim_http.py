@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from living import Living, eventually, free_port, short_dir
 from raw_client import COMMAND, RawClient
 
-from bascule.daemon.compose import ROUTES as SERVED
+from bascule.daemon.compose import routes_of
 from bascule.doors.exits import BadAnswer, ConnectionLost
 from bascule.protocols.tools import TOOLS
 from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
@@ -213,7 +213,7 @@ def test_only_loopback_is_spoken_to(state, url):
 
 
 def test_the_routes_are_those_of_the_daemon():
-    served = {route.method: (route.verb, route.path) for route in SERVED}
+    served = {route.method: (route.verb, route.path) for route in routes_of()}
     assert ROUTES.pop("hello") == served["daemon.status"]
     try:
         assert {method: served.get(method) for method in ROUTES} == ROUTES

@@ -18,10 +18,12 @@ from chromium import Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
-from bascule.daemon.compose import ROUTES
+from bascule.daemon.compose import routes_of
 from bascule.protocols import desktop_agents, game_methods, workspace_methods
 from bascule.protocols.route import Route
 from patience import PATIENCE
+
+ROUTES = routes_of()
 
 # A whole matrix takes ten seconds, and a minute where eight others work; each step has a bound of its own.
 pytestmark = pytest.mark.timeout(600)

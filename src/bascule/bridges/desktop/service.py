@@ -18,6 +18,7 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
+from bascule.bridges.desktop.declared import DesktopDeclared
 from bascule.bridges.desktop.guesses import Guesses
 from bascule.bridges.desktop.hosting import Hosting
 from bascule.bridges.desktop.judging import Judging, Tied, doing_of
@@ -27,13 +28,14 @@ from bascule.bridges.desktop.traffic import Traffic
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Forbidden, InvalidRequest
+from bascule.kernel.bridge import Bridge, Gauge
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.methods import Bound, Nothing
+from bascule.protocols.methods import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -75,32 +77,47 @@ class DesktopBridge:
 
     # -- what is mounted --
 
-    def bound(self) -> list[Bound]:
-        return [
-            a.DESKTOP_STATUS.bind(self.status),
-            a.DESKTOP_ENABLE.bind(self.enable),
-            a.DESKTOP_DISABLE.bind(self.disable),
-            a.DESKTOP_STOP.bind(self.stop),
-            a.DESKTOP_RESUME.bind(self.resume),
-            a.DESKTOP_HEALTH.bind(self.health),
-            a.DESKTOP_DOCTOR.bind(self.doctor),
-            a.DESKTOP_WINDOWS.bind(self.windows, resolve=self._draw_windows),
-            a.DESKTOP_OBSERVE.bind(self.look, resolve=self._draw),
-            a.DESKTOP_FIND.bind(self.look, resolve=self._draw),
-            a.DESKTOP_LIST_MODALS.bind(self.look, resolve=self._draw),
-            a.DESKTOP_WAIT_UNTIL.bind(self.look, resolve=self._draw),
-            a.DESKTOP_CLICK.bind(self.act, resolve=self._draw),
-            a.DESKTOP_DOUBLE_CLICK.bind(self.act, resolve=self._draw),
-            a.DESKTOP_RIGHT_CLICK.bind(self.act, resolve=self._draw),
-            a.DESKTOP_TYPE_TEXT.bind(self.act, resolve=self._draw),
-            a.DESKTOP_HOTKEY.bind(self.act, resolve=self._draw),
-            a.DESKTOP_SCROLL.bind(self.act, resolve=self._draw),
-            a.DESKTOP_DRAG.bind(self.act, resolve=self._draw),
-            a.DESKTOP_SET_VALUE.bind(self.act, resolve=self._draw),
-            a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._draw),
-            a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._draw),
-            a.DESKTOP_ABORT.bind(self.abort),
-        ]
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=DesktopDeclared(),
+            service=self,
+            methods=[
+                a.DESKTOP_STATUS.bind(self.status),
+                a.DESKTOP_ENABLE.bind(self.enable),
+                a.DESKTOP_DISABLE.bind(self.disable),
+                a.DESKTOP_STOP.bind(self.stop),
+                a.DESKTOP_RESUME.bind(self.resume),
+                a.DESKTOP_HEALTH.bind(self.health),
+                a.DESKTOP_DOCTOR.bind(self.doctor),
+                a.DESKTOP_WINDOWS.bind(self.windows, resolve=self._draw_windows),
+                a.DESKTOP_OBSERVE.bind(self.look, resolve=self._draw),
+                a.DESKTOP_FIND.bind(self.look, resolve=self._draw),
+                a.DESKTOP_LIST_MODALS.bind(self.look, resolve=self._draw),
+                a.DESKTOP_WAIT_UNTIL.bind(self.look, resolve=self._draw),
+                a.DESKTOP_CLICK.bind(self.act, resolve=self._draw),
+                a.DESKTOP_DOUBLE_CLICK.bind(self.act, resolve=self._draw),
+                a.DESKTOP_RIGHT_CLICK.bind(self.act, resolve=self._draw),
+                a.DESKTOP_TYPE_TEXT.bind(self.act, resolve=self._draw),
+                a.DESKTOP_HOTKEY.bind(self.act, resolve=self._draw),
+                a.DESKTOP_SCROLL.bind(self.act, resolve=self._draw),
+                a.DESKTOP_DRAG.bind(self.act, resolve=self._draw),
+                a.DESKTOP_SET_VALUE.bind(self.act, resolve=self._draw),
+                a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._draw),
+                a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._draw),
+                a.DESKTOP_ABORT.bind(self.abort),
+            ],
+            gauges=[
+                Gauge("bascule_desktop_enabled", "1 while agents may use the desktop.", lambda: self.switch.enabled),
+                Gauge("bascule_desktop_stopped", "1 after a stop, until a resume.", lambda: self.switch.stopped),
+                Gauge(
+                    "bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: self.traffic.count
+                ),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self._carrier.open()

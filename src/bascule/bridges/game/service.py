@@ -12,6 +12,7 @@ from bascule.audit.journal import Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.game.attaching import attached_settings
 from bascule.bridges.game.catalog import KnownTool, check_arguments
+from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.game.following import Following
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.games import Games
@@ -22,6 +23,7 @@ from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.call import Call, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict
+from bascule.kernel.bridge import Bridge, Gauge
 from bascule.later import Later
 from bascule.protocols import game
 from bascule.protocols import game_methods as rows
@@ -60,7 +62,7 @@ from bascule.protocols.games import (
     UnsubscribeParams,
     names_in,
 )
-from bascule.protocols.methods import Bound, Nothing
+from bascule.protocols.methods import Nothing
 from bascule.wire.canonical import canonical
 from bascule.wire.codec import Raw
 from bascule.wire.gabp import to_json
@@ -88,29 +90,40 @@ class GameBridge:
 
     # -- what is mounted --
 
-    def bound(self) -> list[Bound]:
-        return [
-            rows.GAMES_LIST.bind(self.list_games),
-            rows.GAMES_STATUS.bind(self.status),
-            rows.GAMES_SHOW.bind(self.show),
-            rows.GAMES_START.bind(self.start),
-            rows.GAMES_CONNECT.bind(self.connect),
-            rows.GAMES_ATTACH.bind(self.attach),
-            rows.GAMES_STOP.bind(self.stop, resolve=self._draw_end),
-            rows.GAMES_KILL.bind(self.kill, resolve=self._draw_end),
-            rows.GAMES_TOOLS.bind(self.list_tools),
-            rows.GAMES_TOOL.bind(self.show_tool),
-            rows.GAMES_CALL.bind(self.call_tool, resolve=self._draw_call),
-            rows.GAMES_EVENTS.bind(self.read_events),
-            rows.GAMES_STREAM.bind(self.following.stream),
-            rows.GAMES_UNSUBSCRIBE.bind(self.unsubscribe),
-            rows.GAMES_RESOURCES.bind(self.list_resources),
-            rows.GAMES_RESOURCE.bind(self.read_resource),
-            rows.GAMES_STATE.bind(self.get_state),
-            rows.GAMES_SET_STATE.bind(self.set_state, resolve=self._draw_set_state),
-            rows.GAMES_ATTENTION.bind(self.attention),
-            rows.GAMES_ACKNOWLEDGE.bind(self.acknowledge),
-        ]
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=GameDeclared(),
+            service=self,
+            methods=[
+                rows.GAMES_LIST.bind(self.list_games),
+                rows.GAMES_STATUS.bind(self.status),
+                rows.GAMES_SHOW.bind(self.show),
+                rows.GAMES_START.bind(self.start),
+                rows.GAMES_CONNECT.bind(self.connect),
+                rows.GAMES_ATTACH.bind(self.attach),
+                rows.GAMES_STOP.bind(self.stop, resolve=self._draw_end),
+                rows.GAMES_KILL.bind(self.kill, resolve=self._draw_end),
+                rows.GAMES_TOOLS.bind(self.list_tools),
+                rows.GAMES_TOOL.bind(self.show_tool),
+                rows.GAMES_CALL.bind(self.call_tool, resolve=self._draw_call),
+                rows.GAMES_EVENTS.bind(self.read_events),
+                rows.GAMES_STREAM.bind(self.following.stream),
+                rows.GAMES_UNSUBSCRIBE.bind(self.unsubscribe),
+                rows.GAMES_RESOURCES.bind(self.list_resources),
+                rows.GAMES_RESOURCE.bind(self.read_resource),
+                rows.GAMES_STATE.bind(self.get_state),
+                rows.GAMES_SET_STATE.bind(self.set_state, resolve=self._draw_set_state),
+                rows.GAMES_ATTENTION.bind(self.attention),
+                rows.GAMES_ACKNOWLEDGE.bind(self.acknowledge),
+            ],
+            gauges=[
+                Gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.running())),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self.games.__aenter__()
