@@ -23,6 +23,7 @@ QUICK = frozenset(
         "testing",
         "transports",
         "wire",
+        "test_bridge_list.py",
         "test_dispatch.py",
         "test_dispatch_answers.py",
         "test_later.py",

@@ -18,8 +18,10 @@ more_bridges.append(ToyDeclared())
 """
 # `/mcp` lists the tools of a file that is generated from our own bridges' tools.
 ITS_TOOL = """
+from bascule.protocols import tools as all_tools
 from bascule.shim import tools
 from toy_bridge import TOOL
+all_tools.TOOLS = (*all_tools.TOOLS, TOOL)
 shown = tools.table()
 shown["TOOLS"].append(TOOL.listed())
 shown["BY_NAME"][TOOL.name] = TOOL.listed()
