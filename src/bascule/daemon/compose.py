@@ -16,14 +16,14 @@ from bascule.audit.ports import JournalStore
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.call import DAEMON, Principal
-from bascule.clock import Clock, rfc3339
+from bascule.clock import Clock
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
-from bascule.daemon.ports import ANCHORS, CONFIG, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, STATUS, TOKENS
+from bascule.daemon.ports import ANCHORS, CONFIG, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.errors import Internal, Overloaded, StorageFull
@@ -31,10 +31,8 @@ from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
 from bascule.kernel.declared import Declared
-from bascule.kernel.ports import COUNT_MAIL, PRESENCES
+from bascule.kernel.ports import PRESENCES
 from bascule.mcp.mount import Mount
-from bascule.protocols.house import StatusResult
-from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
 from bascule.turns import CALLS_PER_TURN, Turns
@@ -79,13 +77,9 @@ class Daemon(Composition):
     ) -> None:
         config_dir = config_dir or places.config_dir()
         self.config = config
-        self.state_dir = state_dir
         self.log: DaemonLog = log
         self.ready = False
         self._closing = False
-        self.doors: dict[str, str] = {}
-        self._started = clock.monotonic()
-        self._started_at = clock.wall_ms()
         self.local_token = read_or_make_secret(state_dir, os.path.basename(places.local_token_file(state_dir)))
         self._local_hash = hash_token(self.local_token)
         self.tokens = TokenBook()
@@ -103,6 +97,8 @@ class Daemon(Composition):
             on_anchor=self._anchor,
             policy_file=PolicyFile(config_dir),
             setting=config.policy,
+            state_dir=state_dir,
+            auth=config.auth,
             quota=CallQuota(
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
             ),
@@ -116,7 +112,6 @@ class Daemon(Composition):
                 TOKENS.provided_by(self.tokens),
                 CONNECTIONS.provided_by(self.connections),
                 ANCHORS.provided_by(self.anchors),
-                STATUS.provided_by(self._status),
                 SIDE_APP.provided_by(self._side_app),
             ],
         )
@@ -245,7 +240,7 @@ class Daemon(Composition):
     def _record_start(self, digest_key: str) -> None:
         """The next record names the end of the last life, so that cutting it off shows."""
         chain = self.journal.chain
-        self._ledger_problem = ledger_problem(self.store, self.anchors, self.log)
+        self.ledger_problem = ledger_problem(self.store, self.anchors, self.log)
         tx = Transaction()
         tx.subject = f"pid {os.getpid()}"
         tx.details = {
@@ -264,11 +259,11 @@ class Daemon(Composition):
             tx.details["digest_key"] = "changed"
             self.log("digest_key_changed", level="error", file=_KEY_FILE)
         if known is None or known.text != digest_key:
-            tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self._started_at))
+            tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self.started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
-        if self._ledger_problem is not None:
-            tx.details["ledger_problem"] = self._ledger_problem
+        if self.ledger_problem is not None:
+            tx.details["ledger_problem"] = self.ledger_problem
         if dead := self.desk.begin_life(tx):
             tx.details["grants_ended"] = dead
         self.journal.commit(tx, DAEMON, "daemon.start")
@@ -296,30 +291,6 @@ class Daemon(Composition):
         self.log("anchor", records=anchor.seq, head=anchor.head, why=anchor.why)
 
     # -- what others see --
-
-    def _status(self, principal: Principal) -> StatusResult:
-        mail = self.ports.need(COUNT_MAIL)()
-        return StatusResult(
-            version=__version__,
-            protocol=PROTOCOL_VERSION,
-            pid=os.getpid(),
-            started_at=rfc3339(self._started_at),
-            uptime_s=round(self.clock.monotonic() - self._started, 3),
-            state_dir=self.state_dir,
-            doors=self.doors,
-            durability=self.store.durability,
-            policy=self.dispatch.policy.name,
-            auth=self.config.auth,
-            person=self.has_person(),
-            agents_online=mail.agents_online,
-            agents=mail.agents,
-            tickets_open=mail.tickets_open,
-            tickets=mail.tickets,
-            ledger_records=self.journal.chain.seq,
-            ledger_head=self.journal.chain.head.hex(),
-            ledger_problem=self._ledger_problem,
-            principal=principal,
-        )
 
     def _has_fault(self) -> float:
         return float(self.journal.fault is not None)

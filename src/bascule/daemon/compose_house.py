@@ -2,8 +2,8 @@
 
 from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.service import House
-from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK
-from bascule.daemon.ports import ANCHORS, CONFIG, STATUS
+from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
+from bascule.daemon.ports import ANCHORS, CONFIG
 from bascule.kernel.bridge import Bridge, Lent, Ports
 
 

@@ -3,8 +3,10 @@
 What a daemon and a test's house have in common: both pass a list of bridges, and the implementations of what they need.
 """
 
+import os
 from collections.abc import Callable, Iterable, Mapping
 
+from bascule import __version__
 from bascule.approval.desk import Desk
 from bascule.approval.effects import Effects
 from bascule.approval.limits import Limits as ConsentLimits
@@ -18,15 +20,17 @@ from bascule.bridge_list import presets_of, rows_of
 from bascule.bridges.house.ports import PolicySource
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
-from bascule.call import DAEMON
-from bascule.clock import Clock
+from bascule.bridges.house.service import StatusSource
+from bascule.call import DAEMON, Principal
+from bascule.clock import Clock, rfc3339
 from bascule.dispatch import Dispatch, Observe, Quota
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
 from bascule.kernel.declared import Declared, Make
-from bascule.kernel.ports import PARTIES, SEEN
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols.house import GcItem
+from bascule.protocols.house import GcItem, StatusResult
+from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.methods import Bound
 from bascule.timers import Timers
 
@@ -37,6 +41,7 @@ SWEEP_EVERY_MS = 60_000
 FACTS: Port[Table[HouseFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
+STATUS: Port[StatusSource] = Port("status")
 
 
 class Composition:
@@ -53,6 +58,8 @@ class Composition:
         on_anchor: Callable[[Anchor], None],
         policy_file: PolicySource,
         setting: str,
+        state_dir: str = "",
+        auth: str = "on",
         quota: Quota,
         observe: Observe,
         provided: Iterable[Provided] = (),
@@ -70,6 +77,13 @@ class Composition:
         self.store = store
         self.clock = clock
         self.log = log
+        self.state_dir = state_dir
+        # What `daemon.status` says.
+        self.doors: dict[str, str] = {}
+        self.ledger_problem: str | None = None
+        self.started_at = clock.wall_ms()
+        self._started = clock.monotonic()
+        self._auth = auth
         self.timers = Timers(clock, lambda error: log("fault", level="error", error=error))
         self.facts: Table[HouseFact] = Table("house", HouseFact)
         self.facts.rows.update(store.load("house", HouseFact))
@@ -118,6 +132,7 @@ class Composition:
                 FACTS.provided_by(self.facts),
                 RULEBOOK.provided_by(self.rulebook),
                 COLLECT_ALL.provided_by(self.collect),
+                STATUS.provided_by(self._status),
             ]
         )
         self.bridges: dict[str, Bridge] = {}
@@ -192,6 +207,30 @@ class Composition:
         """What is past its retention; removed through `tx` unless it is only asked about."""
         every = [bridge.collect for bridge in self.bridges.values() if bridge.collect is not None]
         return [item for collect in every for item in collect(tx, dry_run=dry_run)]
+
+    def _status(self, principal: Principal) -> StatusResult:
+        mail = self.ports.need(COUNT_MAIL)()
+        return StatusResult(
+            version=__version__,
+            protocol=PROTOCOL_VERSION,
+            pid=os.getpid(),
+            started_at=rfc3339(self.started_at),
+            uptime_s=round(self.clock.monotonic() - self._started, 3),
+            state_dir=self.state_dir,
+            doors=self.doors,
+            durability=self.store.durability,
+            policy=self.policy.name,
+            auth=self._auth,
+            person=self.has_person(),
+            agents_online=mail.agents_online,
+            agents=mail.agents,
+            tickets_open=mail.tickets_open,
+            tickets=mail.tickets,
+            ledger_records=self.journal.chain.seq,
+            ledger_head=self.journal.chain.head.hex(),
+            ledger_problem=self.ledger_problem,
+            principal=principal,
+        )
 
     def _sweep(self, _now: float) -> None:
         self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)

@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from bascule.bridges.house.ports import Anchors
-from bascule.bridges.house.service import StatusSource
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnections
 from bascule.identity.tokens import TokenBook
@@ -23,5 +22,4 @@ CONFIG_DIR: Port[str] = Port("config directory")
 TOKENS: Port[TokenBook] = Port("tokens")
 CONNECTIONS: Port[LinkConnections] = Port("link connections")
 ANCHORS: Port[Anchors] = Port("anchors")
-STATUS: Port[StatusSource] = Port("status")
 SIDE_APP: Port[SideApp] = Port("side app")

@@ -17,7 +17,6 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from bascule import __version__
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.approval.ports import Pictures
 from bascule.audit.journal import Transaction
@@ -28,22 +27,19 @@ from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.desktop.ports import Launcher, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
-from bascule.bridges.house.consent import Consent
-from bascule.bridges.house.service import House as HouseBridge
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
-from bascule.clock import rfc3339
 from bascule.daemon.compose_desktop import compose
-from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, Composition
+from bascule.daemon.composition import Composition
+from bascule.daemon.config import Config
+from bascule.daemon.ports import ANCHORS, CONFIG
 from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.later import Later, within
 from bascule.policy.engine import Policy
 from bascule.policy.presets import DEFAULT_PRESET
 from bascule.protocols import house as house_protocol
-from bascule.protocols.house import StatusResult
-from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.methods import Bound, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
@@ -245,11 +241,11 @@ class House:
 
     def _start_life(self) -> None:
         self.run(self._begin_life)
-        self._within(self._life.open())
+        self._within(self.life.open())
 
     def _stop(self) -> None:
-        self.run(self._life.end)
-        self._within(self._life.close())
+        self.run(self.life.end)
+        self._within(self.life.close())
 
     def _close_desktop(self) -> None:
         if self.desktop is not None:
@@ -257,16 +253,17 @@ class House:
             self._within(self.desktop.close())
 
     def _begin_life(self) -> None:
-        self._started = self.clock.monotonic()
-        self._started_at = self.clock.wall_ms()
         self.tokens = TokenBook()
         self.connections = FakeConnections()
-        made = {"broker": self._make_broker, "house": self._make_house, "workspace": self._make_workspace}
-        if self._screen is not None:
-            made["desktop"] = self._make_desktop
-        life = self._life = Composition(
-            [each for each in BRIDGES if each.name in made],
-            make=made,
+        faked = {"broker": self._make_broker, "workspace": self._make_workspace, "desktop": self._make_desktop}
+        absent = {"game"} if self._screen is not None else {"game", "desktop"}
+        life = self.life = Composition(
+            [each for each in BRIDGES if each.name not in absent],
+            make=faked,
+            provided=[
+                CONFIG.provided_by(Config(ledger_days=self._ledger_days)),
+                ANCHORS.provided_by(self.anchors),
+            ],
             store=self.store,
             clock=self.clock,
             log=self._log,
@@ -304,21 +301,6 @@ class House:
             on_revoked=lent.forget_agent,
         )
         return self.broker.bridge()
-
-    def _make_house(self, lent: Lent, ports: Ports) -> Bridge:
-        self.bridge = HouseBridge(
-            store=lent.store,
-            journal=lent.journal,
-            facts=ports.need(FACTS),
-            clock=lent.clock,
-            anchors=self.anchors,
-            collect_all=ports.need(COLLECT_ALL),
-            status=self._status,
-            ledger_days=self._ledger_days,
-            consent=Consent(lent.desk),
-            rulebook=ports.need(RULEBOOK),
-        )
-        return self.bridge.bridge()
 
     def _make_workspace(self, lent: Lent, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
@@ -382,29 +364,6 @@ class House:
             fields = msgspec.to_builtins(event)
         name = fields.pop("event") if isinstance(event, LogLine) else event
         self.log.append((name, {"level": level, **fields}))
-
-    def _status(self, principal: Principal) -> StatusResult:
-        state = self.broker.state
-        return StatusResult(
-            version=__version__,
-            protocol=PROTOCOL_VERSION,
-            pid=0,
-            started_at=rfc3339(self._started_at),
-            uptime_s=self.clock.monotonic() - self._started,
-            state_dir="",
-            doors={},
-            durability=self.store.durability,
-            policy=self.policy.name,
-            auth="on",
-            person=self._life.has_person(),
-            agents_online=self.broker.agents.online_count(),
-            agents=len(state.agents.rows),
-            tickets_open=state.open_count,
-            tickets=len(state.tickets.rows),
-            ledger_records=self.journal.chain.seq,
-            ledger_head=self.journal.chain.head.hex(),
-            principal=principal,
-        )
 
 
 def agent(agent_id: str) -> Principal:
