@@ -54,28 +54,10 @@ AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](
     Http("POST", "/agents/register", section="5.0"),
     effect=Effect.MESSAGE,
 )
-AGENTS_HEARTBEAT = Reads[AgentParams, HeartbeatResult](
-    "agents.heartbeat",
-    "Say that the agent is alive.",
-    Http("POST", "/agents/{agentId}/heartbeat", section="5.6"),
-    who=self_("agent_id"),
-)
-AGENTS_LIST = Reads[AgentsListParams, list[AgentView]](
-    "agents.list", "List registered agents with status and metadata.", Http("GET", "/agents", section="5.5")
-)
-AGENTS_REVOKE = Changes[AgentParams, RevokeResult](
-    "agents.revoke", "Revoke an agent's token and free its handle.", effect=Effect.ADMIN, who=PERSON_ONLY
-)
 MESSAGES_SEND = Changes[SendParams, SendResult](
     "messages.send",
     "Send a message to an agent; the answer names the ticket.",
     Http("POST", "/agents/{agentId}/send", section="5.1"),
-    effect=Effect.MESSAGE,
-)
-MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
-    "messages.broadcast",
-    "Send one message to several agents, one ticket each.",
-    Http("POST", "/broadcast"),
     effect=Effect.MESSAGE,
 )
 # (5.2) "204 No Content".
@@ -104,6 +86,18 @@ REPLIES_GATHER = Waits[GatherParams, GatherResult](
     "Wait for the answers to several tickets of the caller: all, or the first few.",
     Http("POST", "/replies/gather"),
 )
+AGENTS_LIST = Reads[AgentsListParams, list[AgentView]](
+    "agents.list", "List registered agents with status and metadata.", Http("GET", "/agents", section="5.5")
+)
+AGENTS_HEARTBEAT = Reads[AgentParams, HeartbeatResult](
+    "agents.heartbeat",
+    "Say that the agent is alive.",
+    Http("POST", "/agents/{agentId}/heartbeat", section="5.6"),
+    who=self_("agent_id"),
+)
+AGENTS_REVOKE = Changes[AgentParams, RevokeResult](
+    "agents.revoke", "Revoke an agent's token and free its handle.", effect=Effect.ADMIN, who=PERSON_ONLY
+)
 INBOX_TAKE = Waits[InboxTakeParams, InboxTakeResult | None](
     "inbox.take",
     "Take the next messages under a lease; acknowledge them or they come again.",
@@ -129,12 +123,11 @@ INBOX_ACK = Changes[InboxAckParams, InboxAckResult](
     effect=Effect.MESSAGE,
     who=self_("agent_id"),
 )
-TICKETS_CANCEL = Changes[CancelParams, TicketView](
-    "tickets.cancel",
-    "Withdraw a ticket that is not settled.",
-    Http("POST", "/tickets/{ticketId}/cancel"),
-    effect=Effect.PROCESS_CONTROL,
-    who=party("ticket_id"),
+MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
+    "messages.broadcast",
+    "Send one message to several agents, one ticket each.",
+    Http("POST", "/broadcast"),
+    effect=Effect.MESSAGE,
 )
 TICKETS_LIST = Reads[TicketsListParams, list[TicketView]](
     "tickets.list", "List tickets, newest first.", Http("GET", "/tickets")
@@ -142,18 +135,25 @@ TICKETS_LIST = Reads[TicketsListParams, list[TicketView]](
 TICKETS_SHOW = Reads[TicketParams, TicketView](
     "tickets.show", "Show one ticket; its two sides also see payload and replies.", Http("GET", "/tickets/{ticketId}")
 )
+TICKETS_CANCEL = Changes[CancelParams, TicketView](
+    "tickets.cancel",
+    "Withdraw a ticket that is not settled.",
+    Http("POST", "/tickets/{ticketId}/cancel"),
+    effect=Effect.PROCESS_CONTROL,
+    who=party("ticket_id"),
+)
 CONVERSATIONS_SHOW = Reads[ConversationParams, ConversationView](
     "conversations.show",
     "Show the tickets of a conversation that the caller is a side of, oldest first.",
     Http("GET", "/conversations/{conversationId}"),
 )
-EVENTS_RECENT = Reads[RecentEventsParams, list[Event]](
-    "events.recent", "Show the newest lifecycle events, oldest first.", Http("GET", "/events/recent")
-)
 EVENTS_STREAM = Streams[EventsParams, Event](
     "events.stream",
     "Receive lifecycle events: agents and tickets, ids and times, never payloads.",
     Http("GET", "/events"),
+)
+EVENTS_RECENT = Reads[RecentEventsParams, list[Event]](
+    "events.recent", "Show the newest lifecycle events, oldest first.", Http("GET", "/events/recent")
 )
 
 METHODS = rows_of(globals())
