@@ -28,7 +28,7 @@ class Declared:
     pays for no policy and no tables.
     """
 
-    # As in the names of gauges and settings.
+    # Its one name: `Composition` keeps the bridges by it.
     name: str
     # Methods, and the operations of its runs.
     rows: tuple[Row, ...]
