@@ -14,7 +14,7 @@ from bascule.kernel.asking import create_question
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
 from bascule.policy.engine import load
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row, Shape
+from bascule.protocols.methods import Effect, Operation, Params
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 
@@ -31,18 +31,8 @@ class Deep(Params, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
-def row(name, **columns):
-    settings = {
-        "summary": "For these tests.",
-        "params": Cut,
-        "result": str,
-        "effect": Effect.WRITE,
-        "who": ANYONE,
-        "shape": Shape.OPERATION,
-        "record": Record.AHEAD,
-        "consent": Consent.PAUSE,
-    }
-    return Row(name=name, **(settings | columns))
+def row(name, *, params=Cut, effect=Effect.WRITE):
+    return Operation[params, str](name, "For these tests.", effect=effect)
 
 
 ROWS = (row("tree.cut"), row("tree.burn"), row("tree.look", effect=Effect.READ))

@@ -38,12 +38,12 @@ from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
 from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
-from bascule.kernel.resolution import PLAIN, Resolution, Resolve
+from bascule.kernel.resolution import PLAIN, Resolution
 from bascule.later import Later, from_future
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
 from bascule.policy.programs import ProgramRules
-from bascule.protocols.methods import Record, Row, Shape
+from bascule.protocols.methods import Bound, Record, Row, Shape
 
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
@@ -70,8 +70,6 @@ class Gate:
         journal: Journal,
         refusals: Refusals,
         quota: Quota,
-        parties: Parties,
-        seen: Seen,
         call_log: CallLog,
         desk: Desk,
         effects: Effects,
@@ -81,39 +79,33 @@ class Gate:
         self.desk = desk
         self.effects = effects
         self.call_log = call_log
-        # By the parameter that names what was started: run_id, process_id, space_id.
-        self.starters: dict[str, Starter] = {}
         self.methods: dict[str, Mounted] = {}
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
-        self._parties = parties
-        self._seen = seen
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def mount(
-        self,
-        rows: Iterable[Row],
-        handlers: Mapping[str, Callable[..., Any]],
-        abandon: Mapping[str, Callable[[Any, Any], None]] | None = None,
-        resolve: Mapping[str, Resolve] | None = None,
-    ) -> None:
-        """Every row gets its handler and every handler has a row (invariant I2); an operation of a run has none."""
-        rows = tuple(rows)
-        names = {row.name for row in rows if row.shape is not Shape.OPERATION}
-        if names != set(handlers):
-            raise ValueError(f"rows and handlers differ: {sorted(names ^ set(handlers))}")
+    def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
+        """What the bridges provide, which are made after the gate; before anything is mounted."""
+        self._parties = parties
+        self._seen = seen
+        # By the parameter that names what was started: run_id, process_id, space_id.
+        self._starters = starters
+
+    def mount(self, bound: Iterable[Bound]) -> None:
+        """Rows and their handlers, which `Row.bind` has checked against each other (invariant I2)."""
+        for row, handler, abandon, resolve in bound:
+            self._add(mounted(row, handler, self._parties, self._starters, abandon=abandon, resolve=resolve))
+
+    def mount_operations(self, rows: Iterable[Row]) -> None:
+        """Calls inside a run: rules name them, and no door leads to them."""
         for row in rows:
-            if row.name in self.methods:
-                raise ValueError(f"mounted already: {row.name}")
-            self.methods[row.name] = mounted(
-                row,
-                handlers.get(row.name),
-                self._parties,
-                self.starters,
-                abandon=(abandon or {}).get(row.name),
-                resolve=(resolve or {}).get(row.name),
-            )
+            self._add(mounted(row, None, self._parties, self._starters))
+
+    def _add(self, method: Mounted) -> None:
+        if method.name in self.methods:
+            raise ValueError(f"mounted already: {method.name}")
+        self.methods[method.name] = method
 
     # -- one call --
 

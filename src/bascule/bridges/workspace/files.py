@@ -83,7 +83,7 @@ class FileMethods:
                 place.close()
         return FilesList(path=path or "", entries=entries, more=more)
 
-    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent | FilesList]":
+    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent]":
         space = self._spaces.find(params.space_id)
         operation = ReadFileOperation(path=params.path, encoding=params.encoding)
         path = _path(params.path)
