@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bascule.audit.evidence import Folder
 from bascule.clock import Clock, rfc3339
+from bascule.desktop_host.expecting import Expected
 from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Halt
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
@@ -31,6 +32,8 @@ class Execution:
         self.method = method
         self.halt = Halt()
         self.folder: Folder | None = None
+        # What its client says the act is about.
+        self.expected: Expected | None = None
         self.trace: list[dict[str, Any]] = []
         self._clock = clock
         self.began = clock.monotonic()

@@ -93,6 +93,16 @@ def lost_while_acting(error: HostGone) -> BasculeError:
     )
 
 
+def changed(error: DesktopError, approval_id: str | None) -> BasculeError:
+    """The host looked before it acted, and found something else than what was judged."""
+    since = "it was judged" if approval_id is None else f"{approval_id} was approved"
+    return Conflict(
+        f"what this call would do has changed since {since}",
+        hint="nothing was done; call again to ask about what it would do now",
+        details={"executed": "no", **_with(error)},
+    )
+
+
 def put_into_form(error: BasculeError) -> None:
     """Trust 13: where a person must be asked, the contract's word for it, with the id of the question."""
     if not isinstance(error, ApprovalRequired) or error.details is None:

@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -208,9 +209,18 @@ class DesktopBridge:
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
             return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
-        illustrate = None if picture else lambda: self._resolution(call, params, picture=True)
         try:
-            return self._judging.of_window(call, await self._resolved(call, params, picture=picture), illustrate)
+            found = await self._resolved(call, params, picture=picture)
+            if doing_of(call.method) == "look":
+                return self._judging.of_window(call, found)
+            return self._judging.of_window(
+                call,
+                found,
+                illustrate=None if picture else partial(self._resolution, call, params, picture=True),
+                renew=partial(
+                    self._renewed, call, params, msgspec.structs.replace(found, picture=None), self.hosting.live
+                ),
+            )
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
@@ -223,6 +233,15 @@ class DesktopBridge:
             if isinstance(params, a.WaitUntilCall):
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
             raise refusal from None
+
+    async def _renewed(self, call: Call, params: Any, found: m.ResolveResult, host: Host | None) -> Resolution:
+        """After the person's yes. What is on the screen is compared by the host when it acts."""
+        self._check(call)
+        self._workspaces.place(params.workspace_path)
+        if self.hosting.live is not host:
+            # Another host does not know the elements by these names.
+            return await self._resolution(call, params)
+        return self._judging.of_window(call, found)
 
     async def _count_miss(self, call: Call, params: Any) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
@@ -305,6 +324,9 @@ class DesktopBridge:
     async def act(self, call: Call, params: Any, effect: RecordedEffect) -> Any:
         self._check(call)
         target: Target = effect.resolution.resolved
+        assert target.resolved is not None
+        # A person was shown where the elements are; the policy does not judge that.
+        resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
         yes = self._note(call, target, effect)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
@@ -313,9 +335,9 @@ class DesktopBridge:
         with yes:
             async with self.traffic.acting(call.principal, request_id):
                 try:
-                    result = await host.confirmed(
+                    result = await host.call(
                         call.method,
-                        target.params,
+                        {**target.params, "confirm": {"resolved": msgspec.to_builtins(resolved)}},
                         client=call.principal,
                         request_id=request_id,
                         timeout_ms=params.timeout_ms,
@@ -323,6 +345,9 @@ class DesktopBridge:
                     )
                 except DesktopError as error:
                     _failed(effect, error)
+                    if error.code is Code.CONFIRM_REQUIRED:
+                        effect.details["executed"] = "no"
+                        raise refusals.changed(error, effect.approval_id) from None
                     raise refusals.refusal(error) from None
                 except asyncio.CancelledError:
                     # The house closes, and the host with it.
