@@ -166,7 +166,7 @@ class FakeHost:
                 if self.stopped:
                     raise DesktopError(Code.HOST_STOPPED, "input was stopped")
                 self.screen.before(method)
-                self._compare(params, params.pop("confirm")["resolved"])
+                self._compare(params, params["confirm"]["resolved"])
                 await self._act(method, params, halt)
             elif method == "desktop.waitUntil":
                 await self._first_of(halt)

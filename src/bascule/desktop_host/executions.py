@@ -25,6 +25,9 @@ MAX_TRACE_LINES: Final = 2_000
 class Execution:
     """One request on its way. `trace` goes to `trace.jsonl`: names, sizes, outcomes; never a typed text."""
 
+    # What its client says the act is about.
+    expected: Expected | None = None
+
     def __init__(self, client: Client, request_id: str, method: str, clock: Clock) -> None:
         self.id = str(uuid.uuid4())
         self.client = client
@@ -32,8 +35,6 @@ class Execution:
         self.method = method
         self.halt = Halt()
         self.folder: Folder | None = None
-        # What its client says the act is about.
-        self.expected: Expected | None = None
         self.trace: list[dict[str, Any]] = []
         self._clock = clock
         self.began = clock.monotonic()
