@@ -10,26 +10,28 @@ from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
 from bascule.audit.refusals import Refusals
-from bascule.bridges.broker.state import Deadlines
+from bascule.bridge_list import preset
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.errors import NotFound, Overloaded
+from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
-from bascule.policy.engine import preset
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
     PERSON_ONLY,
+    Changes,
     Effect,
     Params,
+    Reads,
     Record,
-    Row,
-    Shape,
+    Streams,
+    Waits,
     party,
     self_,
 )
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
+from bascule.timers import Timers
 from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")
@@ -46,9 +48,9 @@ class Thing(msgspec.Struct, frozen=True):
     text: str
 
 
-def row(name, **columns):
-    settings = {"effect": Effect.MESSAGE, "who": ANYONE, "record": Record.JOINED, "result": str} | columns
-    return Row(name=name, summary="For these tests.", params=Ask, **settings)
+def row(name, kind=Changes, **columns):
+    settings = ({"effect": Effect.MESSAGE} if kind is Changes else {}) | columns
+    return kind[Ask, str](name, "For these tests.", **settings)
 
 
 ROWS = (
@@ -58,11 +60,11 @@ ROWS = (
     row("write.local", who=LOCAL_USER),
     row("write.person", who=PERSON_ONLY),
     row("admin", effect=Effect.ADMIN),
-    row("read", effect=Effect.READ, record=Record.NONE),
-    row("read.self", effect=Effect.READ, record=Record.NONE, who=self_("agent_id")),
-    row("read.party", effect=Effect.READ, record=Record.NONE, who=party("ticket_id")),
-    row("wait", effect=Effect.READ, record=Record.NONE, shape=Shape.WAIT),
-    row("stream", effect=Effect.READ, record=Record.NONE, shape=Shape.STREAM),
+    row("read", Reads),
+    row("read.self", Reads, who=self_("agent_id")),
+    row("read.party", Reads, who=party("ticket_id")),
+    row("wait", Waits),
+    row("stream", Streams),
 )
 
 
@@ -72,6 +74,7 @@ class Scene:
     def __init__(self, *, policy=None, hold=False):
         self.asked = []
         self.log = []
+        self.faults = []
         self.observed = []
         self.abandoned = []
         self.overloaded = False
@@ -79,7 +82,7 @@ class Scene:
         self.store = HeldStore(hold=hold)
         clock = FakeClock()
         self.journal = Journal(self.store, clock, on_anchor=lambda _: None)
-        timers = Deadlines(clock)
+        timers = Timers(clock, on_fault=self.faults.append)
         self.has_person = True
         self.desk = Desk(
             store=self.store,
@@ -100,13 +103,18 @@ class Scene:
             quota=self,
             desk=self.desk,
             effects=self.effects,
-            parties=self._parties,
-            seen=lambda principal: self.asked.append(f"seen {principal}"),
-            log=self._log,
-            observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
+            call_log=CallLog(
+                self._log, lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0))
+            ),
         )
-        handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
-        self.gate.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+        self.gate.connect(
+            parties=self._parties, seen=lambda principal: self.asked.append(f"seen {principal}"), starters={}
+        )
+        for each in ROWS:
+            bound = each.bind(self._write if each.record is Record.JOINED else self._read)
+            if each.name == "wait":
+                bound = each.bind(self._read, abandon=lambda *taken: self.abandoned.append(taken))
+            self.gate.mount([bound])
 
     def _log(self, event, *, level="info", **fields):
         if isinstance(event, LogLine):

@@ -25,6 +25,7 @@ QUICK = frozenset(
         "wire",
         "test_gate.py",
         "test_gate_answers.py",
+        "test_bridge_list.py",
         "test_later.py",
         "test_quick.py",
         "test_turns.py",

@@ -180,18 +180,9 @@ def test_a_write_that_changes_nothing_is_not_recorded(scene):
 # -- rows and handlers --
 
 
-def test_rows_and_handlers_must_be_the_same(scene):
-    one = (row("one"),)
-    with pytest.raises(ValueError, match=r"rows and handlers differ: \['one'\]"):
-        scene.gate.mount(one, {})
-    with pytest.raises(ValueError, match=r"rows and handlers differ: \['two'\]"):
-        scene.gate.mount(one, {"one": scene._write, "two": scene._write})
-    assert "one" not in scene.gate.methods
-
-
 def test_a_method_cannot_be_mounted_over_another(scene):
     with pytest.raises(ValueError, match="write"):
-        scene.gate.mount((row("write"),), {"write": scene._write})
+        scene.gate.mount([row("write").bind(scene._write)])
 
 
 # -- decisions --

@@ -10,10 +10,11 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ledger import read_record
 from bascule.audit.refusals import Refusals
 from bascule.call import PERSON, Call, agent_principal
+from bascule.kernel.asking import create_question
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
 from bascule.policy.engine import load
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row, Shape
+from bascule.protocols.methods import Effect, Operation, Params
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 
@@ -30,18 +31,8 @@ class Deep(Params, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
-def row(name, **columns):
-    settings = {
-        "summary": "For these tests.",
-        "params": Cut,
-        "result": str,
-        "effect": Effect.WRITE,
-        "who": ANYONE,
-        "shape": Shape.OPERATION,
-        "record": Record.AHEAD,
-        "consent": Consent.PAUSE,
-    }
-    return Row(name=name, **(settings | columns))
+def row(name, *, params=Cut, effect=Effect.WRITE):
+    return Operation[params, str](name, "For these tests.", effect=effect)
 
 
 ROWS = (row("tree.cut"), row("tree.burn"), row("tree.look", effect=Effect.READ))
@@ -128,12 +119,11 @@ class Forest:
             quota=None,
             parties=None,
             seen=None,
-            log=lambda event, **fields: self.log.append((event, fields)),
-            observe=None,
+            call_log=None,
             desk=self.desk,
             effects=self.effects,
         )
-        self.gate.mount_operations(ROWS)
+        self.gate.mount(ROWS, {})
         self.journal.start()
 
     def restart(self, *, down=0.0):
@@ -156,7 +146,7 @@ class Forest:
         return Question(**(fields | more))
 
     def ask(self, *args, **more):
-        return self.gate.create_question(self.question(*args, **more))[0]
+        return create_question(self.journal, self.desk, self.question(*args, **more))[0]
 
     def decide(self, approval, approve=True, **more):
         tx = Transaction()

@@ -5,13 +5,12 @@ import asyncio
 import msgspec
 
 from bascule.audit.journal import Table
-from bascule.client import verbs
+from bascule.bridge_list import presets_of, rows_of
 from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.text import load_policy
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
-from bascule.protocols.workspace_methods import OPERATIONS
+from bascule.protocols.methods import Acts, Changes, Effect, Params
 from bascule.testing.house import House
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
@@ -22,20 +21,18 @@ class TreeParams(Params, frozen=True, kw_only=True):
     force: bool = False
 
 
-def row(name, **columns):
-    settings = {"effect": Effect.WRITE, "who": ANYONE, "consent": Consent.HOLD, "record": Record.AHEAD}
-    return Row(name=name, summary="For these tests.", params=TreeParams, result=str, **(settings | columns))
+def acts(name, effect=Effect.WRITE, **columns):
+    return Acts[TreeParams, str](name, "For these tests.", effect=effect, **columns)
 
 
-ROWS = (
-    row("tree.cut"),
-    row("tree.mark", record=Record.JOINED),
-    row("tree.resolved"),
-    row("tree.never", record=Record.JOINED, consent=Consent.NEVER),
-    row("tree.burn"),
-    row("tree.water", effect=Effect.MESSAGE),
-    row("tree.prune", effect=Effect.MESSAGE, record=Record.BEHIND),
-)
+def changes(name, **columns):
+    return Changes[TreeParams, str](name, "For these tests.", effect=Effect.WRITE, **columns)
+
+
+CUT, RESOLVED, BURN = acts("tree.cut"), acts("tree.resolved"), acts("tree.burn")
+WATER, PRUNE = acts("tree.water", Effect.MESSAGE), acts("tree.prune", Effect.MESSAGE, behind=True)
+MARK, NEVER = changes("tree.mark", asks=True), changes("tree.never")
+ROWS = (CUT, MARK, RESOLVED, NEVER, BURN, WATER, PRUNE)
 POLICY = """
 version = 1
 extends = "standard"
@@ -53,11 +50,11 @@ methods = ["tree.burn"]
 """
 
 
-EFFECTS = {each.name: each.effect for each in (*verbs.ROWS.values(), *OPERATIONS, *ROWS)}
+EFFECTS = {each.name: each.effect for each in (*rows_of(), *ROWS)}
 
 
 def policy(text):
-    return load_policy(text, EFFECTS, EFFECTS)
+    return load_policy(text, EFFECTS, EFFECTS, presets_of())
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -73,17 +70,12 @@ class Grove:
         self.answer = "felled"
         self.resolution = Resolution(summary="cut", preview="a drawing", bound={"rings": 1})
         self.marks = Table("tickets", Mark)
-        handlers = {
-            "tree.cut": self._cut,
-            "tree.resolved": self._cut,
-            "tree.mark": self._mark,
-            "tree.never": self._mark,
-            "tree.burn": self._cut,
-            "tree.water": self._cut,
-            "tree.prune": self._cut,
-        }
-        resolve = dict.fromkeys(("tree.resolved", "tree.prune"), lambda call, params: self.resolution)
-        self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, resolve=resolve, **settings)
+        methods = (
+            *(each.bind(self._cut) for each in (CUT, BURN, WATER)),
+            *(each.bind(self._cut, resolve=lambda call, params: self.resolution) for each in (RESOLVED, PRUNE)),
+            *(each.bind(self._mark) for each in (MARK, NEVER)),
+        )
+        self.house = House(policy=policy(POLICY), methods=methods, **settings)
 
     def _cut(self, call, params, effect):
         self.cut.append(params.path)

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from felling import Grove, later, stricter
 
-from bascule.kernel.resolution import Resolution
 from bascule.errors import Internal, InvalidRequest, StorageFull
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.testing.stores import HeldStore
 

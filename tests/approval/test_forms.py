@@ -13,7 +13,7 @@ from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
 from bascule.errors import ApprovalRequired
 from bascule.mcp.errand import Errand
-from bascule.protocols.methods import ANYONE, Consent, Effect, Record, Row
+from bascule.protocols.methods import Acts, Effect
 from bascule.protocols.workspace import ProcessParams, ProcessView
 from bascule.shim import calls, tools
 from bascule.shim.calls import Ask, Me
@@ -100,16 +100,7 @@ class Held:
 
 
 def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
-    row = Row(
-        name="processes.stop",
-        summary="For this test.",
-        params=ProcessParams,
-        result=ProcessView,
-        effect=Effect.PROCESS_CONTROL,
-        who=ANYONE,
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    )
+    row = Acts[ProcessParams, ProcessView]("processes.stop", "For this test.", effect=Effect.PROCESS_CONTROL)
     asks = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "stop"\ndecision = "ask"\nreason = "really?"\n'
         'methods = ["processes.stop"]'
@@ -120,7 +111,7 @@ def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
         stopped.append(params.process_id)
         return {"processId": params.process_id, "running": False}
 
-    with House(policy=asks, rows=(row,), handlers={"processes.stop": stop}) as house:
+    with House(policy=asks, methods=(row.bind(stop),)) as house:
         house.register("Jerry")
 
         def use():

@@ -8,6 +8,7 @@ from desk_scene import JERRY, TOM, Cut, Forest
 from bascule.approval.questions import params_and_digest
 from bascule.call import Call
 from bascule.errors import Conflict, PolicyDenied, StorageFull
+from bascule.kernel.asking import create_question
 from bascule.kernel.passage import Passage
 from bascule.policy.decision import Decision
 
@@ -20,7 +21,7 @@ def forest():
 def asked(forest, run_id="run_1", bound=None):
     text, digest = params_and_digest(Cut(), bound)
     question = forest.question(run_id=run_id, operation_id="op-1", digest=digest, params_json=text)
-    return forest.gate.create_question(question)[0]
+    return create_question(forest.journal, forest.desk, question)[0]
 
 
 def begin(forest, approval=None, **more):

@@ -8,6 +8,7 @@ from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, PICTURE, FakeWindow
 
 from bascule.adapters.picture_files import PictureFiles
+from bascule.bridge_list import preset
 from bascule.bridges.desktop.refusals import refusal
 from bascule.errors import (
     ApprovalRequired,
@@ -21,7 +22,6 @@ from bascule.errors import (
     StorageFull,
     Unavailable,
 )
-from bascule.policy.engine import preset
 from bascule.protocols.desktop_agents import METHODS
 from bascule.protocols.desktop_errors import Code, DesktopError
 from bascule.stores.sqlite import SqliteStore

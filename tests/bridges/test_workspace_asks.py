@@ -5,13 +5,15 @@ import hashlib
 import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
+from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import Rule
 from bascule.testing.house import House
+
+PRESETS = presets_of()
 
 RM = shell("rm -rf data", id="rm")
 BUILD = shell("sh build.sh", id="build")

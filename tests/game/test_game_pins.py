@@ -56,10 +56,10 @@ def test_a_mod_that_invents_tools_without_end_fills_nothing_but_its_own_pins(pin
 
 def carry_out(bridge, call):
     """As the gate does: resolved, begun, then handled."""
-    resolution = bridge.resolve()[call.method](call, call.params)
+    bound = next(each for each in bridge.bridge().methods if each.row.name == call.method)
     row = BegunRow(principal=call.principal, method=call.method, at=0)
-    effect = RecordedEffect("b", row, Transaction(), resolution, None)
-    return effect, lambda: bridge.handlers()[call.method](call, call.params, effect)
+    effect = RecordedEffect("b", row, Transaction(), bound.resolve(call, call.params), None)
+    return effect, lambda: bound.handler(call, call.params, effect)
 
 
 @pytest.mark.req("GAME-TRUST-4")

@@ -15,11 +15,7 @@ from hypothesis import strategies as st
 from living import Living, eventually, free_port, short_dir
 from raw_client import COMMAND, RawClient
 
-from bascule.bridges.broker.edge import ROUTES as BROKER_ROUTES
-from bascule.bridges.desktop.edge import ROUTES as DESKTOP_ROUTES
-from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
-from bascule.bridges.house.edge import ROUTES as HOUSE_ROUTES
-from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
+from bascule.daemon.compose import routes_of
 from bascule.doors.exits import BadAnswer, ConnectionLost
 from bascule.protocols.tools import TOOLS
 from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
@@ -217,8 +213,7 @@ def test_only_loopback_is_spoken_to(state, url):
 
 
 def test_the_routes_are_those_of_the_daemon():
-    bridges = (BROKER_ROUTES, HOUSE_ROUTES, WORKSPACE_ROUTES, GAME_ROUTES, DESKTOP_ROUTES)
-    served = {route.method: (route.verb, route.path) for bridge in bridges for route in bridge}
+    served = {route.method: (route.verb, route.path) for route in routes_of()}
     assert ROUTES.pop("hello") == served["daemon.status"]
     try:
         assert {method: served.get(method) for method in ROUTES} == ROUTES

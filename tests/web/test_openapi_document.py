@@ -9,9 +9,13 @@ from typing import Any
 import jsonschema
 import pytest
 
-from bascule.daemon.compose import ROUTES, ROWS
+from bascule.bridge_list import methods_of
+from bascule.daemon.compose import routes_of
 from bascule.errors import ALL_ERRORS
 from bascule.web.openapi import describe, document
+
+ROUTES = routes_of()
+ROWS = methods_of()
 
 FILE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "openapi.json"
 DOCUMENT: dict[str, Any] = json.loads(FILE.read_text("utf-8"))

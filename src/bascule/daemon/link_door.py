@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from bascule import __version__
 from bascule.audit.ports import Log
@@ -12,6 +12,7 @@ from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.clock import Clock
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
 from bascule.kernel.gate import Gate
+from bascule.kernel.ports import Presences
 from bascule.later import Later
 from bascule.protocols.link import (
     HOUSE_ERROR,
@@ -36,14 +37,6 @@ MAX_IN_FLIGHT = 4_096
 
 _hello = codec.decoder(HelloParams)
 _cancel = codec.decoder(dict[str, Any])
-
-
-class Presences(Protocol):
-    """Told when a connection starts or stops acting as an agent."""
-
-    def connected(self, agent_id: str) -> None: ...
-
-    def disconnected(self, agent_id: str) -> None: ...
 
 
 class LinkConnections:

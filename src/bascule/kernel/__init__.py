@@ -1,4 +1,4 @@
-"""What no bridge may do without: the gate that every call passes, and the effects that it records.
+"""What no bridge may do without: the gate that every call passes, the manifest of a bridge, the ports between bridges.
 
-May import policy, approval, audit, identity, protocols and what lies below them; never a bridge.
+May import everything below the bridges; never a bridge.
 """

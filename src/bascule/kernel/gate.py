@@ -20,40 +20,30 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from time import perf_counter
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from bascule.approval.desk import Desk
-from bascule.approval.offers import all_offers
-from bascule.approval.questions import (
-    SUMMARY_CHARS,
-    default_preview,
-    default_summary,
-    lost,
-    params_and_digest,
-    refusal_of,
-    timed_text,
-)
-from bascule.approval.records import Approval, Question
+from bascule.approval.questions import lost, params_and_digest, refusal_of, timed_text
+from bascule.approval.records import Approval
 from bascule.approval.states import State
 from bascule.audit.journal import AfterCommit, Journal, Transaction
-from bascule.audit.ports import Log, LogLine
 from bascule.audit.refusals import Refusals
 from bascule.call import Call, Principal, subject_of
-from bascule.errors import BasculeError, Forbidden, Internal, InvalidRequest, NotFound, PolicyDenied
-from bascule.identity.ownership import Ownership, Parties, Starter, ownership
-from bascule.ids import new_fault_id
-from bascule.kernel.effects import UNKNOWN, Changes, Effects, RecordedEffect
+from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied
+from bascule.identity.ownership import Parties, Starter
+from bascule.kernel.asking import question_of
+from bascule.kernel.call_log import CallLog
+from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
+from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
-from bascule.kernel.resolution import PLAIN, Resolution, Resolve
+from bascule.kernel.resolution import PLAIN, Resolution
 from bascule.later import Later, from_future
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
 from bascule.policy.programs import ProgramRules
-from bascule.protocols.methods import Consent, Record, Row, Shape
-from bascule.text import one_line, visible
-from bascule.wire import codec
+from bascule.protocols.methods import Bound, Record, Row, Shape
 
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
@@ -72,42 +62,6 @@ class Seen(Protocol):
         """An authenticated act of this principal: a sign of life."""
 
 
-class Observe(Protocol):
-    def __call__(self, method: str, outcome: str, seconds: float, /) -> None:
-        """Count a call for the metrics."""
-
-
-class _CallLine(LogLine, frozen=True, gc=False, tag_field="event", tag="call"):
-    """What the log says about every call."""
-
-    method: str
-    principal: str
-    door: str
-    outcome: str
-    subject: str | None = None
-    agent: str | None = None
-    ms: float | None = None
-
-
-class Mounted(NamedTuple):
-    """A row with its handler, and what is asked about it on every call."""
-
-    row: Row
-    handler: Any
-    decoder: codec.Decoder[Any]
-    name: str
-    params: type
-    ownership: Ownership | None
-    # Carried out at once, within the store; else in a coroutine (`Gate._outside`).
-    inside: bool
-    streams: bool
-    # A person can be asked about it.
-    asks: bool
-    resolve: Resolve | None
-    # Gives back what a wait took when its client was gone before the answer could be written.
-    abandon: Callable[[Any, Any], None] | None
-
-
 class Gate:
     def __init__(
         self,
@@ -116,10 +70,7 @@ class Gate:
         journal: Journal,
         refusals: Refusals,
         quota: Quota,
-        parties: Parties,
-        seen: Seen,
-        log: Log,
-        observe: Observe,
+        call_log: CallLog,
         desk: Desk,
         effects: Effects,
     ) -> None:
@@ -127,67 +78,34 @@ class Gate:
         self.policy = policy
         self.desk = desk
         self.effects = effects
-        # By the parameter that names what was started: run_id, process_id, space_id.
-        self.starters: dict[str, Starter] = {}
+        self.call_log = call_log
         self.methods: dict[str, Mounted] = {}
-        self._journal = journal
+        self.journal = journal
         self._refusals = refusals
         self._quota = quota
-        self._parties = parties
-        self._seen = seen
-        self._log = log
-        self._observe = observe
         self._tasks: set[asyncio.Task[None]] = set()
 
-    # -- mounting --
+    def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
+        """What the bridges provide, which are made after the gate; before anything is mounted."""
+        self._parties = parties
+        self._seen = seen
+        # By the parameter that names what was started: run_id, process_id, space_id.
+        self._starters = starters
 
-    def mount(
-        self,
-        rows: Iterable[Row],
-        handlers: Mapping[str, Callable[..., Any]],
-        abandon: Mapping[str, Callable[[Any, Any], None]] | None = None,
-        resolve: Mapping[str, Resolve] | None = None,
-    ) -> None:
-        """Every row gets its handler and every handler has a row (invariant I2)."""
-        rows = tuple(rows)
-        names = {row.name for row in rows}
-        if names != set(handlers):
-            raise ValueError(f"rows and handlers differ: {sorted(names ^ set(handlers))}")
-        for row in rows:
-            if row.shape is Shape.OPERATION or row.consent is Consent.PAUSE:
-                raise ValueError(f"{row.name} is a call inside a run: see `mount_operations`")
-            if row.consent is Consent.HOLD and row.record is Record.NONE:
-                raise ValueError(f"{row.name} would spend a grant without a record")
-            self._mount(row, handlers[row.name], (abandon or {}).get(row.name), (resolve or {}).get(row.name))
+    def mount(self, bound: Iterable[Bound]) -> None:
+        """Rows and their handlers, which `Row.bind` has checked against each other (invariant I2)."""
+        for row, handler, abandon, resolve in bound:
+            self._add(mounted(row, handler, self._parties, self._starters, abandon=abandon, resolve=resolve))
 
     def mount_operations(self, rows: Iterable[Row]) -> None:
         """Calls inside a run: rules name them, and no door leads to them."""
         for row in rows:
-            self._mount(row, None)
+            self._add(mounted(row, None, self._parties, self._starters))
 
-    def _mount(
-        self,
-        row: Row,
-        handler: Any,
-        abandon: Callable[[Any, Any], None] | None = None,
-        resolve: Resolve | None = None,
-    ) -> None:
-        if row.name in self.methods:
-            raise ValueError(f"mounted already: {row.name}")
-        asks = row.consent is not Consent.NEVER
-        self.methods[row.name] = Mounted(
-            row,
-            handler,
-            codec.decoder(row.params),
-            name=row.name,
-            params=row.params,
-            ownership=ownership(row, self._parties, self.starters),
-            inside=row.record in (Record.NONE, Record.JOINED) and not asks and resolve is None,
-            streams=row.shape is Shape.STREAM,
-            asks=asks,
-            resolve=resolve,
-            abandon=abandon,
-        )
+    def _add(self, method: Mounted) -> None:
+        if method.name in self.methods:
+            raise ValueError(f"mounted already: {method.name}")
+        self.methods[method.name] = method
 
     # -- one call --
 
@@ -195,26 +113,28 @@ class Gate:
         """Carry out a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
         start = perf_counter()
         try:
-            method = self.methods.get(call.method)
-            if method is None or method.row.shape is Shape.OPERATION:
-                raise NotFound(f"no method {call.method!r}", hint="docs/reference lists the methods")
-            if type(call.params) is not method.params:
-                call = _with_params(call, method)
+            method = self._find(call.method)
+            call = method.decoded(call)
             verdict = self._admit(call, method)
             self._seen(call.principal)
             answer = self._inside(call, method, verdict.rule) if method.inside else self._start(call, method, verdict)
-        except BasculeError as error:
-            self._finish(call, error.code, start)
-            raise
         except Exception as error:
-            internal = self.internal(call, error)
-            self._finish(call, internal.code, start)
-            raise internal from error
+            refusal = self.call_log.translate(call, error)
+            self.call_log.ended(call, refusal.code, start, known=call.method in self.methods)
+            if refusal is error:
+                raise
+            raise refusal from error
         if isinstance(answer, Later):
-            answer.add_done_callback(partial(self._finish_later, call, start))
+            answer.add_done_callback(partial(self.call_log.answered, call, start))
         else:
-            self._finish(call, "ok", start)
+            self.call_log.ended(call, "ok", start)
         return answer
+
+    def _find(self, name: str) -> Mounted:
+        method = self.methods.get(name)
+        if method is None or method.is_operation:
+            raise NotFound(f"no method {name!r}", hint="docs/reference lists the methods")
+        return method
 
     async def operate(self, passage: Passage) -> Any:
         """Carry out an operation of a run. It has no door, so it is neither counted nor measured as a call."""
@@ -270,7 +190,7 @@ class Gate:
             verdict = _stricter(verdict, self._decide(principal, row, resolution.facts))
         if resolution.verdict is not None:
             verdict = _stricter(verdict, resolution.verdict)
-        verdict = self._apply_timed_rule(verdict, principal, row, call.params, run_id, resolution.facts)
+        verdict = self._apply_timed_rule(verdict, principal, row, call.params, run_id=run_id, facts=resolution.facts)
         if resolution.leads_to is not None:
             there = self.verdict(principal, method.name, resolution.leads_to, run_id=run_id)
             if there.decision > verdict.decision:
@@ -289,7 +209,7 @@ class Gate:
         """What would be decided about a call, timed rules included. Nothing is counted, recorded or carried out."""
         row = self.methods[method].row
         verdict = self._decide(principal, row, params if facts is None else facts)
-        return self._apply_timed_rule(verdict, principal, row, params, run_id, facts)
+        return self._apply_timed_rule(verdict, principal, row, params, run_id=run_id, facts=facts)
 
     def _apply_timed_rule(
         self,
@@ -297,6 +217,7 @@ class Gate:
         principal: Principal,
         row: Row,
         params: Any,
+        *,
         run_id: str | None,
         facts: Mapping[str, Any] | None,
     ) -> Verdict:
@@ -329,11 +250,11 @@ class Gate:
         if method.streams or isinstance(answer, Later):
             return answer
         if isinstance(answer, asyncio.Future):
-            return from_future(answer, partial(self._translate, call))
-        if self._journal.idle:
+            return from_future(answer, partial(self.call_log.translate, call))
+        if self.journal.idle:
             return answer
-        reading = _Reading(answer, partial(self._inside, call, method, rule), partial(self._translate, call))
-        self._journal.answer_after(reading)
+        reading = _Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
+        self.journal.answer_after(reading)
         return reading
 
     def _change(self, call: Call, method: Mounted, rule: str, approval_id: str | None) -> Any:
@@ -346,21 +267,21 @@ class Gate:
             answer = method.handler(call, call.params, tx)
         except BasculeError as error:
             tx.undo()
-            idle = self._journal.idle
+            idle = self.journal.idle
             if isinstance(error, Forbidden) or tx.subject is not None:
                 self._record_refusal(call, method.row, error, tx.subject, subject_of(call.params))
             if idle:
                 raise
             # It says what is ("ticket cancelled"), so it waits until that is durable.
             refusal: AfterCommit[Any] = AfterCommit(error)
-            self._journal.answer_after(refusal)
+            self.journal.answer_after(refusal)
             return refusal
         except BaseException:
             tx.undo()
             raise
         if isinstance(answer, asyncio.Future):
             # Slow work (scrypt) finishes elsewhere and commits by itself.
-            return from_future(answer, partial(self._translate, call))
+            return from_future(answer, partial(self.call_log.translate, call))
         if approval_id is not None:
             tx.details = {**(tx.details or {}), "approval": approval_id}
         return self._commit(call, tx, rule, answer)
@@ -369,12 +290,12 @@ class Gate:
         """The transaction is the answer to come."""
         tx.answer = answer
         if tx.changes or tx.subject is not None:
-            self._journal.commit(tx, call.principal, call.method, "ok", rule)
-        elif self._journal.idle:
+            self.journal.commit(tx, call.principal, call.method, "ok", rule)
+        elif self.journal.idle:
             # A retry of what is stored already: nothing new to record.
             tx.landed()
         else:
-            self._journal.answer_after(tx)
+            self.journal.answer_after(tx)
         if tx.then is not None:
             answer = tx.answer = tx.then(answer)
             if isinstance(answer, Later) and not tx.done():
@@ -402,7 +323,7 @@ class Gate:
                 raise
             except Exception as error:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
                 if not answer.done():
-                    answer.set_exception(self._translate(call, error))
+                    answer.set_exception(self.call_log.translate(call, error))
             else:
                 if not answer.done():
                     answer.set_result(result)
@@ -425,7 +346,7 @@ class Gate:
                 break
             if resolution.describe is not None:
                 resolution = await resolution.describe(verdict)
-            params_json, digest = params_and_digest(call.params, resolution.bound)
+            digest = params_and_digest(call.params, resolution.bound)[1]
             grant = self.desk.grant_for(call.principal, method.name, digest, passage.run_id)
             if grant is not None or not asks:
                 break
@@ -434,8 +355,7 @@ class Gate:
             if resolution.illustrate is not None and not self.desk.is_known(call.principal, method.name, digest):
                 resolution = await resolution.illustrate()
                 continue
-            question = self._question(passage, verdict, resolution, params_json, digest)
-            approval = await passage.ask(question, resolution, verdict)
+            approval = await passage.ask(question_of(passage, verdict, resolution), resolution, verdict)
             if approval.state is not State.APPROVED:
                 raise resolution.adapted(refusal_of(approval, has_person=self.desk.has_person()))
             # Minutes have passed: whatever was said before is asked again.
@@ -484,78 +404,18 @@ class Gate:
             unknown = effect is not None and effect.unknown
             return UNKNOWN if unknown else "cancelled", cancelled
         except Exception as error:  # noqa: BLE001 - whatever happened is recorded, and what we did not foresee is an id
-            refusal = self._translate(call, error)
+            refusal = self.call_log.translate(call, error)
             unknown = effect is not None and effect.unknown
             return UNKNOWN if unknown else refusal.code, refusal
         return "ok", answer
 
-    # -- asking --
-
-    def _question(
-        self, passage: Passage, verdict: Verdict, resolution: Resolution, params_json: str, digest: str
-    ) -> Question:
-        call, name = passage.call, passage.method.name
-        if resolution.summary is None:
-            summary, preview = default_summary(name, params_json), default_preview(name, call.params)
-        else:
-            summary, preview = resolution.summary, resolution.preview
-        same, offers = all_offers(call.principal, name, call.params, resolution.bound, resolution.offers)
-        return Question(
-            principal=call.principal,
-            method=name,
-            digest=digest,
-            params_json=params_json,
-            rule=verdict.rule,
-            reason=verdict.reason,
-            suggestion=verdict.suggestion,
-            summary=one_line(summary, SUMMARY_CHARS),
-            preview=visible(preview, keep="\n"),
-            run_id=passage.run_id,
-            operation_id=passage.operation_id,
-            offers=offers,
-            exact=same,
-        )
-
-    def create_question(
-        self, question: Question, changes: Changes | None = None, *, picture: bytes | None = None
-    ) -> tuple[Approval, AfterCommit[Any] | None]:
-        """A new question with its record in one transaction, or the identical one that waits already.
-
-        With what to wait for before anybody may be pointed to it.
-        """
-        with Transaction() as tx:
-            approval = self.desk.ask(tx, question, picture)
-            is_new = bool(tx.changes)
-            if changes is not None:
-                changes(tx)
-        if is_new:
-            tx.subject = approval.approval_id
-            tx.details = {"digest": self.desk.keyed(question.digest)}
-            if question.run_id is not None:
-                tx.details["run"] = question.run_id
-            return approval, self._journal.commit(
-                tx, question.principal, question.method, "approval_required", question.rule
-            )
-        return approval, self._journal.commit_quietly(tx) if tx.changes else self._journal.durable()
-
     # -- ending --
-
-    def refused(self, call: Call, error: BasculeError, agent: str | None, ticket: str | None) -> None:
-        """A door could not even make params of what came: counted and logged like every call.
-
-        Not the reason: it quotes what was sent.
-        """
-        self._observe(call.method, error.code, 0.0)
-        about = (ticket or agent, agent if ticket else None)
-        self._log(_CallLine(call.method, call.principal, call.door, error.code, *about))
 
     def abandoned(self, call: Call, answer: Any) -> None:
         """The client was gone before its answer could be written: give back what the wait took."""
         method = self.methods[call.method]
         if method.abandon is not None and answer is not None:
-            if type(call.params) is not method.params:
-                call = _with_params(call, method)
-            method.abandon(call.params, answer)
+            method.abandon(method.decoded(call).params, answer)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so."""
@@ -579,35 +439,6 @@ class Gate:
             subject=next(filter(None, subjects), None),
             reason=error.message,
         )
-
-    def _finish_later(self, call: Call, start: float, answer: Later[Any]) -> None:
-        if answer.cancelled():
-            self._finish(call, "cancelled", start)
-            return
-        error = answer.exception()
-        self._finish(call, error.code if isinstance(error, BasculeError) else "ok", start)
-
-    def _finish(self, call: Call, outcome: str, start: float) -> None:
-        seconds = perf_counter() - start
-        params = call.params
-        method = call.method
-        agent = getattr(params, "agent_id", None)
-        subject = getattr(params, "ticket_id", None)
-        if subject is None:
-            subject, agent = agent, None
-        # A name a peer invented must not become a series of its own.
-        self._observe(method if method in self.methods else "unknown", outcome, seconds)
-        ms = int(seconds * 1_000_000) / 1000
-        self._log(_CallLine(method, call.principal, call.door, outcome, subject, agent, ms))
-
-    def _translate(self, call: Call, error: BaseException) -> BasculeError:
-        return error if isinstance(error, BasculeError) else self.internal(call, error)
-
-    def internal(self, call: Call, error: BaseException) -> Internal:
-        """Invariant I4: the peer hears an id, the log has the rest."""
-        fault = new_fault_id()
-        self._log("fault", level="error", id=fault, method=call.method, principal=call.principal, error=error)
-        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
 
 class _Reading(AfterCommit[Any]):
@@ -633,13 +464,6 @@ class _Reading(AfterCommit[Any]):
         if isinstance(answer, Later):
             self.add_done_callback(lambda _: answer.cancel())
         self.landed()
-
-
-def _with_params(call: Call, method: Mounted) -> Call:
-    try:
-        return msgspec.structs.replace(call, params=method.decoder.decode(call.params))
-    except codec.BadJson as error:
-        raise InvalidRequest(error.message, details={"method": method.name}) from error
 
 
 def _stricter(first: Verdict, second: Verdict) -> Verdict:

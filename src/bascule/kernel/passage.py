@@ -11,6 +11,7 @@ from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
 from bascule.approval.records import Approval, Question
 from bascule.call import Call, subject_of
 from bascule.errors import BasculeError, StorageFull
+from bascule.kernel.asking import create_question
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.resolution import PLAIN, Resolution
 from bascule.later import Later, Leavable
@@ -18,7 +19,8 @@ from bascule.policy.decision import Verdict
 from bascule.protocols.methods import Record, Shape
 
 if TYPE_CHECKING:
-    from bascule.kernel.gate import Gate, Mounted
+    from bascule.kernel.gate import Gate
+    from bascule.kernel.mounted import Mounted
 
 # How long a caller is held while a person is asked, by door; HTTP clients give up first.
 SLICES: Mapping[str, float] = {"link": MCP_SLICE_SECONDS, "mcp": MCP_SLICE_SECONDS}
@@ -70,13 +72,13 @@ class Passage:
     def before_refusal(self) -> None:
         """Called before a refusal is recorded."""
 
-    async def ask(self, question: Question, resolution: Resolution, verdict: Verdict) -> Approval:  # noqa: ARG002
+    async def ask(self, question: Question, resolution: Resolution, verdict: Verdict) -> Approval:  # noqa: ARG002 - see `must_ask`
         """Store the question, wait for an answer; the approval as it is when the caller's slice is over."""
-        approval, durable = self.gate.create_question(question, picture=resolution.picture)
+        desk = self.gate.desk
+        approval, durable = create_question(self.gate.journal, desk, question, picture=resolution.picture)
         # Nobody may be pointed to a question that is not on disk.
         if durable is not None:
             await durable
-        desk = self.gate.desk
         # Without a person nobody can answer, so nobody is held.
         longest = min(SLICES.get(self.call.door, HTTP_SLICE_SECONDS), desk.limits.hold_seconds)
         seconds = longest if desk.has_person() else 0.0
@@ -115,7 +117,7 @@ class Passage:
                 # It happened, and the disk could not take that it did: nobody may think that it did not.
                 raise StorageFull(
                     "it was carried out, but its end could not be recorded; the ledger will say `unknown`",
-                    hint="do not repeat it before you have looked; free space on the disk that holds the state directory",
+                    hint="look before you repeat it; free space on the disk that holds the state directory",
                 ) from error
         if isinstance(answer, BaseException):
             raise answer

@@ -229,7 +229,7 @@ class App:
         except codec.BadJson as error:
             refusal = InvalidRequest(error.message, details={"method": route.method})
             ids = (_known_id(fields, "agentId", is_agent_id), _known_id(fields, "ticketId", is_ticket_id))
-            self._calls.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
+            self._calls.call_log.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
             raise refusal from error
         as_owner = principal == LOCAL and route.method in self._as_owner
         return Call(principal, route.method, params, door=self._door, as_owner=as_owner)

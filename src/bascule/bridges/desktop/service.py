@@ -17,6 +17,7 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
+from bascule.bridges.desktop.declared import DesktopDeclared
 from bascule.bridges.desktop.guesses import Guesses
 from bascule.bridges.desktop.hosting import Hosting
 from bascule.bridges.desktop.judging import Judging, Target, doing_of
@@ -26,15 +27,16 @@ from bascule.bridges.desktop.traffic import Traffic
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Forbidden, InvalidRequest
+from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.effects import RecordedEffect
-from bascule.kernel.resolution import Resolution, Resolve
+from bascule.kernel.resolution import Resolution
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.methods import Effect, Nothing
+from bascule.protocols.methods import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -42,9 +44,6 @@ WAIT_GRACE_MS: Final = 1_000
 RESOLVE_MS: Final = 15_000
 # Of a call, and not of what it does.
 _OURS: Final = ("workspacePath", "requestId", "timeoutMs")
-
-_LOOKS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.OBSERVE and row.name != "desktop.windows")
-_ACTS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.UI_CONTROL)
 
 Ask = Callable[[Host], Coroutine[Any, Any, Any]]
 
@@ -79,24 +78,47 @@ class DesktopBridge:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "desktop.status": self.status,
-            "desktop.enable": self.enable,
-            "desktop.disable": self.disable,
-            "desktop.stop": self.stop,
-            "desktop.resume": self.resume,
-            "desktop.health": self.health,
-            "desktop.doctor": self.doctor,
-            "desktop.windows": self.windows,
-            "desktop.abort": self.abort,
-            **dict.fromkeys(_LOOKS, self.look),
-            **dict.fromkeys(_ACTS, self.act),
-        }
-
-    def resolve(self) -> dict[str, Resolve]:
-        """What a call is about: the policy judges it, and the person sees it."""
-        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._resolve), "desktop.windows": self._resolve_windows}
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=DesktopDeclared(),
+            service=self,
+            methods=[
+                a.DESKTOP_STATUS.bind(self.status),
+                a.DESKTOP_ENABLE.bind(self.enable),
+                a.DESKTOP_DISABLE.bind(self.disable),
+                a.DESKTOP_STOP.bind(self.stop),
+                a.DESKTOP_RESUME.bind(self.resume),
+                a.DESKTOP_HEALTH.bind(self.health),
+                a.DESKTOP_DOCTOR.bind(self.doctor),
+                a.DESKTOP_WINDOWS.bind(self.windows, resolve=self._resolve_windows),
+                a.DESKTOP_OBSERVE.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_FIND.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_LIST_MODALS.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_WAIT_UNTIL.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DOUBLE_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_RIGHT_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_TYPE_TEXT.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_HOTKEY.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_SCROLL.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DRAG.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_SET_VALUE.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_ABORT.bind(self.abort),
+            ],
+            gauges=[
+                Gauge("bascule_desktop_enabled", "1 while agents may use the desktop.", lambda: self.switch.enabled),
+                Gauge("bascule_desktop_stopped", "1 after a stop, until a resume.", lambda: self.switch.stopped),
+                Gauge(
+                    "bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: self.traffic.count
+                ),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self._carrier.open()
@@ -194,7 +216,7 @@ class DesktopBridge:
 
     # -- looking and acting --
 
-    def _resolve(self, call: Call, params: Any) -> Coroutine[Any, Any, Resolution]:
+    def _resolve(self, call: Call, params: a.Routed) -> Coroutine[Any, Any, Resolution]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
         return self._resolution(call, params)
@@ -204,7 +226,7 @@ class DesktopBridge:
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _resolution(self, call: Call, params: Any, *, picture: bool = False) -> Resolution:
+    async def _resolution(self, call: Call, params: a.Routed, *, picture: bool = False) -> Resolution:
         awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
@@ -234,7 +256,7 @@ class DesktopBridge:
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
             raise refusal from None
 
-    async def _renewed(self, call: Call, params: Any, found: m.ResolveResult, host: Host | None) -> Resolution:
+    async def _renewed(self, call: Call, params: a.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
         """After the person's yes. What is on the screen is compared by the host when it acts."""
         self._check(call)
         self._workspaces.place(params.workspace_path)
@@ -243,7 +265,7 @@ class DesktopBridge:
             return await self._resolution(call, params)
         return self._judging.of_window(call, found)
 
-    async def _count_miss(self, call: Call, params: Any) -> None:
+    async def _count_miss(self, call: Call, params: a.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
@@ -267,7 +289,7 @@ class DesktopBridge:
             return True
         return self._judging.may_look_at(call.principal, found)
 
-    async def _resolved(self, call: Call, params: Any, *, picture: bool) -> m.ResolveResult:
+    async def _resolved(self, call: Call, params: a.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
@@ -279,14 +301,14 @@ class DesktopBridge:
         self._workspaces.place(params.workspace_path)
         return self._judging.of_the_list()
 
-    def look(self, call: Call, params: Any, effect: RecordedEffect) -> Later[Any] | Coroutine[Any, Any, Any]:
+    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Later[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
         work = self._looking(call, params, effect)
         if isinstance(params, a.WaitUntilCall):
             return self.traffic.waiting(self._carrier.carry(work, call.method))
         return work
 
-    async def _looking(self, call: Call, params: Any, effect: RecordedEffect) -> Any:
+    async def _looking(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
         target: Target = effect.resolution.resolved
         yes = self._note(call, target, effect)
         ask = target.params
@@ -321,7 +343,7 @@ class DesktopBridge:
         effect.details["executionId"] = result.execution_id
         return result
 
-    async def act(self, call: Call, params: Any, effect: RecordedEffect) -> Any:
+    async def act(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
         target: Target = effect.resolution.resolved
         assert target.resolved is not None

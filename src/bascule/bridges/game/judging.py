@@ -152,9 +152,7 @@ def _resolution(
         offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
         if target is not None and target.trusted:
             offers = (*offers, _trust_offer(call, params.game_id, about, len(target.trusted)))
-        return msgspec.structs.replace(
-            resolution, summary=summary, preview=preview, offers=offers, describe=None
-        )
+        return msgspec.structs.replace(resolution, summary=summary, preview=preview, offers=offers, describe=None)
 
     return msgspec.structs.replace(resolution, describe=describe)
 

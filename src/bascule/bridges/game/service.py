@@ -10,6 +10,7 @@ from bascule.audit.journal import Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.game.attaching import attached_settings
 from bascule.bridges.game.catalog import KnownTool, check_arguments
+from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.game.following import Following
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.games import Games
@@ -20,10 +21,12 @@ from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.call import Call, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict
+from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.effects import RecordedEffect
-from bascule.kernel.resolution import Resolution, Resolve
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.protocols import game
+from bascule.protocols import game_methods as rows
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_words import bounded_names, bounded_resources
@@ -85,38 +88,40 @@ class GameBridge:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "games.list": self.list_games,
-            "games.status": self.status,
-            "games.show": self.show,
-            "games.start": self.start,
-            "games.connect": self.connect,
-            "games.attach": self.attach,
-            "games.stop": self.stop,
-            "games.kill": self.kill,
-            "games.tools": self.list_tools,
-            "games.tool": self.show_tool,
-            "games.call": self.call_tool,
-            "games.events": self.read_events,
-            "games.stream": self.following.stream,
-            "games.unsubscribe": self.unsubscribe,
-            "games.resources": self.list_resources,
-            "games.resource": self.read_resource,
-            "games.state": self.get_state,
-            "games.setState": self.set_state,
-            "games.attention": self.attention,
-            "games.acknowledge": self.acknowledge,
-        }
-
-    def resolve(self) -> dict[str, Resolve]:
-        """What the bridge knows of a call that its params do not say: the policy judges it too."""
-        return {
-            "games.call": self._resolve_call,
-            "games.setState": self._resolve_set_state,
-            "games.stop": self._resolve_end,
-            "games.kill": self._resolve_end,
-        }
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=GameDeclared(),
+            service=self,
+            methods=[
+                rows.GAMES_LIST.bind(self.list_games),
+                rows.GAMES_STATUS.bind(self.status),
+                rows.GAMES_SHOW.bind(self.show),
+                rows.GAMES_START.bind(self.start),
+                rows.GAMES_CONNECT.bind(self.connect),
+                rows.GAMES_ATTACH.bind(self.attach),
+                rows.GAMES_STOP.bind(self.stop, resolve=self._resolve_end),
+                rows.GAMES_KILL.bind(self.kill, resolve=self._resolve_end),
+                rows.GAMES_TOOLS.bind(self.list_tools),
+                rows.GAMES_TOOL.bind(self.show_tool),
+                rows.GAMES_CALL.bind(self.call_tool, resolve=self._resolve_call),
+                rows.GAMES_EVENTS.bind(self.read_events),
+                rows.GAMES_STREAM.bind(self.following.stream),
+                rows.GAMES_UNSUBSCRIBE.bind(self.unsubscribe),
+                rows.GAMES_RESOURCES.bind(self.list_resources),
+                rows.GAMES_RESOURCE.bind(self.read_resource),
+                rows.GAMES_STATE.bind(self.get_state),
+                rows.GAMES_SET_STATE.bind(self.set_state, resolve=self._resolve_set_state),
+                rows.GAMES_ATTENTION.bind(self.attention),
+                rows.GAMES_ACKNOWLEDGE.bind(self.acknowledge),
+            ],
+            gauges=[
+                Gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.running())),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self.games.__aenter__()

@@ -83,7 +83,7 @@ class FileMethods:
                 place.close()
         return FilesList(path=path or "", entries=entries, more=more)
 
-    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent | FilesList]":
+    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent]":
         space = self._spaces.find(params.space_id)
         operation = ReadFileOperation(path=params.path, encoding=params.encoding)
         path = _path(params.path)
@@ -142,9 +142,7 @@ class FileMethods:
             moved = msgspec.structs.replace(each.params, path=place.path)
             verdict = self._gate.verdict(call.principal, each.method, moved)
             if verdict.decision > each.verdict.decision:
-                _check_allowed(
-                    call, msgspec.structs.replace(verdict, reason=f"{verdict.reason} ({leads(place)})")
-                )
+                _check_allowed(call, msgspec.structs.replace(verdict, reason=f"{verdict.reason} ({leads(place)})"))
 
     async def _open_root(self, space: Space) -> Root:
         try:

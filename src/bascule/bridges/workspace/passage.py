@@ -1,5 +1,6 @@
 """An operation of a run on its way through the gate: it pauses where a door's call would wait."""
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -46,30 +47,30 @@ class OperationPassage(Passage):
         self.operation_id = step.id
         self.resumed = run.answer is not None
         self._runner = runner
-        self._run = run
-        self._space = space
-        self._step = step
-        self._operation = operation
-        self._root: Root | None = None
+        self.run = run
+        self.space = space
+        self.step = step
+        self.operation = operation
+        self.root: Root | None = None
         # Where a file operation leads, or why nowhere; None for a command.
-        self._place: ResolvedPath | FileFault | None = None
+        self.place: ResolvedPath | FileFault | None = None
 
     def close(self) -> None:
-        if isinstance(self._place, ResolvedPath):
-            self._place.close()
+        if isinstance(self.place, ResolvedPath):
+            self.place.close()
 
     # -- what it means --
 
     async def resolve(self) -> Resolution:
-        root = self._root = await self._runner.root_of(self._run, self._space)
-        operation = self._operation
+        root = self.root = await self._runner.root_of(self.run, self.space)
+        operation = self.operation
         path = None if isinstance(operation, ShellOperation) else path_of(operation)
         if path is not None:
             try:
-                self._place = await resolve(self._runner.threads, root, path, follow=follows(operation))
+                self.place = await resolve(self._runner.threads, root, path, follow=follows(operation))
             except FileFault as error:
-                self._place = error
-        place = self._place
+                self.place = error
+        place = self.place
         if isinstance(place, ResolvedPath) and place.elsewhere:
             moved = msgspec.structs.replace(operation, path=place.path)
             return Resolution(leads_to=moved, led=leads(place), describe=self._describe)
@@ -77,13 +78,13 @@ class OperationPassage(Passage):
 
     async def _describe(self, verdict: Verdict) -> Resolution:
         """What an answer is bound to besides the operation, and what the person sees."""
-        runner, run, operation, place, root = self._runner, self._run, self._operation, self._place, self._root
+        runner, run, operation, place, root = self._runner, self.run, self.operation, self.place, self.root
         assert root is not None
         runner.settle(run)
         bound: dict[str, Any] = {
-            "space": self._space.space_id,
-            "path": self._space.record.path,
-            "operationId": self._step.id,
+            "space": self.space.space_id,
+            "path": self.space.record.path,
+            "operationId": self.step.id,
             "policy": self.gate.policy.digest,
         }
         look = runner.threads.do
@@ -108,7 +109,7 @@ class OperationPassage(Passage):
         )
 
     def _why_again(self, bound: dict[str, Any]) -> str | None:
-        run = self._run
+        run = self.run
         if run.answer is None or run.asked is None:
             return None
         if run.answer.state.value == "expired":
@@ -118,33 +119,35 @@ class OperationPassage(Passage):
     # -- consent --
 
     def must_ask(self, verdict: Verdict) -> bool:
-        if self._run.record.on_copy:
+        if self.run.record.on_copy:
             # Nothing lasts before `runs.commit`, and that asks.
-            self._run.would_ask = Asks(verdict.rule, verdict.reason)
+            self.run.would_ask = Asks(verdict.rule, verdict.reason)
             return False
         return True
 
     def before_refusal(self) -> None:
-        self._run.answer = None
-        self._runner.settle(self._run)
+        self.run.answer = None
+        self._runner.settle(self.run)
 
     async def ask(self, question: Asked, resolution: Resolution, verdict: Verdict) -> Approval:
         """The run stores its question and ends; the answer calls it again."""
-        self._run.answer = None
-        raise Paused(waits=await self._runner.pause(self._run, self._space, self._step, question, resolution, verdict))
+        self.run.answer = None
+        await self._runner.checkpointing.close(self.run, self.space)
+        self.run.count_work(asyncio.get_running_loop().time())
+        raise Paused(waits=await self._runner.store.pause(self.run, self.step, question, resolution, verdict))
 
     # -- carrying out --
 
     async def prepare(self) -> None:
-        await self._runner.checkpointing.open(self._run, self._space)
+        await self._runner.checkpointing.open(self.run, self.space)
 
     def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
-        run, runner = self._run, self._runner
-        details: dict[str, Any] = {"operation": self._step.id, "space": self._space.space_id}
-        details |= runner.about(self._operation, self._place)
+        run, runner = self.run, self._runner
+        details: dict[str, Any] = {"operation": self.step.id, "space": self.space.space_id}
+        details |= runner.about(self.operation, self.place)
         if run.record.on_copy:
             details["copy"] = True
-        approved = approval_id is not None and isinstance(self._operation, ShellOperation)
+        approved = approval_id is not None and isinstance(self.operation, ShellOperation)
         run.sealed = resolution.bound["files"] if approved else {}
         # The end of the last operation and the beginning of this one are one write.
         with runner.journal.together():
@@ -157,7 +160,7 @@ class OperationPassage(Passage):
                 details=details,
                 approval_id=approval_id,
                 run_id=run.run_id,
-                operation_id=self._step.id,
+                operation_id=self.step.id,
                 changes=runner.checkpointing.changes(run),
                 resolution=resolution,
             )
@@ -166,17 +169,16 @@ class OperationPassage(Passage):
         return True
 
     def act(self, effect: RecordedEffect | None) -> Any:
-        assert self._root is not None
-        self._run.answer = None
-        return self._runner.act(self._run, self._space, self._step, self._operation, self._root, self._place)
+        self.run.answer = None
+        return self._runner.act(self)
 
     async def finish(self, effect: RecordedEffect, outcome: str, answer: Any, *, durable: bool) -> Acted:
         """The record of its end rides with the beginning of the next one; see `Runner.settle`."""
         if isinstance(answer, BasculeError):
-            answer = Acted(self._runner.teller.error(self._step, "system", answer.message), outcome)
+            answer = Acted(self._runner.teller.error(self.step, "system", answer.message), outcome)
         elif isinstance(answer, BaseException):
             raise answer
         acted: Acted = answer
         effect.details |= acted.details or {}
-        self._run.unfinished = Unfinished(effect, acted.outcome)
+        self.run.unfinished = Unfinished(effect, acted.outcome)
         return acted

@@ -18,6 +18,7 @@ from bascule.bridges.workspace.records import Question as RunQuestion
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.clock import rfc3339
 from bascule.errors import Overloaded, StorageFull, TooLarge
+from bascule.kernel.asking import create_question
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Verdict
@@ -45,9 +46,7 @@ class Pausing:
         self._live = live
         self._go_on = go_on
 
-    async def pause(
-        self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict
-    ) -> bool:
+    async def pause(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> bool:
         rest = RunRest(steps=run.steps[run.at :], size=0)
         rest = msgspec.structs.replace(rest, size=len(codec.encode(rest)))
         paused: list[RunRecord] = []
@@ -64,7 +63,7 @@ class Pausing:
                     f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
                     hint="have the waiting ones answered, or send less in one run",
                 )
-            _, durable = self._gate.create_question(question, changes)
+            _, durable = create_question(self._journal, self._gate.desk, question, changes)
             if durable is not None:
                 await durable
         except StorageFull as error:
@@ -85,9 +84,7 @@ class Pausing:
         self.watch(run.run_id, waits_for.approval_id)
         return True
 
-    def _paused(
-        self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict
-    ) -> RunRecord:
+    def _paused(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> RunRecord:
         approval = self._gate.desk.pending_of_run(run.run_id)[-1]
         operation = step.operation
         assert operation is not None

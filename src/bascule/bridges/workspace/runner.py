@@ -56,9 +56,7 @@ class RunStore(Protocol):
     def save(self, run: Run, tx: Transaction) -> None:
         """Events so far, in this transaction; they are shown when it is durable."""
 
-    async def pause(
-        self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict
-    ) -> bool:
+    async def pause(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> bool:
         """True: the question is on disk and the run waits; False: it could not be asked, and has its event."""
 
     async def finish(self, run: Run, status: str) -> None:
@@ -81,7 +79,7 @@ class Runner:
         key: bytes,
         internal: Callable[[BaseException], BasculeError],
     ) -> None:
-        self._store = store
+        self.store = store
         self._spaces = spaces
         self._commands = commands
         self.checkpointing = checkpointing
@@ -159,9 +157,9 @@ class Runner:
         say_what_stays(run)
         run.count_work(asyncio.get_running_loop().time())
         if run.stop is None:
-            await self._store.finish(run, COMPLETED)
+            await self.store.finish(run, COMPLETED)
         else:
-            await self._store.finish(run, run.stop.status)
+            await self.store.finish(run, run.stop.status)
 
     # -- one operation --
 
@@ -221,28 +219,15 @@ class Runner:
 
     # -- what an operation does on its way through the gate --
 
-    async def pause(
-        self, run: Run, space: Space, step: Step, question: Question, resolution: Resolution, verdict: Verdict
-    ) -> bool:
-        await self.checkpointing.close(run, space)
-        run.count_work(asyncio.get_running_loop().time())
-        return await self._store.pause(run, step, question, resolution, verdict)
-
-    async def act(
-        self,
-        run: Run,
-        space: Space,
-        step: Step,
-        operation: Operation,
-        root: Root,
-        place: ResolvedPath | FileFault | None,
-    ) -> Acted:
+    async def act(self, passage: OperationPassage) -> Acted:
+        run, step, operation = passage.run, passage.step, passage.operation
         if isinstance(operation, ShellOperation):
-            return await self._commands.carry_out(run, space, step, operation)
+            return await self._commands.carry_out(run, passage.space, step, operation)
         assert not isinstance(operation, MessageOperation)
-        assert place is not None
-        acts = FileActs(root, self.teller.now, self.limits.max_read_bytes)
-        acted = await self.threads.do(acts.carry_out, operation, place, step.id)
+        assert passage.root is not None
+        assert passage.place is not None
+        acts = FileActs(passage.root, self.teller.now, self.limits.max_read_bytes)
+        acted = await self.threads.do(acts.carry_out, operation, passage.place, step.id)
         if isinstance(operation, ReadFileOperation):
             return self._within_budget(run, acted)
         return acted
@@ -269,7 +254,7 @@ class Runner:
         """Record how the last operation ended, with the events so far."""
         last, run.unfinished = run.unfinished, None
         if last is not None:
-            last.effect.changes.append(lambda tx: self._store.save(run, tx))
+            last.effect.changes.append(lambda tx: self.store.save(run, tx))
             self.gate.effects.finish(last.effect, last.outcome)
 
     def _add(self, run: Run, event: Event) -> None:
@@ -277,7 +262,7 @@ class Runner:
         run.event_bytes += len(codec.encode(event))
         if run.unfinished is None and len(run.events) - run.saved >= MAX_UNSAVED_EVENTS:
             tx = Transaction()
-            self._store.save(run, tx)
+            self.store.save(run, tx)
             self.journal.commit_quietly(tx)
 
     def about(self, operation: Operation, place: ResolvedPath | FileFault | None) -> dict[str, Any]:
@@ -289,4 +274,3 @@ class Runner:
             return {}
         resolved = {"resolved": place.path} if isinstance(place, ResolvedPath) and place.elsewhere else {}
         return {"path": operation.path, **resolved}
-

@@ -11,6 +11,8 @@ from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.background import Background
 from bascule.bridges.workspace.checkpointing import Checkpointing
 from bascule.bridges.workspace.commands import Commands
+from bascule.bridges.workspace.declared import WorkspaceDeclared
+from bascule.bridges.workspace.edge import status_of
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.files import FileMethods
 from bascule.bridges.workspace.history import History
@@ -30,15 +32,16 @@ from bascule.bridges.workspace.runner import Runner
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call, Principal
+from bascule.call import Call
 from bascule.clock import Clock, rfc3339
 from bascule.errors import Conflict, Internal
 from bascule.ids import new_fault_id
+from bascule.kernel.bridge import Bridge, Gauge, HttpForm
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.kernel.gate import Gate
-from bascule.kernel.resolution import Resolve
 from bascule.later import Later
 from bascule.policy.decision import Decision
+from bascule.protocols import workspace_methods as rows
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
@@ -77,9 +80,11 @@ class Workspace:
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
         on_closed: Callable[[Transaction, str], None] = lambda _tx, _space_id: None,
+        on_shut: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_closed` adds to the transaction that forgets a space."""
+        """`on_closed` adds to the transaction that forgets a space; `on_shut` is called when the last one is shut."""
         self._on_closed = on_closed
+        self._on_shut = on_shut
         self._clock = clock
         self._journal = journal
         self._gate = gate
@@ -182,46 +187,50 @@ class Workspace:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "spaces.open": self.open_space,
-            "spaces.list": self.list_spaces,
-            "spaces.show": self.show_space,
-            "spaces.close": self.close_space,
-            "runs.start": self.runs.start,
-            "runs.list": self.runs.list_runs,
-            "runs.show": self.runs.show,
-            "runs.wait": self.runs.wait,
-            "runs.stream": self.runs.stream,
-            "runs.resume": self.runs.resume,
-            "runs.cancel": self.runs.cancel,
-            "runs.diff": self.diff,
-            "runs.undo": self.history.undo,
-            "runs.commit": self.history.commit,
-            "processes.start": self.background.start,
-            "processes.list": self.list_processes,
-            "processes.logs": self.read_logs,
-            "processes.stop": self.stop_process,
-            "files.list": self.files.list,
-            "files.read": self.files.read,
-            "files.write": self.files.write,
-            "files.delete": self.files.delete,
-        }
-
-    def resolve(self) -> dict[str, Resolve]:
-        """What those of our calls mean that may ask."""
-        return {
-            "runs.undo": self.history.resolve_undo,
-            "runs.commit": self.history.resolve_commit,
-            "processes.start": self.background.resolve,
-        }
-
-    def starters(self) -> dict[str, Callable[[str], Principal]]:
-        return {
-            "run_id": self.runs.starter,
-            "process_id": self.processes.starter,
-            "space_id": self.spaces.starter,
-        }
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=WorkspaceDeclared(),
+            service=self,
+            methods=[
+                rows.SPACES_OPEN.bind(self.open_space),
+                rows.SPACES_LIST.bind(self.list_spaces),
+                rows.SPACES_SHOW.bind(self.show_space),
+                rows.SPACES_CLOSE.bind(self.close_space),
+                rows.RUNS_START.bind(self.runs.start),
+                rows.RUNS_LIST.bind(self.runs.list_runs),
+                rows.RUNS_SHOW.bind(self.runs.show),
+                rows.RUNS_WAIT.bind(self.runs.wait),
+                rows.RUNS_STREAM.bind(self.runs.stream),
+                rows.RUNS_RESUME.bind(self.runs.resume),
+                rows.RUNS_CANCEL.bind(self.runs.cancel),
+                rows.RUNS_DIFF.bind(self.diff),
+                rows.RUNS_UNDO.bind(self.history.undo, resolve=self.history.resolve_undo),
+                rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
+                rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
+                rows.PROCESSES_LIST.bind(self.list_processes),
+                rows.PROCESSES_LOGS.bind(self.read_logs),
+                rows.PROCESSES_STOP.bind(self.stop_process),
+                rows.FILES_LIST.bind(self.files.list),
+                rows.FILES_READ.bind(self.files.read),
+                rows.FILES_WRITE.bind(self.files.write),
+                rows.FILES_DELETE.bind(self.files.delete),
+            ],
+            starters={
+                "run_id": self.runs.starter,
+                "process_id": self.processes.starter,
+                "space_id": self.spaces.starter,
+            },
+            gauges=[
+                Gauge("bascule_spaces", "Spaces.", lambda: len(self.spaces.table.rows)),
+                Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
+            ],
+            http_forms={"runs.start": HttpForm(status_of, lambda error: self.runs.invalid(error.message))},
+            on_unknown=self.on_unknown,
+            recover=self.recover,
+            sweep=self.sweep,
+            end=self.end,
+            close=self.close,
+        )
 
     # -- spaces --
 
@@ -344,6 +353,7 @@ class Workspace:
         await self.keeper.close(CLOSE_SECONDS)
         await self.spaces.close()
         self.threads.close()
+        self._on_shut()
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
         """Now and then, in a transaction of the daemon's."""
