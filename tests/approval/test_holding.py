@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from felling import PASSPHRASE, Grove, later, policy, stricter
+from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
@@ -245,9 +245,7 @@ def test_what_a_call_is_renewed_to_is_judged_again(grove, renewed):
 
 def test_a_policy_that_denies_by_now_is_heard_before_a_call_is_renewed(grove):
     call = begin_renewing(grove)
-    grove.house.gate.policy = policy(
-        'version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "deny"\nreason = "r"'
-    )
+    grove.house.gate.policy = policy(POLICY.replace('"tree.burn"', '"tree.*"'))
     grove.decide()
     with pytest.raises(PolicyDenied):
         call.result()

@@ -338,8 +338,7 @@ class DesktopBridge:
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
-                _failed(effect, error)
-                raise refusals.refusal(error) from None
+                raise refusals.failed(error, effect) from None
         effect.details["executionId"] = result.execution_id
         return result
 
@@ -366,11 +365,7 @@ class DesktopBridge:
                         workspace=self._workspaces.place(params.workspace_path),
                     )
                 except DesktopError as error:
-                    _failed(effect, error)
-                    if error.code is Code.CONFIRM_REQUIRED:
-                        effect.details["executed"] = "no"
-                        raise refusals.changed(error, effect.approval_id) from None
-                    raise refusals.refusal(error) from None
+                    raise refusals.failed(error, effect) from None
                 except asyncio.CancelledError:
                     # The house closes, and the host with it.
                     effect.unknown = True
@@ -492,14 +487,6 @@ def _without_nothing(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nothing(each) for name, each in value.items() if each is not None}
     return value
-
-
-def _failed(effect: RecordedEffect, error: DesktopError) -> None:
-    """The code, and not the words: these may name what stands on the screen."""
-    effect.details |= {"desktop": error.code.value, "reason": error.code.value}
-    execution_id = error.details.get("executionId")
-    if isinstance(execution_id, str):
-        effect.details["executionId"] = execution_id
 
 
 def _apart(work: Later[Any]) -> Later[Any]:
