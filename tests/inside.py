@@ -77,8 +77,8 @@ def loaded_command() -> Callable[[Sequence[str]], int]:
 # -- daemons -------------------------------------------------------------------------------------------
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
-# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose or a
-# bridge into `more_bridges`, and another user's identity.
+# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose or a bridge into
+# `more_bridges`, and another user's identity.
 DAEMON_PROGRAM = """
 import importlib, json, os, sys
 said = json.loads(sys.argv[1])
@@ -102,7 +102,7 @@ sys.exit(run(Config(**said["config"]), said["state"], on_ready=ready, bridges=br
 # For tests in which a person is set and unlocks; what a hash costs is tested elsewhere.
 CHEAP_PASSPHRASE = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
 
-# Run before the daemon is made: rows, a route, and a handler that leaves a trace outside the store.
+# Run before the daemon is made: a bridge whose one handler leaves a trace outside the store.
 _TREES = """
 if {failpoint!r}:
     from bascule.testing import failpoints

@@ -117,13 +117,12 @@ class Forest:
             journal=self.journal,
             refusals=Refusals(self.journal, self.clock, self.timers),
             quota=None,
-            parties=None,
-            seen=None,
             call_log=None,
             desk=self.desk,
             effects=self.effects,
         )
-        self.gate.mount(ROWS, {})
+        self.gate.connect(parties=None, seen=None, starters={})
+        self.gate.mount_operations(ROWS)
         self.journal.start()
 
     def restart(self, *, down=0.0):

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
+from bascule.bridge_list import methods_of
 from bascule.call import LOCAL
-from bascule.daemon.compose import ROWS
 from bascule.errors import Unavailable
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
@@ -15,7 +15,7 @@ from bascule.protocols.tools import TOOLS
 
 
 def test_every_method_a_tool_uses_exists():
-    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in ROWS}
+    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in methods_of()}
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():

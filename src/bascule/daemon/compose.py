@@ -96,6 +96,7 @@ class Daemon(Composition):
             key=digest_key.encode(),
             on_anchor=self._anchor,
             policy_file=PolicyFile(config_dir),
+            consent_limits=config.approval_limits(),
             setting=config.policy,
             state_dir=state_dir,
             auth=config.auth,

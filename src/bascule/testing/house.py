@@ -55,6 +55,7 @@ from bascule.testing.fakes import (
 )
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
+from bascule.testing.stores import StoreOfOneLife
 from bascule.wire import codec
 
 __all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
@@ -186,6 +187,8 @@ class House:
         if clean:
             self._stop()
         else:
+            self._store_of_life.die()
+            self._within(self.gate.close(0))
             self._within(self.workspace.keeper.close(0))
             self._close_desktop()
         self.clock.advance(down_seconds)
@@ -245,6 +248,7 @@ class House:
 
     def _stop(self) -> None:
         self.run(self.life.end)
+        self._within(self.gate.close(0))
         self._within(self.life.close())
 
     def _close_desktop(self) -> None:
@@ -255,6 +259,7 @@ class House:
     def _begin_life(self) -> None:
         self.tokens = TokenBook()
         self.connections = FakeConnections()
+        self._store_of_life: Any = StoreOfOneLife(self.store)
         faked = {"broker": self._make_broker, "workspace": self._make_workspace, "desktop": self._make_desktop}
         absent = {"game"} if self._screen is not None else {"game", "desktop"}
         life = self.life = Composition(
@@ -264,7 +269,7 @@ class House:
                 CONFIG.provided_by(Config(ledger_days=self._ledger_days)),
                 ANCHORS.provided_by(self.anchors),
             ],
-            store=self.store,
+            store=self._store_of_life,
             clock=self.clock,
             log=self._log,
             key=_KEY,

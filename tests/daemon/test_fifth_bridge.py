@@ -3,12 +3,16 @@
 Nothing of ours is edited for it. A bridge of our own would be one line of `bridge_list.BRIDGES`.
 """
 
+import sys
 from pathlib import Path
 
 import pytest
-from living import Living, run_command, short_dir
-from speaking import Agent
+from living import Living, run_command
 from wires import Caller, LinkWire
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
+
+from speaking import Agent
 
 # The list of a daemon with one more bridge.
 ONE_MORE = f"""
@@ -28,12 +32,6 @@ shown["BY_NAME"][TOOL.name] = TOOL.listed()
 shown["SETS"][TOOL.toolset].append(TOOL.name)
 shown["METHODS"][TOOL.name] = TOOL.method
 """
-
-
-@pytest.fixture
-def state():
-    with short_dir() as folder:
-        yield f"{folder}/s"
 
 
 @pytest.fixture
