@@ -229,6 +229,63 @@ def test_a_yes_is_not_spent_while_input_is_stopped(desktop):
     desktop.call("click", **CLICK)
 
 
+def held_question(desktop, method="click", **params):
+    """A call that waits for its answer, and the question."""
+    desktop.house.call("local", "person.set", {"passphrase": "a long sentence"})
+    held = desktop.begin(method, **(params or CLICK))
+    (question,) = desktop.until(lambda: desktop.house.call("local", "approvals.list"), "the question")
+    return held, question
+
+
+def test_a_yes_that_comes_while_input_is_stopped_is_not_spent(desktop):
+    held, question = held_question(desktop)
+    desktop.house.call("local", "desktop.stop")
+    desktop.decide(question)
+    with pytest.raises(Conflict, match="input was stopped"):
+        answer_of(desktop, held)
+    desktop.house.call("person", "desktop.resume")
+    desktop.call("click", **CLICK)
+    assert len(desktop.screen.done) == 1
+
+
+# -- requests to the host --
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("click", CLICK), ("typeText", {**TYPE, "text": "x"}), ("hotkey", {"keys": ["a"], "route": EDITOR})],
+)
+def test_an_act_is_three_requests_where_a_person_is_asked_and_two_where_not(desktop, method, params):
+    held, question = held_question(desktop, method, **params)
+    desktop.decide(question, scope="rule", offer=1)
+    answer_of(desktop, held)
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.resolve", f"desktop.{method}"]
+    desktop.host.asked.clear()
+    desktop.call(method, **params)
+    assert methods_asked(desktop) == ["desktop.resolve", f"desktop.{method}"]
+
+
+def test_a_look_is_two_requests_and_no_picture_is_asked_for(desktop):
+    desktop.decide(desktop.asks("observe", route=EDITOR))
+    assert methods_asked(desktop) == ["desktop.resolve"]
+    desktop.host.asked.clear()
+    desktop.call("observe", route=EDITOR)
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.observe"]
+
+
+def methods_asked(desktop):
+    return [method for method, _, _ in desktop.host.asked]
+
+
+def test_what_was_asked_about_before_the_host_ended_is_looked_for_again(desktop):
+    held, question = held_question(desktop)
+    desktop.house.run(desktop.host.crash)
+    desktop.house.advance(3)
+    desktop.decide(question)
+    assert answer_of(desktop, held)["clicked"]
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.click"]
+
+
 # -- the host's life --
 
 
