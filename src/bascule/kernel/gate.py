@@ -312,10 +312,15 @@ class Gate:
             waiting = work.send(None)
         except StopIteration as done:
             return done.value
+        except asyncio.CancelledError:
+            # What the handler waits for was called off already.
+            called_off: Later[Any] = Later()
+            called_off.cancel()
+            return called_off
         answer = Answer(passage)
-        passage.in_task = True
 
         async def rest() -> None:
+            passage.in_task = True
             try:
                 result = await resumed(work, waiting)
             except asyncio.CancelledError:
@@ -361,6 +366,9 @@ class Gate:
             # Minutes have passed: whatever was said before is asked again.
             self._admit(call, method, passage=passage)
             resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
+        if passage.left:
+            # A bridge may have swallowed that.
+            raise asyncio.CancelledError
         approval_id = grant.approval_id if grant is not None else None
         if method.row.record is _JOINED:
             answer = self._change(call, method, verdict.rule, approval_id)
@@ -395,8 +403,7 @@ class Gate:
         try:
             answer = passage.act(effect)
             if inspect.iscoroutine(answer):
-                await passage.own_task()
-                answer = await answer
+                answer = await passage.own_task(answer)
             elif isinstance(answer, Later | asyncio.Future):
                 passage.pending = answer
                 answer = await answer
@@ -418,14 +425,17 @@ class Gate:
             method.abandon(method.decoded(call).params, answer)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
-        """Let effects that have begun end; what does not within this time is cancelled, and recorded so."""
+        """Let effects that have begun end; what does not within this time is cancelled, and recorded so.
+
+        What does not end even then has as much time again. The next life records it as `unknown`.
+        """
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
         left = list(self._tasks)
         for task in left:
             task.cancel()
         if left:
-            await asyncio.wait(left)
+            await asyncio.wait(left, timeout=seconds)
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, *subjects: str | None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""

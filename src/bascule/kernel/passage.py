@@ -3,9 +3,10 @@ otherwise: they pause instead of waiting, and record the end of one with the beg
 """
 
 import asyncio
+import inspect
 import types
-from collections.abc import Coroutine, Generator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
 from bascule.approval.records import Approval, Question
@@ -21,6 +22,8 @@ from bascule.protocols.methods import Record, Shape
 if TYPE_CHECKING:
     from bascule.kernel.gate import Gate
     from bascule.kernel.mounted import Mounted
+
+T = TypeVar("T")
 
 # How long a caller is held while a person is asked, by door; HTTP clients give up first.
 SLICES: Mapping[str, float] = {"link": MCP_SLICE_SECONDS, "mcp": MCP_SLICE_SECONDS}
@@ -42,7 +45,7 @@ class Passage:
         # Its handler was called.
         self.acting = False
         self.left = False
-        # Runs in a task of its own, and not in the turn of the loop that brought the call.
+        # Its task runs; before that it is in the turn of the loop that brought the call.
         self.in_task = False
         # What the handler waits for.
         self.pending: Later[Any] | asyncio.Future[Any] | None = None
@@ -54,17 +57,22 @@ class Passage:
         resolution = self.method.resolve(self.call, self.call.params)
         if isinstance(resolution, Resolution):
             return resolution
-        await self.own_task()
-        return await resolution
+        return await self.own_task(resolution)
 
     def act(self, effect: RecordedEffect | None) -> Any:
         """The effect itself: a value, or what brings one."""
         return self.method.handler(self.call, self.call.params, effect)
 
-    async def own_task(self) -> None:
+    async def own_task(self, work: Awaitable[T]) -> T:
         """Coroutines of bridges may use timeouts and be cancelled, which takes a task."""
         if not self.in_task:
-            await asyncio.sleep(0)
+            try:
+                await asyncio.sleep(0)
+            except BaseException:
+                if inspect.iscoroutine(work):
+                    work.close()
+                raise
+        return await work
 
     def must_ask(self, verdict: Verdict) -> bool:  # noqa: ARG002 - for those that override it
         return True
@@ -126,11 +134,13 @@ class Passage:
     def leave(self, task: "asyncio.Task[None]") -> None:
         """The caller has left."""
         self.left = True
-        if not self.begun:
-            task.cancel()
-        elif self.acting and self.method.row.shape is Shape.WAIT:
-            # What only waits for something ends when nobody waits for it any more.
-            task.cancel()
+        # What only waits for something ends when nobody waits for it any more.
+        if not self.begun or (self.acting and self.method.row.shape is Shape.WAIT):
+            if self.in_task:
+                task.cancel()
+            else:
+                # A task that is cancelled before its first step never runs, and what it was to go on with is not ended.
+                asyncio.get_running_loop().call_soon(task.cancel)
         elif isinstance(self.pending, Leavable):
             self.pending.cancel()
 
