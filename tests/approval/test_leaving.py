@@ -9,6 +9,7 @@ import pytest
 from felling import Grove, TreeParams
 
 from bascule.call import Call, Principal
+from bascule.errors import Unauthenticated
 from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.protocols.methods import Acts, Effect
@@ -123,3 +124,44 @@ def test_a_handler_that_swallows_its_end_does_not_keep_the_daemon_from_stopping(
     grove.house._within(grove.house.gate.close(0.01))
     assert grove.records("tree.water") == [("tree.water", "begun")], "the next life says unknown"
     grove.house.run(over.set)
+
+
+# -- a handle that changes hands --
+
+
+def held_in_resolving(grove, method):
+    """A call of Jerry's that waits for what it means, and what lets it go on."""
+    found = asyncio.Event()
+
+    async def resolve(call, params):
+        await found.wait()
+        return Resolution(summary="cut", preview="a drawing")
+
+    methods = grove.house.gate.methods
+    methods[method] = methods[method]._replace(resolve=resolve)
+    grove.house.register("Jerry")
+    call = grove.begin(method)
+    return call, found
+
+
+@pytest.mark.parametrize("method", ["tree.resolved", "tree.prune"])
+def test_a_revoked_agent_asks_and_does_nothing_with_what_it_called_before(grove, method):
+    call, found = held_in_resolving(grove, method)
+    grove.house.call("person", "agents.revoke", {"agentId": "Jerry"})
+    grove.house.run(found.set)
+    with pytest.raises(Unauthenticated, match="revoked"):
+        call.result()
+    assert grove.pending() == [], "the next Jerry would inherit the question"
+    assert grove.cut == []
+    assert grove.records(method) == []
+
+
+def test_what_a_revoked_agent_has_begun_goes_on_and_has_its_end(grove):
+    grove.house.register("Jerry")
+    slow = Later()
+    grove.answer = lambda: slow
+    call = grove.begin("tree.water")
+    grove.house.call("person", "agents.revoke", {"agentId": "Jerry"})
+    grove.house.run(lambda: slow.set_result("felled"))
+    assert call.result() == "felled"
+    assert grove.records("tree.water") == [("tree.water", "begun"), ("tree.water", "ok")]

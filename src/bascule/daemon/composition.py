@@ -242,6 +242,7 @@ class Composition:
             self.journal.commit(tx, DAEMON, "daemon.sweep")
 
     def _forget_agent(self, agent_id: str) -> None:
+        self.gate.end_agent(agent_id)
         self.desk.end_agent(agent_id)
         for bridge in self.bridges.values():
             if bridge.forget_agent is not None:

@@ -30,8 +30,8 @@ from bascule.approval.records import Approval
 from bascule.approval.states import State
 from bascule.audit.journal import AfterCommit, Journal, Transaction
 from bascule.audit.refusals import Refusals
-from bascule.call import Call, Principal, subject_of
-from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied
+from bascule.call import Call, Principal, agent_principal, subject_of
+from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
 from bascule.identity.ownership import Parties, Starter
 from bascule.kernel.asking import question_of
 from bascule.kernel.call_log import CallLog
@@ -83,7 +83,7 @@ class Gate:
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], Answer] = {}
 
     def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
@@ -334,8 +334,8 @@ class Gate:
                     answer.set_result(result)
 
         task = answer.task = asyncio.get_running_loop().create_task(rest(), name=call.method)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = answer
+        task.add_done_callback(self._tasks.pop)
         return answer
 
     async def _outside(self, passage: Passage, verdict: Verdict) -> Any:
@@ -371,6 +371,7 @@ class Gate:
             raise asyncio.CancelledError
         approval_id = grant.approval_id if grant is not None else None
         if method.row.record is _JOINED:
+            passage.begun = True
             answer = self._change(call, method, verdict.rule, approval_id)
             return await answer if isinstance(answer, Later) else answer
         return await self._carry_out(passage, verdict, resolution, approval_id)
@@ -423,6 +424,17 @@ class Gate:
         method = self.methods[call.method]
         if method.abandon is not None and answer is not None:
             method.abandon(method.decoded(call).params, answer)
+
+    def end_agent(self, agent_id: str) -> None:
+        """A handle was revoked or taken over: what its last holder asked for and has not begun is not carried out."""
+        principal = agent_principal(agent_id)
+        refusal = Unauthenticated(
+            f"{agent_id} was revoked or taken over before this call began",
+            hint="register a free handle, then call again",
+        )
+        for answer in list(self._tasks.values()):
+            if answer.passage.call.principal == principal and not answer.passage.begun:
+                answer.refuse(refusal)
 
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so.

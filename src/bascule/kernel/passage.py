@@ -148,23 +148,32 @@ class Passage:
 class Answer(Later[Any]):
     """The answer of a call whose passage takes time. Cancelling it means that its caller has left."""
 
-    __slots__ = ("_passage", "task")
+    __slots__ = ("passage", "task")
 
     def __init__(self, passage: Passage) -> None:
         super().__init__()
-        self._passage = passage
+        self.passage = passage
         self.task: asyncio.Task[None] | None = None
 
     @property
     def begun(self) -> bool:
-        return self._passage.begun
+        return self.passage.begun
 
     def cancel(self) -> bool:
         if not super().cancel():
             return False
-        if self.task is not None:
-            self._passage.leave(self.task)
+        self._leave()
         return True
+
+    def refuse(self, error: BasculeError) -> None:
+        """Its caller is answered with this, and the call is withdrawn."""
+        if not self.done():
+            self.set_exception(error)
+            self._leave()
+
+    def _leave(self) -> None:
+        if self.task is not None:
+            self.passage.leave(self.task)
 
 
 @types.coroutine
