@@ -373,6 +373,21 @@ def test_a_yes_counts_while_the_wait_it_was_given_for_lasts(desktop):
     desktop.call("observe", route=EDITOR)
 
 
+@pytest.mark.parametrize("ended", ["revoked", "disabled"])
+def test_a_yes_whose_call_ends_after_its_agent_or_the_desktop_is_not_kept(desktop, ended):
+    desktop.decide(desktop.asks("waitUntil", **WAIT))
+    held = waiting(desktop)
+    if ended == "revoked":
+        desktop.house.call("person", "agents.revoke", {"agentId": "Jerry"})
+        desktop.house.register("Jerry")
+    else:
+        desktop.house.call("local", "desktop.disable")
+        desktop.enable()
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+    desktop.until(lambda: held.done, "the end of the wait")
+    assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
+
+
 def test_which_programs_cannot_be_read_is_not_told_to_agents(desktop):
     with pytest.raises(Forbidden, match="told to the user"):
         desktop.call("doctor", programs=True)

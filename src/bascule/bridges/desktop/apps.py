@@ -4,10 +4,8 @@ Only a person's own yes is kept. What a policy allows needs no memory, and what 
 not become a permission for ever because it was used.
 """
 
-import contextlib
-from collections import Counter
-from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple
+from weakref import WeakSet
 
 import msgspec
 
@@ -41,54 +39,79 @@ class AllowedApp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     approval_id: str
 
 
+class Yes:
+    """A person's yes to an app. It counts already while the call it is spent for lasts (`with`)."""
+
+    __slots__ = ("__weakref__", "app", "approval_id", "counts", "doing", "forgotten", "principal")
+
+    def __init__(self, principal: Principal, doing: Doing, app: App, approval_id: str) -> None:
+        self.principal = principal
+        self.doing = doing
+        self.app = app
+        self.approval_id = approval_id
+        self.counts = False
+        # Its principal was revoked, or the desktop disabled: it is not kept.
+        self.forgotten = False
+
+    def __enter__(self) -> None:
+        self.counts = not self.forgotten
+
+    def __exit__(self, *_: object) -> None:
+        self.counts = False
+
+
 class Apps:
     def __init__(self, store: JournalStore, clock: Clock, *, max_per_principal: int = MAX_PER_PRINCIPAL) -> None:
         self._clock = clock
         self._max = max_per_principal
         self.table: Table[AllowedApp] = Table("desktop_apps", AllowedApp)
         self.table.rows.update(store.load("desktop_apps", AllowedApp))
-        # A yes that is being spent: it is kept when its call ends, and a wait may take a minute.
-        self._meanwhile: Counter[str] = Counter()
+        # Being spent: each is kept when its call ends, and a wait may take a minute.
+        self._spent: WeakSet[Yes] = WeakSet()
 
     def compare(self, principal: Principal, doing: Doing, app: App) -> Seen:
         key = _key(principal, doing, app)
-        return "same" if key in self.table.rows or key in self._meanwhile else "new"
+        if key in self.table.rows:
+            return "same"
+        wanted = (principal, doing, app)
+        return (
+            "same"
+            if any(yes.counts and (yes.principal, yes.doing, yes.app) == wanted for yes in self._spent)
+            else "new"
+        )
 
-    @contextlib.contextmanager
-    def spending(self, principal: Principal, doing: Doing, app: App) -> Iterator[None]:
-        """A person's yes counts from now on, not only once the call it was given for has ended."""
-        key = _key(principal, doing, app)
-        self._meanwhile[key] += 1
-        try:
-            yield
-        finally:
-            self._meanwhile[key] -= 1
-            if not self._meanwhile[key]:
-                del self._meanwhile[key]
+    def spend(self, principal: Principal, doing: Doing, app: App, *, approval_id: str) -> Yes:
+        yes = Yes(principal, doing, app, approval_id)
+        self._spent.add(yes)
+        return yes
 
     def of(self, principal: Principal) -> list[str]:
         mine = (each for each in self.table.rows.values() if each.principal == principal and each.doing == "look")
         return sorted({each.app for each in mine})
 
-    def add(self, tx: Transaction, principal: Principal, doing: Doing, app: App, *, approval_id: str) -> None:
-        key = _key(principal, doing, app)
-        if key in self.table.rows:
+    def keep(self, tx: Transaction, yes: Yes) -> None:
+        """With the record of the call that it was spent for."""
+        key = _key(yes.principal, yes.doing, yes.app)
+        if yes.forgotten or key in self.table.rows:
             return
-        mine = [(each.at, name) for name, each in self.table.rows.items() if each.principal == principal]
+        mine = [(each.at, name) for name, each in self.table.rows.items() if each.principal == yes.principal]
         if len(mine) >= self._max:
             tx.put(self.table, min(mine)[1], None)
         record = AllowedApp(
-            principal=principal,
-            doing=doing,
-            app=app.name,
-            program=app.program,
+            principal=yes.principal,
+            doing=yes.doing,
+            app=yes.app.name,
+            program=yes.app.program,
             at=self._clock.wall_ms(),
-            approval_id=approval_id,
+            approval_id=yes.approval_id,
         )
         tx.put(self.table, key, record)
 
     def forget(self, tx: Transaction, principal: Principal | None = None) -> int:
-        """Of one principal, or of everybody; how many."""
+        """Of one principal, or of everybody; how many. What is being spent is not kept."""
+        for yes in self._spent:
+            if principal in (None, yes.principal):
+                yes.forgotten, yes.counts = True, False
         gone = [key for key, each in self.table.rows.items() if principal in (None, each.principal)]
         for key in gone:
             tx.put(self.table, key, None)

@@ -387,9 +387,10 @@ class DesktopBridge:
         approval_id = effect.approval_id
         if approval_id is None:
             return nullcontext()
-        kind, app = doing_of(call.method), App(about.app, about.program)
-        effect.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
-        return self.apps.spending(call.principal, kind, app)
+        app = App(about.app, about.program)
+        yes = self.apps.spend(call.principal, doing_of(call.method), app, approval_id=approval_id)
+        effect.changes.append(lambda tx: self.apps.keep(tx, yes))
+        return yes
 
     async def windows(self, call: Call, params: a.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
         self.switch.must_be_enabled()
