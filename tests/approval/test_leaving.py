@@ -126,6 +126,18 @@ def test_a_handler_that_swallows_its_end_does_not_keep_the_daemon_from_stopping(
     grove.house.run(over.set)
 
 
+def test_a_handler_that_swallows_one_cancellation_ends_by_the_next_and_has_its_record(grove):
+    async def slow():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()
+        await asyncio.Event().wait()
+
+    grove.answer = slow
+    grove.begin("tree.water")
+    grove.house._within(grove.house.gate.close(0.01))
+    assert grove.records("tree.water") == [("tree.water", "begun"), ("tree.water", "cancelled")]
+
+
 # -- a handle that changes hands --
 
 

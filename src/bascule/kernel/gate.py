@@ -50,6 +50,8 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _JOINED = Record.JOINED
 # What an effect that has begun gets to end by itself when the daemon stops.
 CLOSE_SECONDS = 5.0
+# How often what does not end is cancelled, with as much time after each: a handler may swallow the first.
+CLOSE_CANCELS = 2
 
 
 class Quota(Protocol):
@@ -439,15 +441,16 @@ class Gate:
     async def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let effects that have begun end; what does not within this time is cancelled, and recorded so.
 
-        What does not end even then has as much time again. The next life records it as `unknown`.
+        What goes on even then is recorded as `unknown` by the next life.
         """
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=seconds)
-        left = list(self._tasks)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=seconds)
+        for _ in range(CLOSE_CANCELS):
+            left = list(self._tasks)
+            for task in left:
+                task.cancel()
+            if left:
+                await asyncio.wait(left, timeout=seconds)
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, *subjects: str | None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
