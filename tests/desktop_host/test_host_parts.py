@@ -9,7 +9,7 @@ from element_making import element, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.desktop_host import roles
+from bascule.protocols import desktop_roles as roles
 from bascule.desktop_host.elements import Key, arrange, clip
 from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect

@@ -8,7 +8,7 @@ from driving import Script
 from pricing import tokens_in
 
 from bascule import places
-from bascule.desktop_host import roles
+from bascule.protocols import desktop_roles as roles
 from bascule.doors.exits import Refusal, WrongUsage
 from bascule.protocols import desktop, desktop_agents
 from bascule.shim import tools

@@ -49,6 +49,7 @@ from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
+from bascule.mcp.carried import CarriedSessions
 from bascule.mcp.mount import Mount
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
@@ -59,7 +60,7 @@ from bascule.protocols import game_methods as game_protocol
 from bascule.protocols import house as house_protocol
 from bascule.protocols import workspace_methods as workspace_protocol
 from bascule.protocols.house import StatusResult
-from bascule.protocols.link import PROTOCOL_VERSION
+from bascule.protocols.link import PROTOCOL_VERSION, McpRequest
 from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
 from bascule.turns import CALLS_PER_TURN, Turns
@@ -217,14 +218,8 @@ class Daemon:
         )
         self._mount()
         rulebook.on_change = self._change_policy
-        self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS})
-        self.mcp = Mount(
-            self.dispatch,
-            log,
-            on=config.mcp == "on",
-            toolsets=toolsets_in(config.mcp_toolsets),
-            trust=config.mcp_trust_label,
-        )
+        self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS} | {"mcp.request": McpRequest})
+        self.carried, self.mcp = CarriedSessions(self.dispatch, log), self._make_mcp()
         self._link_throttle = WrongTokenThrottle()
         add_gauges(self)
         self._record_start(hash_token(digest_key))
@@ -238,6 +233,15 @@ class Daemon:
         mount(workspace_protocol.METHODS, self.workspace.handlers(), draw=self.workspace.draw())
         mount(game_protocol.METHODS, self.games.handlers(), draw=self.games.draw())
         mount(desktop_protocol.METHODS, self.desktop.handlers(), draw=self.desktop.draw())
+
+    def _make_mcp(self) -> Mount:
+        return Mount(
+            self.dispatch,
+            self.log,
+            on=self.config.mcp == "on",
+            toolsets=toolsets_in(self.config.mcp_toolsets),
+            trust=self.config.mcp_trust_label,
+        )
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:
         ours = places.workspace_dir(self.state_dir)
@@ -270,6 +274,7 @@ class Daemon:
             log=self.log,
             requests=self._link_requests,
             turns=self.turns,
+            carried=self.carried,
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
@@ -341,10 +346,12 @@ class Daemon:
         """What needs more than being made; `close` is called by the same task."""
         await self.games.open()
         await self.desktop.open()
+        await self.carried.open()
 
     def stop_waits(self) -> None:
         """Everybody who waits gets an answer before the doors close."""
         self.ready = False
+        self.carried.stop()
         self.broker.end()
         self.desk.end()
         self.house.consent.end()
@@ -356,6 +363,7 @@ class Daemon:
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.carried.close()
         await self.desktop.close()
         await self.games.close()
         await self.workspace.close()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.desktop_host import pictures, roles
+from bascule.desktop_host import pictures
 from bascule.desktop_host.acting import Acting, Aim, check_enabled, is_enabled
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
@@ -22,6 +22,7 @@ from bascule.desktop_host.routes import Routed, window_id_of
 from bascule.desktop_host.writing import focused_field
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
+from bascule.protocols import desktop_roles as roles
 from bascule.protocols.desktop_errors import DesktopError, invalid
 from bascule.protocols.desktop_methods import METHODS
 from bascule.wire import codec

@@ -14,6 +14,8 @@ from bascule.call import Principal
 from bascule.dispatch import Dispatch
 from bascule.mcp.news import News
 
+# Where calls of `/mcp` come in, for the log.
+DOOR = "mcp"
 # More clients than one agent has; each is a task and a few kilobytes for half an hour.
 MAX_SESSIONS_PER_AGENT = 32
 
@@ -77,7 +79,7 @@ class Sessions:
     def _follow(self, session: Session) -> None:
         wanted = session.hears and session.tell is not None
         if wanted and session.news is None and self._dispatch is not None:
-            session.news = News(self._dispatch, session.principal, lambda: self._tell(session))
+            session.news = News(self._dispatch, session.principal, lambda: self._tell(session), door=DOOR)
         elif not wanted and session.news is not None:
             session.news.close()
             session.news = None
