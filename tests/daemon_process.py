@@ -6,14 +6,15 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 
-from bascule import places
+from inside import BASCULE
 from patience import PATIENCE
 
 _POLL_SECONDS = 0.005
+# Of a unix socket: 103 bytes on a Mac, some more elsewhere.
+_MAX_SOCKET_PATH_BYTES = 103
 
 
 class DaemonProcess:
@@ -27,7 +28,7 @@ class DaemonProcess:
         self.state_dir = os.path.join(self._root, "s")
         if directory is not None:
             wanted = os.path.join(os.fspath(directory), "s")
-            if len(os.fsencode(places.link_socket(wanted))) <= places.MAX_SOCKET_PATH_BYTES:
+            if len(os.fsencode(os.path.join(wanted, "link.sock"))) <= _MAX_SOCKET_PATH_BYTES:
                 self.state_dir = wanted
         self._args = args
         self._env = env or {}
@@ -47,7 +48,7 @@ class DaemonProcess:
         given = set(self._args)
         defaults = [("--port", "0"), ("--log", "off")]
         more = [text for pair in defaults if pair[0] not in given for text in pair]
-        command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "--state-dir", self.state_dir]
+        command = [*BASCULE, "up", "--state-dir", self.state_dir]
         with open(os.path.join(self._root, "stderr"), "ab") as errors:
             self._process = subprocess.Popen(
                 [*command, *more, *self._args],
@@ -63,7 +64,7 @@ class DaemonProcess:
         while True:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
                 try:
-                    probe.connect(places.link_socket(self.state_dir))
+                    probe.connect(os.path.join(self.state_dir, "link.sock"))
                     return
                 except (FileNotFoundError, ConnectionRefusedError):
                     pass
@@ -90,7 +91,7 @@ class DaemonProcess:
         """The daemon names its doors in the lock file once all are open, which is after link answers."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
-            with open(places.lock_file(self.state_dir), encoding="utf-8") as file:
+            with open(os.path.join(self.state_dir, "daemon.lock"), encoding="utf-8") as file:
                 text = file.read()
             # Between its truncation and the next note the file is empty.
             if text and "doors" in (facts := json.loads(text)):
@@ -119,7 +120,7 @@ class DaemonProcess:
     def log_text(self) -> str:
         """What it wrote to its log and to the terminal, for assertions and for whoever reads a failure."""
         said = ""
-        for path in (places.log_file(self.state_dir), os.path.join(self._root, "stderr")):
+        for path in (os.path.join(self.state_dir, "log", "daemon.log"), os.path.join(self._root, "stderr")):
             if os.path.exists(path):
                 with open(path, encoding="utf-8", errors="replace") as file:
                     said += file.read()

@@ -159,6 +159,89 @@ def test_the_search_for_silent_skips_finds_them():
     assert silent_skips(loud) == []
 
 
+# Directories whose tests see the daemon as its users do, and the one module through which they reach what is behind.
+BLACK_BOX = ("conformance", "e2e", "mcp")
+INSIDE = HERE / "tests" / "inside.py"
+PARTS = {path.stem for path in (HERE / "src" / "bascule").iterdir()} - PUBLIC - {"__init__", "py"}
+# `bascule.daemon.config`, as an import in a program's text or as a name to be patched; not `bascule.db`.
+NAMES_A_PART = re.compile(rf"\bbascule\.({'|'.join(sorted(PARTS))})\b|\bfrom bascule import\b")
+
+
+def imported(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Import():
+            return [alias.name for alias in node.names]
+        case ast.ImportFrom(module=str(module)):
+            return [f"{module}.{alias.name}" for alias in node.names]
+    return []
+
+
+def reaches_inside(source: str) -> list[int]:
+    """Lines that name a part of the package which is not for users, or that patch anything of it."""
+    lines, ours = [], set()
+    for node in ast.walk(ast.parse(source)):
+        names = [each.split(".") for each in imported(node)]
+        if any(each[0] in ("bascule", "inside") for each in names):
+            ours |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
+        if (
+            any(each[0] == "bascule" and each[1:2] not in ([part] for part in PUBLIC) for each in names)
+            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and NAMES_A_PART.search(node.value))
+            or (isinstance(node, ast.Call) and patched(node) in ours)
+        ):
+            lines.append(node.lineno)
+    return sorted(lines)
+
+
+def patched(call: ast.Call) -> str | None:
+    """Of what: `x` for `monkeypatch.setattr(x.y, "z", 1)` and its like."""
+    called = ast.unparse(call.func).rpartition(".")[2]
+    if called not in ("setattr", "delattr", "setitem", "delitem", "object", "dict") or not call.args:
+        return None
+    return ast.unparse(call.args[0]).split(".")[0]
+
+
+def black_box_files() -> set[Path]:
+    """Everything below these directories, and the helpers elsewhere that they import."""
+    homes: dict[str, list[Path]] = {}
+    for file in SOURCES:
+        if file.is_relative_to(HERE / "tests"):
+            homes.setdefault(file.stem, []).append(file)
+    found: set[Path] = {INSIDE}
+    wanted = [file for folder in BLACK_BOX for file in SOURCES if file.is_relative_to(HERE / "tests" / folder)]
+    while wanted:
+        file = wanted.pop()
+        if file in found:
+            continue
+        found.add(file)
+        for node in ast.walk(ast.parse(file.read_text("utf-8"))):
+            for module in {each.split(".")[0] for each in imported(node)} - {"conftest"}:
+                wanted += homes.get(module, [])
+    return found - {INSIDE}
+
+
+def test_black_box_tests_reach_the_inside_through_one_module_only():
+    files = black_box_files()
+    assert {"living.py", "wires.py", "speaking.py", "spec_peers.py"} <= {file.name for file in files}
+    found = {name(file): reaches_inside(file.read_text("utf-8")) for file in sorted(files)}
+    assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_the_search_for_ways_inside_finds_them():
+    inside = (
+        "from bascule import places\nimport bascule.daemon.config\nfrom bascule.mcp.door import McpDoor\n"
+        "monkeypatch.setattr('bascule.approval.limits.HTTP_SLICE_SECONDS', 1)\n"
+        "Living(state, constants={'bascule.web.http.HEAD_SECONDS': 1})\n"
+        "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule import places'])\n"
+        "import bascule\nfrom inside import Config\nmonkeypatch.setattr(Config, 'port', 1)\n"
+    )
+    outside = (
+        "from bascule.client import SyncClient\nimport bascule.mod\nfrom inside import BASCULE\n"
+        "database = 'bascule.db'\nrun(['bascule', 'up'])\nmonkeypatch.setenv('BASCULE_MCP', 'off')\n"
+    )
+    assert reaches_inside(inside) == [1, 2, 3, 4, 5, 6, 7, 8, 10]
+    assert reaches_inside(outside) == []
+
+
 @pytest.mark.parametrize("file", SOURCES, ids=name)
 def test_every_suppressed_check_says_why_on_its_line(file):
     comments = [

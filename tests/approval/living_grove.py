@@ -7,7 +7,7 @@ from typing import Any
 from living import Living
 from wires import LinkWire
 
-from bascule.policy.text import text_digest
+from inside import CHEAP_PASSPHRASE, policy_digest, with_trees
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 POLICY = """version = 1
@@ -18,43 +18,10 @@ decision = "ask"
 reason = "a tree is felled once"
 methods = ["tree.cut"]
 """
-# The person is set and unlocks in every test; what a hash costs is tested elsewhere.
-_CHEAP = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
-# Put in before the daemon is made: rows, a route, and a handler that leaves a trace outside the store.
-_TREES = """
+# Nothing of the user's own settings.
+_PLACES = """
 import os
 os.environ["BASCULE_CONFIG_DIR"] = {config!r}
-if {failpoint!r}:
-    from bascule.testing import failpoints
-    failpoints.arm({failpoint!r})
-from bascule.daemon import compose
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
-from bascule.protocols.route import Route
-
-class CutParams(Params, frozen=True, kw_only=True):
-    path: str
-
-ROW = Row(
-    name="tree.cut", summary="Cut a tree.", params=CutParams, result=str, effect=Effect.WRITE, who=ANYONE,
-    record=Record.AHEAD, consent=Consent.HOLD,
-)
-
-def cut(call, params, doing):
-    with open({trace!r}, "a") as trace:
-        trace.write(params.path + chr(10))
-    return "felled"
-
-compose.ROWS = (*compose.ROWS, ROW)
-compose.RULED = (*compose.RULED, ROW)
-compose.ROUTES = (*compose.ROUTES, Route("POST", "/trees", "tree.cut"))
-mount = compose.Dispatch.mount
-
-def also(self, rows, handlers, *rest, **more):
-    mount(self, rows, handlers, *rest, **more)
-    if "tree.cut" not in self.methods:
-        mount(self, (ROW,), {{"tree.cut": cut}})
-
-compose.Dispatch.mount = also
 """
 
 
@@ -73,8 +40,8 @@ class Grove:
     def live(
         self, failpoint: str = "", *, bug: str = "", constants: dict[str, Any] | None = None, **more: Any
     ) -> Living:
-        trees = _TREES.format(config=self.config, trace=self.trace, failpoint=failpoint)
-        return Living(self.state, bug=trees + bug, constants=_CHEAP | (constants or {}), **more)
+        lines = _PLACES.format(config=self.config) + with_trees(self.trace, failpoint) + bug
+        return Living(self.state, bug=lines, constants=CHEAP_PASSPHRASE | (constants or {}), **more)
 
     def felled(self) -> list[str]:
         if not os.path.exists(self.trace):
@@ -90,7 +57,7 @@ def person(daemon: Living, *, new: bool = False) -> LinkWire:
         wire.call("person.set", PASSPHRASE)
     wire.call("person.unlock", PASSPHRASE)
     if new:
-        wire.call("policy.accept", {"digest": text_digest(POLICY)})
+        wire.call("policy.accept", {"digest": policy_digest(POLICY)})
     return wire
 
 

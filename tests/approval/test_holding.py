@@ -60,6 +60,17 @@ def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
     assert (limits.HTTP_SLICE_SECONDS, limits.MCP_SLICE_SECONDS) == (25, 45)
 
 
+def test_a_call_is_held_no_longer_than_the_limit():
+    grove = Grove(consent_limits=Limits(hold_seconds=2)).set_person()
+    call = grove.begin()
+    grove.house.advance(1.9)
+    assert not call.done
+    grove.house.advance(0.1)
+    with pytest.raises(ApprovalRequired):
+        call.result()
+    grove.house.close()
+
+
 def test_no_is_told_with_its_reason_and_nothing_happens(grove):
     call = grove.begin()
     grove.decide("denied", reason="it is 300 years old")

@@ -10,11 +10,8 @@ from wires import Caller, LinkWire, Wire, request
 from patience import PATIENCE
 
 OAK = {"path": "oak"}
-# Nobody waits for the real slices here.
-QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.3,
-    "bascule.approval.holding.SLICES": {"link": 0.3, "mcp": 0.3},
-}
+# Nobody here waits as long as a real client does.
+QUICK = {"approval_hold_ms": 300}
 RACERS = 64
 
 
@@ -68,7 +65,7 @@ def test_of_64_callers_that_wait_for_one_answer_exactly_one_is_carried_out(grove
 
 
 def test_of_64_callers_that_race_for_a_grant_exactly_one_wins(grove):
-    with grove.live(constants=QUICK) as daemon, contextlib.ExitStack() as open_things:
+    with grove.live(**QUICK) as daemon, contextlib.ExitStack() as open_things:
         owner = open_things.enter_context(person(daemon, new=True))
         jerry = Caller(daemon).register("Jerry")
         held = jerry.post("/trees", OAK)
@@ -85,7 +82,7 @@ def test_of_64_callers_that_race_for_a_grant_exactly_one_wins(grove):
 
 
 def test_the_forms_of_an_answer_that_waits_for_a_person(grove):
-    with grove.live(constants=QUICK) as daemon, contextlib.ExitStack() as open_things:
+    with grove.live(**QUICK) as daemon, contextlib.ExitStack() as open_things:
         owner = open_things.enter_context(person(daemon, new=True))
         jerry = Caller(daemon).register("Jerry")
         over_http = jerry.post("/trees", OAK)
@@ -128,7 +125,7 @@ def test_a_client_that_hangs_up_withdraws_what_only_asks(grove):
 
 
 def test_an_agent_can_neither_approve_nor_accept_nor_unlock_without_the_passphrase(grove):
-    with grove.live(constants=QUICK) as daemon, contextlib.ExitStack() as open_things:
+    with grove.live(**QUICK) as daemon, contextlib.ExitStack() as open_things:
         open_things.enter_context(person(daemon, new=True))
         jerry = Caller(daemon).register("Jerry")
         approval_id = jerry.post("/trees", OAK).error["details"]["approvalId"]
@@ -144,7 +141,7 @@ def test_an_agent_can_neither_approve_nor_accept_nor_unlock_without_the_passphra
 
 
 def test_over_a_restart_questions_stay_and_grants_and_unlocks_die(grove):
-    with grove.live(constants=QUICK) as daemon:
+    with grove.live(**QUICK) as daemon:
         owner = person(daemon, new=True)
         jerry = Caller(daemon).register("Jerry")
         granted = jerry.post("/trees", {"path": "elm"}).error["details"]["approvalId"]
@@ -153,7 +150,7 @@ def test_over_a_restart_questions_stay_and_grants_and_unlocks_die(grove):
         token = jerry.token
         assert daemon.stop() == 0
         owner.close()
-    with grove.live(constants=QUICK) as daemon, LinkWire(daemon.link_socket).hello() as link:
+    with grove.live(**QUICK) as daemon, LinkWire(daemon.link_socket).hello() as link:
         assert [view["approvalId"] for view in link.call("approvals.list")] == [asked]
         assert link.call("approvals.show", {"approvalId": granted})["state"] == "expired"
         assert link.refusal("approvals.decide", {"approvalId": asked, "decision": "approved"})["code"] == "forbidden"
@@ -195,7 +192,7 @@ def test_a_daemon_that_dies_between_grant_and_answer_says_unknown_and_never_does
         token = jerry.token
     felled = grove.felled()
     assert felled == ["oak"] * DEATHS[point]
-    with grove.live(constants=QUICK) as daemon, LinkWire(daemon.link_socket).hello() as link:
+    with grove.live(**QUICK) as daemon, LinkWire(daemon.link_socket).hello() as link:
         state = link.call("approvals.show", {"approvalId": approval_id})["state"]
         # Behind everything that the start had to record.
         link.call("daemon.gc")
@@ -235,6 +232,6 @@ Desk.begin_life = lambda self, tx: 0
         wire.close()
         owner.close()
         token = jerry.token
-    with grove.live(bug=planted, constants=QUICK) as daemon:
+    with grove.live(bug=planted, **QUICK) as daemon:
         Caller(daemon, token).post("/trees", OAK)
         assert grove.felled() == ["oak", "oak"]

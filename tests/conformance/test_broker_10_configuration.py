@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from real_house import free_port
 
-from bascule.daemon import config
 from certificates import certificate_in
+from inside import BadConfig, Config, load_settings
 from patience import PATIENCE
 
 SETTINGS = {"default_timeout_ms": 77_000}
@@ -23,12 +23,12 @@ def reply_seconds(house, ticket: str) -> float:
 
 
 def test_nobody_needs_a_settings_file(tmp_path):
-    assert config.load(str(tmp_path), {}) == config.Config()
+    assert load_settings(str(tmp_path), {}) == Config()
 
 
 @pytest.mark.req("BRK-10-2")
 def test_the_port_is_5050_unless_set(tmp_path):
-    assert config.load(str(tmp_path), {}).port == 5050
+    assert load_settings(str(tmp_path), {}).port == 5050
 
 
 @pytest.mark.req("BRK-10-3", "DEC-BRK-9")
@@ -40,9 +40,9 @@ def test_the_default_timeout_of_the_daemon_counts_for_senders_that_name_none(hou
 @pytest.mark.req("BRK-10-3")
 def test_the_variable_of_the_specification_sets_it_for_the_daemon(tmp_path):
     environment = {"BRIDGE_DEFAULT_TIMEOUT_MS": "1234"}
-    assert config.load(str(tmp_path), environment).default_timeout_ms == 1234
+    assert load_settings(str(tmp_path), environment).default_timeout_ms == 1234
     # Our own name is the more deliberate one.
-    assert config.load(str(tmp_path), {**environment, "BASCULE_DEFAULT_TIMEOUT_MS": "9"}).default_timeout_ms == 9
+    assert load_settings(str(tmp_path), {**environment, "BASCULE_DEFAULT_TIMEOUT_MS": "9"}).default_timeout_ms == 9
 
 
 @pytest.mark.req("BRK-10-3")
@@ -56,7 +56,7 @@ def test_the_variable_of_the_specification_sets_it_for_commands_and_tools(house,
 
 @pytest.mark.req("BRK-10-4")
 def test_the_registry_file_has_the_name_of_the_specification_in_the_environment(tmp_path):
-    assert config.load(str(tmp_path), {"BRIDGE_AGENT_REGISTRY": "/r.json"}).agent_registry == "/r.json"
+    assert load_settings(str(tmp_path), {"BRIDGE_AGENT_REGISTRY": "/r.json"}).agent_registry == "/r.json"
 
 
 @pytest.mark.req("BRK-10-4", "BRK-10-5", "BRK-10-6", "DEC-BRK-35")
@@ -113,15 +113,13 @@ SAMPLES = {
 
 
 @pytest.mark.req("BRK-10-5", "DEC-BRK-35")
-@pytest.mark.parametrize("key", config.Config.__struct_fields__)
+@pytest.mark.parametrize("key", Config.__struct_fields__)
 def test_every_key_can_be_set_in_the_environment(key, tmp_path):
     environment = {f"BASCULE_{key.upper()}": SAMPLES.get(key, "17")}
     if key.startswith("tls_"):
         environment = {f"BASCULE_{name.upper()}": SAMPLES[name] for name in ("tls_cert", "tls_key")}
-    loaded = config.load(str(tmp_path), environment)
-    changed = {
-        name for name, value in msgspec.structs.asdict(loaded).items() if value != getattr(config.Config(), name)
-    }
+    loaded = load_settings(str(tmp_path), environment)
+    changed = {name for name, value in msgspec.structs.asdict(loaded).items() if value != getattr(Config(), name)}
     assert changed == ({"tls_cert", "tls_key"} if key.startswith("tls_") else {key})
 
 
@@ -138,7 +136,7 @@ def test_every_key_can_be_set_in_the_environment(key, tmp_path):
 )
 def test_a_wrong_setting_is_named(text, words, tmp_path):
     (tmp_path / "broker.config.json").write_text(text)
-    with pytest.raises(config.BadConfig) as refused:
-        config.load(str(tmp_path), {})
+    with pytest.raises(BadConfig) as refused:
+        load_settings(str(tmp_path), {})
     assert words in refused.value.message
     assert "broker.config.json" in refused.value.message

@@ -10,11 +10,9 @@ import pytest
 from living import eventually
 from panes import Server
 from person import Person
+from spec_peers import Mcp
 
 from bascule.client import SyncClient
-from bascule.doors.exits import NotRunning
-from bascule.shim import tmux_fallback
-from bascule.shim.calls import Me, answer
 
 BIN = os.path.dirname(sys.executable)
 
@@ -99,19 +97,24 @@ def test_without_a_broker_the_tools_type_into_a_pane_if_told_to_and_say_what_is_
     server.sees(pane, "$")
     server.tmux.run("set-option", "-p", "-t", pane, "@bascule_agent", "Jerry")
 
-    def call(fallback):
-        work = answer(
-            Me(lambda: "Spock", None, fallback=fallback), "send_message", {"agentId": "Jerry", "payload": "hi"}
-        )
-        next(work)
-        try:
-            work.throw(NotRunning("nowhere"))
-        except StopIteration as done:
-            return done.value
-        raise AssertionError("it asked again")
+    environment = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(tmp_path),
+        "BASCULE_CONFIG_DIR": "/nonexistent",
+        "TMUX": f"{server.socket},1,0",
+    }
 
-    with pytest.raises(NotRunning):
-        call(None)
-    said = call(lambda *asked: tmux_fallback.answer(*asked, server.tmux))
-    assert said["reduced"].startswith("reduced functionality: Bascule is not running")
+    def call(*options):
+        with Mcp(
+            f"{tmp_path}/s", "--agent", "Spock", *options, client="claude-code", environment=environment
+        ) as client:
+            return client.call("send_message", agentId="Jerry", payload="hi")
+
+    refused = call()
+    assert refused.failed
+    assert "Bascule is not running" in refused.text
+    assert "not from your user" not in "\n".join(server.shows(pane))
+    said = call("--tmux-fallback")
+    assert not said.failed
+    assert said.structured["reduced"].startswith("reduced functionality: Bascule is not running")
     server.sees(pane, "from agent Spock, not from your user, no reply path: hi")

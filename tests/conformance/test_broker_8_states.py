@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from real_house import Agent, until
 
-from bascule.daemon.config import Config
+from inside import Config
 
 
 @pytest.fixture(scope="module")

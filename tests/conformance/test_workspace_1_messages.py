@@ -6,9 +6,10 @@ import re
 import jsonschema
 import pytest
 
-from bascule.protocols.workspace_schemas import events_schema, operations_schema
-from bascule.protocols.workspace_validation import (
+from inside import (
     BadOperation,
+    events_schema,
+    operations_schema,
     parse_operation,
     validate_operation,
     validate_operations_message,

@@ -4,9 +4,7 @@ import base64
 
 import pytest
 
-from bascule.protocols.workspace_validation import parse_operation
-from bascule.testing.house import House
-from bascule.testing.machine import Machine
+from inside import memory_house, parse_operation
 
 
 @pytest.mark.req("ASP-op-3", "ASP-op-4", "ASP-event-2", "DEC-ASP-17")
@@ -179,12 +177,10 @@ def test_of_long_output_head_and_tail_are_told_and_the_rest_is_found_by_its_proc
 
 @pytest.mark.req("ASP-category-3", "DEC-ASP-11")
 def test_without_bubblewrap_a_command_is_an_execution_error_with_its_remedy():
-    machine = Machine()
-    machine.directory("/work")
-    machine.problem = "bubblewrap is not installed: apt install bubblewrap"
-    with House(machine=machine) as house:
-        space = house.call("local", "spaces.open", {"path": "/work"})
+    problem = "bubblewrap is not installed: apt install bubblewrap"
+    with memory_house(directories=["/work"], sandbox_problem=problem) as call:
+        space = call("local", "spaces.open", {"path": "/work"})
         message = {"protocolVersion": "1.0", "operations": [{"type": "shell", "command": "true"}]}
-        (event,) = house.call("local", "runs.start", {"spaceId": space["spaceId"], **message})["events"]
+        (event,) = call("local", "runs.start", {"spaceId": space["spaceId"], **message})["events"]
     assert (event["type"], event["category"]) == ("error", "execution")
-    assert event["message"] == space["problem"] == machine.problem
+    assert event["message"] == space["problem"] == problem

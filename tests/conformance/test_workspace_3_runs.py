@@ -8,8 +8,7 @@ import pytest
 from real_house import until
 from spaces_peer import Space, need_bubblewrap, person
 
-from bascule.testing.house import House
-from bascule.testing.machine import Machine
+from inside import memory_house
 
 
 @pytest.fixture
@@ -217,13 +216,10 @@ def test_a_run_that_works_too_long_is_a_timeout(own_space):
 
 @pytest.mark.req("ASP-category-5")
 def test_a_full_disk_is_a_system_error():
-    machine = Machine()
-    machine.directory("/work")
-    machine.disk_full = True
-    with House(machine=machine) as house:
-        space = house.call("local", "spaces.open", {"path": "/work"})["spaceId"]
+    with memory_house(directories=["/work"], disk_full=True) as call:
+        space = call("local", "spaces.open", {"path": "/work"})["spaceId"]
         message = {"protocolVersion": "1.0", "operations": [{"type": "createFile", "path": "a", "content": "x"}]}
-        (event,) = house.call("local", "runs.start", {"spaceId": space, **message})["events"]
+        (event,) = call("local", "runs.start", {"spaceId": space, **message})["events"]
     assert (event["type"], event["category"]) == ("error", "system")
 
 

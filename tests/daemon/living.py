@@ -13,28 +13,9 @@ import traceback
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, NoReturn, Self
 
+import inside
 from patience import PATIENCE
 from ports import free_port
-
-# What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
-# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
-# another user's identity.
-_PROGRAM = """
-import importlib, json, os, sys
-said = json.loads(sys.argv[1])
-exec(said["bug"])
-for name, value in said["constants"].items():
-    module, _, attribute = name.rpartition(".")
-    assert hasattr(importlib.import_module(module), attribute), name
-    setattr(importlib.import_module(module), attribute, value)
-from bascule.daemon.config import Config
-from bascule.daemon.lifecycle import run
-if said["uid"] is not None:
-    os.setgroups([])
-    os.setgid(said["uid"])
-    os.setuid(said["uid"])
-sys.exit(run(Config(**said["config"]), said["state"], on_ready=lambda daemon: print("ready", flush=True)))
-"""
 
 
 @contextlib.contextmanager
@@ -80,7 +61,7 @@ class Living:
         self._errors = errors or state + ".stderr"
         with open(self._errors, "wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", _PROGRAM, json.dumps(said)],
+                [sys.executable, "-P", "-c", inside.DAEMON_PROGRAM, json.dumps(said)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
@@ -148,7 +129,7 @@ def run_command(
     # No settings of whoever runs the tests either.
     clean["BASCULE_CONFIG_DIR"] = "/nonexistent"
     return subprocess.run(
-        [sys.executable, "-P", "-m", "bascule.cli.start", *arguments],
+        [*inside.BASCULE, *arguments],
         env={**clean, **(environment or {})},
         stdin=subprocess.DEVNULL,
         capture_output=True,
@@ -165,12 +146,7 @@ class Ended(NamedTuple):
 
 def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE) -> Ended:
     """`bascule ...` in a fork of this process, which has it imported already: a tenth of the time of a new one."""
-    import bascule.daemon.lifecycle
-    from bascule.cli.main import build_parser, main
-
-    # Everything the command imports late is imported here, once.
-    assert bascule.daemon.lifecycle
-    assert build_parser()
+    main = inside.loaded_command()
     with tempfile.TemporaryFile() as output:
         child = os.fork()
         if not child:

@@ -33,6 +33,7 @@ SAMPLES = {
     "max_inbox_messages": 1_005,
     "max_inbox_bytes": 1_006,
     "max_inbox_messages_per_sender": 1_017,
+    "approval_hold_ms": 9_000,
     "max_inbox_bytes_per_sender": 1_018,
     "max_open_tickets": 1_007,
     "max_kept_messages": 1_010,

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple, Self
 
 from living import Living
 
-from bascule.wire.content_length import FrameReader, frame
 from patience import PATIENCE
 
 
@@ -200,12 +199,16 @@ class Events:
         return None
 
 
+def frame(body: bytes) -> bytes:
+    return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+
+
 class LinkWire:
     """One link connection; answers and notifications in the order they came."""
 
     def __init__(self, path: str, seconds: float = PATIENCE) -> None:
         self.sock = connect(path, seconds)
-        self._reader = FrameReader(max_body_bytes=32 * 1024 * 1024)
+        self._came = bytearray()
         self._frames: list[dict[str, Any]] = []
         self._next_id = 0
 
@@ -240,8 +243,20 @@ class LinkWire:
                 return None
             if not data:
                 return None
-            self._frames += map(json.loads, self._reader.feed(data))
+            self._came += data
+            self._frames += map(json.loads, self._bodies())
         return self._frames.pop(0)
+
+    def _bodies(self) -> Iterator[bytes]:
+        """What has come whole."""
+        while (end := self._came.find(b"\r\n\r\n")) >= 0:
+            name, _, length = self._came[:end].partition(b": ")
+            assert name == b"Content-Length", bytes(self._came[:end])
+            start, stop = end + 4, end + 4 + int(length)
+            if len(self._came) < stop:
+                return
+            yield bytes(self._came[start:stop])
+            del self._came[:stop]
 
     def answer(self, id_: Any) -> dict[str, Any]:
         """The answer to `id_`; what came before it stays to be read."""

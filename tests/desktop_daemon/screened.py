@@ -12,12 +12,8 @@ from bascule.protocols.desktop_agents import SESSION_VARIABLES
 from patience import PATIENCE
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
-# What a hash costs is tested elsewhere, and nobody waits for the real slices here.
-CONSTANTS = {
-    "bascule.identity.passphrase.SCRYPT_LOG_N": 4,
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.1,
-    "bascule.approval.holding.SLICES": {"link": 0.1, "mcp": 0.1},
-}
+# What a hash costs is tested elsewhere.
+CONSTANTS = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
 _PLACES = """
 import os
 os.environ["BASCULE_CONFIG_DIR"] = {config!r}
@@ -48,7 +44,8 @@ class Screened:
         self.session = {name: desktop.environment[name] for name in SESSION_VARIABLES if name in desktop.environment}
         self.work = self.folder / "work"
         self.work.mkdir()
-        self._config = {"desktop_root": str(folder), **config}
+        # Nobody here waits as long as a real client does.
+        self._config = {"desktop_root": str(folder), "approval_hold_ms": 100, **config}
         self.live()
         self.person.call("desktop.enable", {"environment": self.session})
 

@@ -2,11 +2,11 @@
 
 import os
 import select
-import sys
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from inside import BASCULE
 from patience import PATIENCE
 
 
@@ -25,7 +25,7 @@ def on_a_terminal(
     child, master = os.forkpty()
     if not child:
         os.environ["BASCULE_CONFIG_DIR"] = "/nonexistent"
-        os.execv(sys.executable, [sys.executable, "-P", "-m", "bascule.cli.start", *arguments])
+        os.execv(BASCULE[0], [*BASCULE, *arguments])
     shown = b""
     seen = 0
     waiting = list(typed)

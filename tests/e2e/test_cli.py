@@ -4,19 +4,15 @@ import json
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
+from exit_codes import CONFLICT, REFUSED, UNREACHABLE, USAGE
 from living import Ended, Living, eventually, forked, free_port, run_command, short_dir
 from terminal import on_a_terminal
 from wires import Caller, LinkWire
 
+from inside import BASCULE
 from patience import PATIENCE
-
-CONFLICT = 6
-USAGE = 2
-REFUSED = 4
-UNREACHABLE = 7
 
 PASSPHRASE = "correct horse battery"
 
@@ -108,7 +104,7 @@ def test_without_a_daemon_commands_say_how_to_start_one(state):
 
 
 def test_up_in_the_foreground_greets_and_ctrl_c_stops_it(state):
-    command = [sys.executable, "-P", "-m", "bascule.cli.start", "up", "--port", str(free_port()), "--state-dir", state]
+    command = [*BASCULE, "up", "--port", str(free_port()), "--state-dir", state]
     environment = {**os.environ, "BASCULE_CONFIG_DIR": "/nonexistent"}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
         greeting = b""
@@ -191,7 +187,7 @@ def test_purge_touches_nothing_that_is_no_state_directory(state):
 def test_a_passphrase_is_never_taken_from_a_pipe(up):
     # In a session of its own, so that there is no terminal to fall back on.
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "bascule.cli.start", "person", "set", "--state-dir", up.state],
+        [*BASCULE, "person", "set", "--state-dir", up.state],
         input=f"{PASSPHRASE}\n{PASSPHRASE}\n",
         capture_output=True,
         text=True,

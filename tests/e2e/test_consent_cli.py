@@ -13,17 +13,13 @@ from patience import PATIENCE
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "approval"))
 
+from exit_codes import CONFLICT, NOT_FOUND, USAGE
 from living import eventually, run_command, short_dir
 from living_grove import PASSPHRASE, POLICY, Grove, person
 from terminal import on_a_terminal
 from wires import Caller
 
-from bascule.doors.exits import CONFLICT, NOT_FOUND, USAGE
-
-QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.05,
-    "bascule.approval.holding.SLICES": {"link": 0.05, "mcp": 0.05},
-}
+QUICK = {"approval_hold_ms": 50}
 TYPED = PASSPHRASE["passphrase"]
 TRICK = "oak\x1b[2K\u202egnp.exe"
 
@@ -32,7 +28,7 @@ TRICK = "oak\x1b[2K\u202egnp.exe"
 def forest():
     with short_dir() as folder:
         grove = Grove(folder)
-        with grove.live(constants=QUICK) as daemon:
+        with grove.live(**QUICK) as daemon:
             person(daemon, new=True).close()
             grove.daemon = daemon
             grove.jerry = Caller(daemon).register("Jerry")
@@ -228,7 +224,7 @@ def test_policy_test_needs_no_daemon_and_says_what_does_not_hold(tmp_path):
 def test_an_edited_policy_is_shown_as_a_diff_accepted_by_its_digest_and_only_then_in_force():
     with short_dir() as folder:
         grove = Grove(folder)
-        with grove.live(constants=QUICK) as daemon:
+        with grove.live(**QUICK) as daemon:
             person(daemon, new=True).close()
             new = POLICY + '\n[[rule]]\nname = "quiet"\ndecision = "deny"\nreason = "hush"\nmethods = ["messages.*"]\n'
             with open(f"{grove.config}/policy.toml", "w") as file:

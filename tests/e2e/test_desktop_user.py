@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from desktop_rig import Desktop
+from exit_codes import APPROVAL, NOT_FOUND, NOTHING_CAME, REFUSED, USAGE
 from living import Living, eventually, forked, short_dir
 from pricing import tokens_in
 from raw_client import RawClient
@@ -17,9 +18,7 @@ from speaking import Agent, Stream
 from terminal import on_a_terminal
 from wires import LinkWire
 
-from bascule.doors.exits import APPROVAL, NOT_FOUND, NOTHING_CAME, REFUSED, USAGE
-from bascule.protocols.desktop import STOP_CHORDS
-from bascule.protocols.desktop_agents import SESSION_VARIABLES
+from inside import SESSION_VARIABLES
 
 PASSPHRASE = "correct horse battery staple"
 TYPED = [("Passphrase: ", PASSPHRASE)]
@@ -142,7 +141,12 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     assert "bascule desktop enable" in refused(agent.call("desktop_windows"))
     shown = on_tty(house, "desktop", "enable", typed=TYPED, monkeypatch=monkeypatch)
     assert shown.code == 0, shown
-    for words in ("asks you once for each app", STOP_CHORDS[0], "the desktop can be seen and used", "--toolset"):
+    for words in (
+        "asks you once for each app",
+        "Ctrl+Alt+Shift+Escape",
+        "the desktop can be seen and used",
+        "--toolset",
+    ):
         assert words in shown.shown
 
     # Looking asks once.
@@ -258,9 +262,8 @@ def test_behind_a_broker_url_the_tools_do_the_same(enabled, app):
 
 def test_a_person_who_takes_longer_than_a_call_answers_the_next_one(house, app):
     """The model hears `awaiting_approval`, goes on with something else, and calls again with the same arguments."""
-    held = {"bascule.approval.holding.SLICES": {"link": 0.05, "mcp": 0.05}}
     with (
-        Living(f"{house.folder}/slow", desktop_root=house.folder, constants=held) as daemon,
+        Living(f"{house.folder}/slow", desktop_root=house.folder, approval_hold_ms=50) as daemon,
         LinkWire(daemon.link_socket).hello() as person,
         RawClient(daemon.state, "--no-start", "--toolset", "desktop") as client,
     ):

@@ -8,16 +8,13 @@ import shutil
 import sqlite3
 
 import pytest
+from exit_codes import NOT_FOUND, UNREACHABLE
 from living import Ended, Living, forked, run_command, short_dir
 from wires import Caller
 
-from bascule import places
-from bascule.adapters.anchor_file import AnchorFile
-from bascule.audit.ledger import Anchor
+from inside import append_anchor
 
 TAMPERED = 1
-NOT_FOUND = 5
-UNREACHABLE = 7
 
 
 def ledger(state: str, *arguments: str) -> Ended:
@@ -241,7 +238,7 @@ def test_an_anchor_of_another_record_is_found(stopped):
     path = os.path.join(stopped, "anchors.jsonl")
     with open(path) as file:
         last = json.loads(file.read().splitlines()[-1])
-    AnchorFile(path).append(Anchor(seq=last["seq"], head="0" * 64, at=last["at"], why="stop"))
+    append_anchor(path, seq=last["seq"], head="0" * 64, at=last["at"], why="stop")
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
     assert "is not the one that was anchored (stop)" in done.said
@@ -306,7 +303,7 @@ def seen(folder: str, **living) -> tuple[str, str, str, dict[str, object]]:
 def test_a_database_that_was_put_back_is_noticed_at_the_next_start_and_after_it():
     with short_dir() as folder:
         store_of(folder)
-        database = places.database_file(f"{folder}/s")
+        database = f"{folder}/s/bascule.db"
         saved = f"{folder}/{os.path.basename(database)}"
         shutil.copyfile(database, saved)
         before = seen(folder)
@@ -325,7 +322,7 @@ def test_a_database_that_was_put_back_is_noticed_at_the_next_start_and_after_it(
             store_of(folder)
         assert "the database was put back and used again" in seen(folder)[0]
         # The way on that doctor names.
-        anchors = places.anchors_file(f"{folder}/s")
+        anchors = f"{folder}/s/anchors.jsonl"
         os.rename(anchors, anchors + ".old")
         assert seen(folder)[0] == ""
 

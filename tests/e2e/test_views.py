@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from living import Living, forked, short_dir
@@ -55,8 +56,8 @@ def bascule(daemon, *arguments):
 
 
 def helper(name, daemon, *arguments):
-    program = f"from bascule.helpers.commands import {name} as main; raise SystemExit(main())"
-    command = [sys.executable, "-P", "-c", program, *arguments, "--state-dir", daemon.state]
+    """Of a program that is installed beside `bascule`."""
+    command = [Path(sys.executable).parent / name, *arguments, "--state-dir", daemon.state]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
 
 
@@ -109,8 +110,8 @@ def test_a_run_is_followed_without_a_letter_that_hides(scene):
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
-        ("bridge_recv", ("--agent", "Jerry", "--wait", "0")),
-        ("bridge_recv", ("--agent", "Jerry", "--wait", "0", "--json")),
+        ("bridge-recv", ("--agent", "Jerry", "--wait", "0")),
+        ("bridge-recv", ("--agent", "Jerry", "--wait", "0", "--json")),
     ],
 )
 def test_a_received_message_hides_nothing_from_its_reader_and_nothing_is_lost_to_a_program(scene, name, arguments):
@@ -132,8 +133,6 @@ def test_a_received_message_hides_nothing_from_its_reader_and_nothing_is_lost_to
 )
 def test_bridgectl_hides_nothing(scene, verb):
     daemon, _ = scene
-    program = "from bascule.cli.bridgectl import main; raise SystemExit(main())"
-    command = [sys.executable, "-P", "-c", program, *verb, "--state-dir", daemon.state]
-    said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False).stdout
+    said = helper("bridgectl", daemon, *verb)
     assert hidden(said) == []
     assert NAMED in said

@@ -6,14 +6,14 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 
 import pytest
+from exit_codes import INTERRUPTED, REFUSED, USAGE
 from living import eventually, run_command
 from terminal import on_a_terminal
 
-from bascule.doors.exits import INTERRUPTED, REFUSED, USAGE
 from daemon_process import DaemonProcess
+from inside import BASCULE
 from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":
@@ -105,9 +105,9 @@ def test_while_a_person_is_waited_for_the_terminal_says_so_and_where_to_answer(h
 
 
 def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
-    command = [sys.executable, "-P", "-m", "bascule.cli.start", "exec", "--state-dir", house.state_dir]
+    command = [*BASCULE, "exec", "--state-dir", house.state_dir]
     process = subprocess.Popen([*command, "setsid sleep 61 & exec sleep 62"], stderr=subprocess.PIPE, text=True)
-    listed = [sys.executable, "-P", "-m", "bascule.cli.start", "processes", "list", "--json", "--state-dir"]
+    listed = [*BASCULE, "processes", "list", "--json", "--state-dir"]
 
     def running():
         answer = subprocess.run([*listed, house.state_dir], capture_output=True, text=True, timeout=60, check=True)
@@ -284,7 +284,7 @@ def test_a_run_that_a_killed_daemon_left_is_undone_in_its_next_life(tmp_path, mo
     daemon = DaemonProcess(None)
     try:
         where = ("--state-dir", daemon.state_dir)
-        command = [sys.executable, "-P", "-m", "bascule.cli.start", *arguments[:1], *where, *arguments[1:]]
+        command = [*BASCULE, *arguments[:1], *where, *arguments[1:]]
         process = subprocess.Popen([*command, "echo after > kept; echo x > made; exec sleep 600"])
         eventually((folder / "made").exists, "it works", PATIENCE)
         daemon.kill()

@@ -186,6 +186,13 @@ def test_an_armed_daemon_says_so_on_its_terminal_and_dies_there(state):
     assert "failpoint start.bind:after@2 is armed" in done.stderr
 
 
+def test_the_address_of_a_daemon_is_written_down_before_anybody_is_served_there(state):
+    """Else a command that was given this address takes it for somebody else's broker, and shows it no token."""
+    assert up(state, "start.listen:after").returncode == -signal.SIGKILL
+    with open(places.lock_file(state), encoding="utf-8") as file:
+        assert json.load(file)["doors"]["http"] == places.http_socket(state)
+
+
 def test_an_armed_daemon_says_so_in_its_log(nursery, state):
     with Forked(nursery, state, failpoint="stop.log:before") as daemon:
         assert daemon.ready()

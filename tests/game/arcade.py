@@ -14,11 +14,8 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # The person is set and unlocks in every test; what a hash costs is tested elsewhere.
 CHEAP = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
-# Nobody waits for the real slices here.
-QUICK = {
-    "bascule.approval.holding.HTTP_SLICE_SECONDS": 0.2,
-    "bascule.approval.holding.SLICES": {"link": 0.2, "mcp": 0.2},
-}
+# Nobody here waits as long as a real client does.
+QUICK = {"approval_hold_ms": 200}
 # The user's own bridge.json is not for tests: it is found from HOME.
 _PLACES = """
 import os
@@ -44,7 +41,7 @@ class Arcade:
 
     def live(self, *, quick: bool = False, **more: Any) -> Living:
         places = _PLACES.format(config=str(self.config), home=str(self.folder))
-        return Living(self.state, bug=places, constants={**CHEAP, **(QUICK if quick else {})}, **more)
+        return Living(self.state, bug=places, constants=CHEAP, **(QUICK if quick else {}), **more)
 
     def list_examples(self) -> None:
         text = (EXAMPLES / "games.toml").read_text()

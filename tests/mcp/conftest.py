@@ -26,10 +26,7 @@ def _no_environment_of_ours(monkeypatch):
 def daemon():
     from living import Living, short_dir
 
-    with (
-        short_dir() as folder,
-        Living(f"{folder}/s", mcp="on", constants={"bascule.mcp.errand.PROGRESS_SECONDS": 0.2}) as living,
-    ):
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on") as living:
         yield living
         # Whatever the tests did: nothing unexpected happened behind the answers.
         said = living.log() + living.terminal()

@@ -13,11 +13,9 @@ from json_cases import BODIES, VALUES, Case
 from living import Living, short_dir
 from raw_client import RawClient
 from speaking import ACCEPT, META, MODERN
-from wires import Caller, LinkWire, Wire
+from wires import Caller, LinkWire, Wire, frame
 
-from bascule.wire import codec
-from bascule.wire.canonical import canonical, digest
-from bascule.wire.content_length import frame
+from inside import canonical, canonical_digest, decode_json
 
 LARGEST_SAFE = 2**53 - 1
 # What a parse error may be called: over HTTP, over link, and by JSON-RPC itself.
@@ -90,9 +88,9 @@ def test_texts_of_one_meaning_share_a_digest_and_texts_of_two_do_not():
     by_meaning: dict[object, set[str]] = {}
     for case in VALUES:
         if not case.refused:
-            value = codec.decode(case.text)
-            by_digest.setdefault(digest(value), set()).add(exact(value))
-            by_meaning.setdefault(exact(meaning(case.text)), set()).add(digest(value))
+            value = decode_json(case.text)
+            by_digest.setdefault(canonical_digest(value), set()).add(exact(value))
+            by_meaning.setdefault(exact(meaning(case.text)), set()).add(canonical_digest(value))
     assert [meanings for meanings in by_digest.values() if len(meanings) > 1] == []
     # RFC 8785 writes a double with an exponent from 10**21 on, and we write integers in full.
     assert [each for each, digests in by_meaning.items() if len(digests) > 1] == [("number", 10**21)]
@@ -101,7 +99,7 @@ def test_texts_of_one_meaning_share_a_digest_and_texts_of_two_do_not():
 
 
 def test_the_one_documented_pair_is_a_large_double_and_the_integer_of_its_shortest_digits():
-    assert digest(2.0**68) == digest(295147905179352830000) != digest(2**68)
+    assert canonical_digest(2.0**68) == canonical_digest(295147905179352830000) != canonical_digest(2**68)
 
 
 # -- through the doors ----------------------------------------------------------------------------
@@ -346,7 +344,7 @@ ANY = st.recursive(SCALARS, lambda inner: st.lists(inner) | st.dictionaries(TEXT
 @settings(deadline=None, max_examples=80)
 @given(ANY)
 def test_what_is_written_canonically_reads_back_as_it_was(value):
-    assert exact(codec.decode(canonical(value))) == exact(value)
+    assert exact(decode_json(canonical(value))) == exact(value)
 
 
 @settings(deadline=None, max_examples=80)

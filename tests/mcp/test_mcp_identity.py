@@ -7,7 +7,7 @@ from living import Living, short_dir
 from speaking import ACCEPT, HANDSHAKE, RECENT, Agent, Modern
 from wires import Caller, LinkWire, Wire
 
-from bascule.mcp.sessions import MAX_SESSIONS_PER_AGENT
+from inside import max_mcp_sessions
 
 INITIALIZE = {
     "jsonrpc": "2.0",
@@ -107,7 +107,7 @@ def test_an_ended_session_is_unknown(agent):
 def test_an_agent_keeps_the_sessions_it_used_last(agent):
     ann, bob = agent("Ann"), agent("Bob")
     others, first = bob.session(), ann.session()
-    second, *rest = [ann.session() for _ in range(MAX_SESSIONS_PER_AGENT - 1)]
+    second, *rest = [ann.session() for _ in range(max_mcp_sessions() - 1)]
     first.call("co_workers")
     rest.append(ann.session())
     with second.open("tools/list") as stream:

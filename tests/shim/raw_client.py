@@ -4,15 +4,15 @@ import json
 import os
 import queue
 import subprocess
-import sys
 import threading
 from typing import Any, Self
 
+from inside import BASCULE
 from patience import PATIENCE
 
 # What clients leave of the environment for the servers they start.
 KEPT = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
-COMMAND = [sys.executable, "-m", "bascule.cli.start", "mcp"]
+COMMAND = [*BASCULE, "mcp"]
 VERSION_KEY = "io.modelcontextprotocol/protocolVersion"
 CLIENT_KEY = "io.modelcontextprotocol/clientInfo"
 CAPABILITIES_KEY = "io.modelcontextprotocol/clientCapabilities"

@@ -8,7 +8,7 @@ import time
 
 from lacking import missing_here
 
-from bascule.terminals.tmux import Tmux
+from inside import Tmux
 from patience import PATIENCE
 
 

@@ -191,7 +191,8 @@ class HeldCall:
 
     def _wait(self, approval: Approval, told: Later[Any]) -> None:
         # Without a person nobody can answer, so nobody is held.
-        seconds = SLICES.get(self._call.door, HTTP_SLICE_SECONDS) if self._desk.has_person() else 0.0
+        most = self._desk.limits.hold_seconds if self._desk.has_person() else 0.0
+        seconds = min(SLICES.get(self._call.door, HTTP_SLICE_SECONDS), most)
         try:
             waiting = self._desk.wait(approval.approval_id, seconds)
         except BasculeError as refusal:

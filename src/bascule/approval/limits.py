@@ -3,6 +3,10 @@
 import msgspec
 
 _MINUTE = 60.0
+# How long a caller is held before it is told to call again. MCP clients give up after 60 s and more, HTTP clients
+# after 30 s (see `broker`'s long polls).
+MCP_SLICE_SECONDS = 45.0
+HTTP_SLICE_SECONDS = 25.0
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,15 +26,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_pending_chars: int = 4 * 1024 * 1024
     # Callers of one principal that wait for answers at once; each is a held connection.
     max_waiting: int = 128
+    # How long a caller is held at most, whichever door it came through: some clients give up sooner than others.
+    hold_seconds: float = MCP_SLICE_SECONDS
     # Timed rules in force: each is looked at for every call that would ask.
     max_timed_rules: int = 100
     # How long an answered question can be looked up. What it was about is in the ledger for longer.
     keep_seconds: float = 24 * 60 * _MINUTE
     # And how many of them, of half a kilobyte each; the oldest go first.
     max_kept: int = 10_000
-
-
-# How long a caller is held before it is told to call again. MCP clients give up after 60 s and more, HTTP clients
-# after 30 s (see `broker`'s long polls).
-MCP_SLICE_SECONDS = 45.0
-HTTP_SLICE_SECONDS = 25.0

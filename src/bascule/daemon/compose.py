@@ -147,6 +147,7 @@ class Daemon:
             has_person=lambda: PERSON_KEY in self.facts.rows,
             log=log,
             key=digest_key.encode(),
+            limits=config.approval_limits(),
             pictures=PictureFiles(places.pictures_dir(state_dir)),
         )
         self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))

@@ -15,6 +15,8 @@ import msgspec
 from msgspec import Meta
 
 from bascule import places
+from bascule.approval.limits import MCP_SLICE_SECONDS
+from bascule.approval.limits import Limits as ApprovalLimits
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
@@ -34,6 +36,7 @@ _defaults = Limits()
 _work = WorkspaceLimits()
 _Ms = Annotated[int, Meta(ge=1)]
 _Count = Annotated[int, Meta(ge=1)]
+_LONGEST_HOLD_MS = round(MCP_SLICE_SECONDS * 1000)
 
 
 class BadConfig(InvalidRequest):
@@ -124,6 +127,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     mcp_toolsets: str = ",".join(DEFAULT_TOOLSETS)
     # How /mcp labels text of other agents for the model: peer, colleague or untrusted.
     mcp_trust_label: Literal["peer", "colleague", "untrusted"] = "peer"
+    # How long a call is held for a person's answer at most, in milliseconds; then its caller hears that it waits, and
+    # calls again. Over HTTP no call is held longer than 25 seconds. Lower it for clients that give up sooner.
+    approval_hold_ms: Annotated[int, Meta(ge=1, le=_LONGEST_HOLD_MS)] = _LONGEST_HOLD_MS
     # Tell the person when something waits for them: a desktop notification, a line in tmux.
     announce: Literal["on", "off"] = "on"
     # What the terminal shows: human, json or off. The log file always holds JSON lines.
@@ -155,6 +161,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             max_agents=self.max_agents,
             reject_offline=self.offline == "reject",
         )
+
+    def approval_limits(self) -> ApprovalLimits:
+        return ApprovalLimits(hold_seconds=self.approval_hold_ms / 1000)
 
     def readable_directories(self) -> tuple[str, ...]:
         named = (each.strip() for each in self.workspace_readable.split(","))

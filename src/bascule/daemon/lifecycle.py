@@ -221,13 +221,14 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
         scheme = "https" if config.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
+    # Before anybody is served: a command that was given this address must find out that it is its own daemon's.
+    note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
     async with asyncio.TaskGroup() as group:
         for door in doors:
             await door.start(group)
         probe = group.create_task(_probe_lag(daemon))
         if mcp_surface is not None:
             await daemon.mcp.start(group, await mcp_surface)
-        note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
         _settle_garbage()
         sys.setswitchinterval(SWITCH_SECONDS)
         daemon.ready = True

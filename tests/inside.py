@@ -1,0 +1,200 @@
+"""The one way from the black-box tests (conformance, e2e, mcp) and their helpers into the package.
+
+These tests treat Bascule as its users have it: commands, sockets, files, MCP, and the documented Python API
+(`bascule.client`, `bascule.mod`), which they import directly. For the rest they come here: programs and daemons to
+start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
+rebuild of the inside changes this file and no test of theirs; `test_house.py` holds them to it.
+"""
+
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Collection, Iterator, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from bascule.adapters.anchor_file import AnchorFile
+from bascule.audit.ledger import Anchor
+from bascule.daemon.config import BadConfig, Config
+from bascule.daemon.config import load as load_settings
+from bascule.policy.text import text_digest as policy_digest
+from bascule.protocols.desktop_agents import SESSION_VARIABLES
+from bascule.protocols.workspace_schemas import events_schema, operations_schema
+from bascule.protocols.workspace_validation import (
+    BadOperation,
+    parse_operation,
+    validate_operation,
+    validate_operations_message,
+)
+from bascule.terminals.tmux import Tmux
+from bascule.wire.canonical import canonical
+from bascule.wire.canonical import digest as canonical_digest
+from bascule.wire.codec import decode as decode_json
+
+__all__ = [
+    "BASCULE",
+    "CHEAP_PASSPHRASE",
+    "DAEMON_PROGRAM",
+    "SESSION_VARIABLES",
+    "BadConfig",
+    "BadOperation",
+    "Config",
+    "Tmux",
+    "append_anchor",
+    "canonical",
+    "canonical_digest",
+    "decode_json",
+    "events_schema",
+    "load_settings",
+    "loaded_command",
+    "max_mcp_sessions",
+    "memory_house",
+    "operations_schema",
+    "parse_operation",
+    "policy_digest",
+    "run_daemon_with_mcp_server",
+    "validate_operation",
+    "validate_operations_message",
+    "with_trees",
+]
+
+# -- commands ------------------------------------------------------------------------------------------
+
+# `bascule`, with the interpreter of the tests.
+BASCULE = [sys.executable, "-P", "-m", "bascule.cli.start"]
+
+
+def loaded_command() -> Callable[[Sequence[str]], int]:
+    """What `bascule` runs, with everything imported that it would import late: for forks of this process."""
+    import bascule.daemon.lifecycle
+    from bascule.cli.main import build_parser, main
+
+    assert bascule.daemon.lifecycle
+    assert build_parser()
+    return main
+
+
+# -- daemons -------------------------------------------------------------------------------------------
+
+# What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
+# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
+# another user's identity.
+DAEMON_PROGRAM = """
+import importlib, json, os, sys
+said = json.loads(sys.argv[1])
+exec(said["bug"])
+for name, value in said["constants"].items():
+    module, _, attribute = name.rpartition(".")
+    assert hasattr(importlib.import_module(module), attribute), name
+    setattr(importlib.import_module(module), attribute, value)
+from bascule.daemon.config import Config
+from bascule.daemon.lifecycle import run
+if said["uid"] is not None:
+    os.setgroups([])
+    os.setgid(said["uid"])
+    os.setuid(said["uid"])
+sys.exit(run(Config(**said["config"]), said["state"], on_ready=lambda daemon: print("ready", flush=True)))
+"""
+# For tests in which a person is set and unlocks; what a hash costs is tested elsewhere.
+CHEAP_PASSPHRASE = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
+
+# Run before the daemon is made: rows, a route, and a handler that leaves a trace outside the store.
+_TREES = """
+if {failpoint!r}:
+    from bascule.testing import failpoints
+    failpoints.arm({failpoint!r})
+from bascule.daemon import compose
+from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
+from bascule.protocols.route import Route
+
+class CutParams(Params, frozen=True, kw_only=True):
+    path: str
+
+ROW = Row(
+    name="tree.cut", summary="Cut a tree.", params=CutParams, result=str, effect=Effect.WRITE, who=ANYONE,
+    record=Record.AHEAD, consent=Consent.HOLD,
+)
+
+def cut(call, params, doing):
+    with open({trace!r}, "a") as trace:
+        trace.write(params.path + chr(10))
+    return "felled"
+
+compose.ROWS = (*compose.ROWS, ROW)
+compose.RULED = (*compose.RULED, ROW)
+compose.ROUTES = (*compose.ROUTES, Route("POST", "/trees", "tree.cut"))
+mount = compose.Dispatch.mount
+
+def also(self, rows, handlers, *rest, **more):
+    mount(self, rows, handlers, *rest, **more)
+    if "tree.cut" not in self.methods:
+        mount(self, (ROW,), {{"tree.cut": cut}})
+
+compose.Dispatch.mount = also
+"""
+
+
+def with_trees(trace: str, failpoint: str = "") -> str:
+    """Lines for a daemon's start that give it `tree.cut` (`POST /trees`), whose effect is a line in the file `trace`.
+
+    The policy may ask about it, and it is recorded ahead of its effect.
+    """
+    return _TREES.format(trace=trace, failpoint=failpoint)
+
+
+def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str) -> int:
+    """The daemon as it is, with this server of the MCP SDK at /mcp, where every request comes as if with `token`."""
+    from bascule.daemon import lifecycle
+    from bascule.daemon.compose import Daemon
+    from bascule.identity.tokens import hash_token
+    from bascule.mcp import mount
+    from bascule.mcp.door import McpDoor
+    from bascule.mcp.sessions import Sessions
+
+    class Fixture(Daemon):
+        def web_app(self, *arguments: Any, **options: Any) -> Any:
+            self.tokens.add("Suite", hash_token(token))
+            app = super().web_app(*arguments, **options)
+
+            async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
+                bearer = (b"authorization", b"Bearer " + token.encode())
+                await app({**scope, "headers": [*scope["headers"], bearer]}, receive, send)
+
+            return with_bearer
+
+    lifecycle.Daemon = Fixture  # type: ignore[misc] # the one class that this daemon has another of
+    mount.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))
+    config = Config(port=port, durability="memory", log="off")
+    return lifecycle.run(config, state, on_ready=lambda _: os.write(1, b"ready\n"))
+
+
+@contextlib.contextmanager
+def memory_house(
+    *, directories: Collection[str] = (), sandbox_problem: str | None = None, disk_full: bool = False
+) -> Iterator[Callable[[str, str, dict[str, Any]], Any]]:
+    """`call(principal, method, params)` of a house in memory, on a machine with these troubles."""
+    from bascule.testing.house import House
+    from bascule.testing.machine import Machine
+
+    machine = Machine()
+    for directory in directories:
+        machine.directory(directory)
+    machine.problem = sandbox_problem
+    machine.disk_full = disk_full
+    with House(machine=machine) as house:
+        yield house.call
+
+
+# -- limits and files ----------------------------------------------------------------------------------
+
+
+def max_mcp_sessions() -> int:
+    """Sessions at /mcp that one agent may have."""
+    from bascule.mcp.sessions import MAX_SESSIONS_PER_AGENT
+
+    return MAX_SESSIONS_PER_AGENT
+
+
+def append_anchor(path: str, *, seq: int, head: str, at: int, why: str) -> None:
+    """As the daemon writes one: with a checksum that fits."""
+    AnchorFile(path).append(Anchor(seq=seq, head=head, at=at, why=why))

@@ -1,0 +1,49 @@
+"""Parts of `/mcp` before a client can reach them: the mount without its SDK, the SDK's log, the methods of tools."""
+
+import asyncio
+import json
+import logging
+
+import pytest
+
+from bascule.call import LOCAL
+from bascule.daemon.compose import ROWS
+from bascule.errors import Unavailable
+from bascule.mcp import sdk_log
+from bascule.mcp.mount import Mount
+from bascule.protocols.tools import TOOLS
+
+
+def test_every_method_a_tool_uses_exists():
+    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in ROWS}
+
+
+def test_before_the_sdk_is_there_the_answer_says_to_try_again():
+    mount = Mount(None, None, toolsets=(), trust="peer")
+
+    async def nothing(*_):
+        raise AssertionError("there is nobody to answer")
+
+    with pytest.raises(Unavailable) as refused:
+        asyncio.run(mount(LOCAL, {}, b"", nothing, nothing))
+    assert refused.value.retry_after
+
+
+def test_the_sdk_speaks_into_the_daemons_log_without_what_clients_said(monkeypatch):
+    for name in sdk_log.NAMES:
+        for attribute in ("handlers", "level", "propagate"):
+            monkeypatch.setattr(logging.getLogger(name), attribute, getattr(logging.getLogger(name), attribute))
+    lines = []
+    sdk_log.listen(lambda event, **fields: lines.append((event, fields)))
+    logger = logging.getLogger("mcp.server.somewhere")
+    try:
+        int("the client's secret")
+    except ValueError:
+        logger.exception("handler for %r failed", "the client's secret")
+    logger.warning(f"built with {'the client' + chr(39) + 's secret'}")  # noqa: G004 - as the SDK does
+    logger.info("not worth a line")
+    assert [event for event, _ in lines] == ["mcp_sdk", "mcp_sdk"]
+    assert lines[0][1]["said"] == "handler for %r failed"
+    assert lines[0][1]["error"] == "ValueError"
+    assert lines[0][1]["at"].startswith(__name__)
+    assert "secret" not in json.dumps(lines)
