@@ -6,17 +6,17 @@ from pathlib import Path
 
 import jsonschema
 import pytest
+from bascule.mcp.errand import Errand
+from bascule.shim.calls import Ask, Me
 from felling import policy
 
 from bascule.doors import exits
 from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
 from bascule.errors import ApprovalRequired
-from bascule.mcp.errand import Errand
 from bascule.protocols.methods import ANYONE, Consent, Effect, Record, Row
 from bascule.protocols.workspace import ProcessParams, ProcessView
 from bascule.shim import calls, tools
-from bascule.shim.calls import Ask, Me
 from bascule.shim.link import ANSWER_SECONDS, Link
 from bascule.testing.house import House
 from patience import PATIENCE

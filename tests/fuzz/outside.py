@@ -7,6 +7,7 @@ import socket
 import time
 from typing import Any
 
+from bascule.shim.over_http import Exchange
 from readers import pieces, same_however_cut
 
 from bascule.cli.main import build_parser
@@ -19,7 +20,6 @@ from bascule.doors.link import Frames, frame
 from bascule.doors.values import decode_answer
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
-from bascule.shim.over_http import Exchange
 from bascule.shim.serve import Shim
 from bascule.shim.starter import Starter
 

@@ -4,11 +4,11 @@ import socket
 import time
 
 import pytest
+from bascule.shim.over_http import Exchange
 
 from bascule.doors.exits import BadAnswer, DoorError
 from bascule.doors.http import _Conversation, _refusal
 from bascule.doors.values import chunk_size, number_in_header
-from bascule.shim.over_http import Exchange
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 
 import pytest
+from bascule.shim.over_http import HttpSocket
 from fake_http import FakeHttp, answer
 from living import Living, short_dir
 from strangers import (
@@ -27,7 +28,6 @@ from bascule.client import SyncClient
 from bascule.doors import choice, exits, http, peers
 from bascule.doors.link import LinkSocket
 from bascule.errors import Forbidden
-from bascule.shim.over_http import HttpSocket
 from patience import PATIENCE
 from ports import free_port
 

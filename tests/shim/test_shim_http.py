@@ -10,6 +10,9 @@ import socket
 import subprocess
 
 import pytest
+from bascule.protocols.tools import TOOLS
+from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
+from bascule.shim.resources import RECENT_URI
 from hypothesis import given
 from hypothesis import strategies as st
 from living import Living, eventually, free_port, short_dir
@@ -21,9 +24,6 @@ from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
 from bascule.bridges.house.edge import ROUTES as HOUSE_ROUTES
 from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
 from bascule.doors.exits import BadAnswer, ConnectionLost
-from bascule.protocols.tools import TOOLS
-from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
-from bascule.shim.resources import RECENT_URI
 from certificates import certificate_in
 
 

@@ -5,13 +5,13 @@ import json
 import logging
 
 import pytest
+from bascule.protocols.tools import TOOLS
 
 from bascule.call import LOCAL
 from bascule.daemon.compose import ROWS
 from bascule.errors import Unavailable
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
-from bascule.protocols.tools import TOOLS
 
 
 def test_every_method_a_tool_uses_exists():
