@@ -1,21 +1,15 @@
-"""Parts of `/mcp` before a client can reach them: the mount without its SDK, the SDK's log, the methods of tools."""
+"""Parts of `/mcp` before a client can reach them: the mount without its SDK, the SDK's log."""
 
 import asyncio
 import json
 import logging
 
 import pytest
-from bascule.protocols.tools import TOOLS
 
 from bascule.call import LOCAL
-from bascule.daemon.compose import ROWS
 from bascule.errors import Unavailable
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
-
-
-def test_every_method_a_tool_uses_exists():
-    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in ROWS}
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():

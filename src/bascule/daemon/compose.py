@@ -242,6 +242,7 @@ class Daemon:
             on=self.config.mcp == "on",
             toolsets=toolsets_in(self.config.mcp_toolsets),
             trust=self.config.mcp_trust_label,
+            on_left=self.broker.agents.left,
         )
 
     def _make_workspace(self, config_dir: str, key: bytes) -> Workspace:

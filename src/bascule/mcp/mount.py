@@ -74,12 +74,22 @@ def load() -> Any:
 class Mount:
     """The route's end in the daemon."""
 
-    def __init__(self, dispatch: Dispatch, log: Log, *, on: bool = True, toolsets: Collection[str], trust: str) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        log: Log,
+        *,
+        on: bool = True,
+        toolsets: Collection[str],
+        trust: str,
+        on_left: Callable[[str], None] | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._log = log
         self._on = on
         self._toolsets = toolsets
         self._trust = trust
+        self._on_left = on_left
         self._door: Door | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -91,7 +101,9 @@ class Mount:
         await self._door(principal, scope, body, receive, send)
 
     async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
-        door: Door = surface.open_door(self._dispatch, self._log, toolsets=self._toolsets, trust=self._trust)
+        door: Door = surface.open_door(
+            self._dispatch, self._log, toolsets=self._toolsets, trust=self._trust, on_left=self._on_left
+        )
         running = asyncio.Event()
         self._task = group.create_task(door.run(running.set))
         await running.wait()

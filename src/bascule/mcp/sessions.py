@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from bascule.call import Principal
+from bascule.call import Principal, agent_of
 from bascule.dispatch import Dispatch
 from bascule.mcp.news import News
 
@@ -36,9 +36,17 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, dispatch: Dispatch | None = None, *, per_agent: int = MAX_SESSIONS_PER_AGENT) -> None:
+    def __init__(
+        self,
+        dispatch: Dispatch | None = None,
+        *,
+        per_agent: int = MAX_SESSIONS_PER_AGENT,
+        on_left: Callable[[str], None] | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._per_agent = per_agent
+        # Called with the handle when a client has ended the last session of an agent.
+        self._on_left = on_left
         self._of: dict[Principal, OrderedDict[str, Session]] = {}
         self.group: asyncio.TaskGroup | None = None
 
@@ -63,8 +71,8 @@ class Sessions:
         self._follow(session)
         mine = self._of.get(session.principal, OrderedDict())
         mine.pop(session.session_id, None)
-        if not mine:
-            self._of.pop(session.principal, None)
+        if not mine and self._of.pop(session.principal, None) is not None and self._on_left is not None:
+            self._on_left(agent_of(session.principal) or "")
 
     def subscribe(self, session: Session, tell: Tell | None) -> None:
         """`tell` sends the news over the session; None ends the subscription."""

@@ -1,6 +1,6 @@
 """The SDK's server with our tools and our resource."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import mcp_types as types
@@ -38,9 +38,11 @@ Context = ServerRequestContext[Any, Any]
 REQUEST_CANCELLED = -32800
 
 
-def open_door(dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
+def open_door(
+    dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str, on_left: Callable[[str], None] | None = None
+) -> McpDoor:
     sdk_log.listen(log)
-    sessions = Sessions(dispatch)
+    sessions = Sessions(dispatch, on_left=on_left)
     surface = Surface(dispatch, sessions, log, toolsets=toolsets, facts=Facts(DOOR, trust))
     return McpDoor(surface.server, sessions)
 

@@ -164,7 +164,13 @@ class Foreign:
             "metadata": self.identity.metadata | wanted.get("metadata", {}),
         }
         token = self._token if self.ready and name == self.handle else None
-        answer = http.call(self._door, "POST", "/agents/register", params, token=token)
+        try:
+            # Ours: a handle that another session holds is refused.
+            answer = http.call(self._door, "POST", "/agents/register", {**params, "exclusive": True}, token=token)
+        except Refusal as refused:
+            if refused.status != 400:
+                raise
+            answer = http.call(self._door, "POST", "/agents/register", params, token=token)
         registered = dict(answer) if isinstance(answer, dict) else {}
         fresh = registered.pop("agentToken", None)
         token = fresh if isinstance(fresh, str) else token or self._door.bearer

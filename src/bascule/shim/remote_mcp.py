@@ -47,14 +47,14 @@ class RemoteMcp:
 
     @classmethod
     def found_at(cls, door: Door, token: str | None, notified: Notified) -> RemoteMcp | None:
-        """None where nobody serves MCP."""
+        """None where nobody serves MCP, or not to us: there is no token, and the broker wants none elsewhere."""
         remote = cls(door, token, notified)
         try:
             remote.open()
         except BadAnswer:
             return None
         except Refusal as refused:
-            if refused.status in (401, 403, 429, 503):
+            if refused.status in (429, 503):
                 raise
             return None
         return remote

@@ -67,13 +67,12 @@ async def show(me: Session, arguments: GameArguments) -> Result:
 
 
 async def status(me: Session, arguments: MaybeGameArguments) -> Result:
-    if arguments.game_id is not UNSET:
-        return Result(games=[await me.call("games.status", given(arguments))])
-    return Result(games=(await me.call("games.list", {}))["games"])
+    if arguments.game_id is UNSET:
+        return Result(games=(await me.call("games.list", {}))["games"])
+    return Result(games=[await me.call("games.status", given(arguments))])
 
 
-class StartArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str
+class StartArguments(GameArguments, frozen=True, kw_only=True):
     timeout: _Seconds | UnsetType = UNSET
 
 
@@ -84,17 +83,14 @@ def _life(method: str, following: str | None = None) -> Run:
             # How long to wait for it, as in GABS: it goes on starting all the same.
             params["waitMs"] = min(params.pop("timeout") * 1000, me.slice_ms)
         out = _short(await me.call(method, params))
-        if following is not None and out["state"] in ("starting", "reconnecting"):
-            out["next"] = "games_status"
-        elif following is not None and out["state"] == "live":
-            out["next"] = following
+        if following is not None and out["state"] in ("starting", "reconnecting", "live"):
+            out["next"] = following if out["state"] == "live" else "games_status"
         return out
 
     return call
 
 
-class FindToolsArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str | UnsetType = UNSET
+class FindToolsArguments(MaybeGameArguments, frozen=True, kw_only=True):
     query: str | UnsetType = UNSET
     prefix: str | UnsetType = UNSET
     cursor: str | UnsetType = UNSET
@@ -120,8 +116,8 @@ class ToolDetailArguments(Arguments, frozen=True, kw_only=True):
 
 
 async def tool_detail(me: Session, arguments: ToolDetailArguments) -> Result:
-    game = await _game(me, arguments.game_id)
-    return await call_by_any_name(me, "games.tool", {"gameId": game, "tool": arguments.tool})
+    params = {"gameId": await _game(me, arguments.game_id), "tool": arguments.tool}
+    return await call_by_any_name(me, "games.tool", params)
 
 
 class CallToolArguments(Arguments, frozen=True, kw_only=True):
@@ -148,9 +144,7 @@ async def call_tool(me: Session, arguments: CallToolArguments) -> Result:
         if error is None:
             raise
         return _failed(refused, error)
-    out = Result(status="ok", executed=answer["executed"])
-    if "note" in answer:
-        out["note"] = answer["note"]
+    out = Result({name: answer[name] for name in ("executed", "note") if name in answer}, status="ok")
     if "resource" in answer:
         out.update(resource=answer["resource"], next="games_read_resource")
     else:
@@ -176,8 +170,7 @@ def _failed(refused: BasculeError, sent: dict[str, Any]) -> Result:
     return out
 
 
-class EventsArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str | UnsetType = UNSET
+class EventsArguments(MaybeGameArguments, frozen=True, kw_only=True):
     since: int | UnsetType = UNSET
     channels: Names | UnsetType = UNSET
     limit: Count | UnsetType = UNSET
@@ -201,8 +194,7 @@ def _event(event: dict[str, Any]) -> dict[str, Any]:
     return {**event, "payload": None, "message": "the payload is too large to be shown"}
 
 
-class ResourcesArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str | UnsetType = UNSET
+class ResourcesArguments(MaybeGameArguments, frozen=True, kw_only=True):
     pattern: str | UnsetType = UNSET
     namespace: str | UnsetType = UNSET
 
@@ -219,8 +211,7 @@ async def read_resource(me: Session, arguments: ReadResourceArguments) -> Result
     return Result({name: value for name, value in content.items() if name not in ("gameId", "uri")})
 
 
-class GetStateArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str | UnsetType = UNSET
+class GetStateArguments(MaybeGameArguments, frozen=True, kw_only=True):
     components: Names | UnsetType = UNSET
     player_id: str | UnsetType = UNSET
 
@@ -230,8 +221,7 @@ async def get_state(me: Session, arguments: GetStateArguments) -> Result:
     return Result(await me.call("games.state", {**_joined(given(arguments), "components"), "gameId": game}))
 
 
-class SetStateArguments(Arguments, frozen=True, kw_only=True):
-    game_id: str | UnsetType = UNSET
+class SetStateArguments(MaybeGameArguments, frozen=True, kw_only=True):
     updates: dict[str, Any]
     validate: Annotated[bool, Meta(description="Only check")] | UnsetType = UNSET
     player_id: str | UnsetType = UNSET
