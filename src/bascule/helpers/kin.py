@@ -110,6 +110,17 @@ def is_one_shot(client: str, pid: int, processes: Processes) -> bool:
     return not ONE_SHOT[client].isdisjoint(processes.arguments(pid)[1:])
 
 
+def named_by(agents: Sequence[Agent], session: str | None) -> tuple[Agent | None, list[Agent]]:
+    """The agent of the client's own session id, and the agents that belong to no other session.
+
+    Codex starts the MCP servers of all its sessions from one process: only the id tells two of them apart. An agent
+    has it from its first call on.
+    """
+    known = {id(agent): (agent.get("metadata") or {}).get("clientSession") for agent in agents}
+    mine = _only([agent for agent in agents if session and known[id(agent)] == session])
+    return mine, [agent for agent in agents if known[id(agent)] in (None, session)]
+
+
 def agent_of_session(
     agents: Sequence[Agent], client_pid: int | None, cwd: str | None, processes: Processes
 ) -> Agent | None:
