@@ -72,6 +72,8 @@ def test_the_only_game_that_runs_need_not_be_named(played):
     page = anna.use("games_tools", prefix="arena/", limit=2)
     assert (len(page["tools"]), page["nextCursor"]) == (2, page["tools"][-1]["name"])
     assert "schemaHash" not in page["tools"][0]
+    found = anna.use("games_tools", prefix="arena/move")["tools"][0]
+    assert found["parameters"] == ["to", "style?"]
     following = anna.use("games_tool_names", prefix="arena/", cursor=page["nextCursor"])["tools"]
     assert not {each["name"] for each in page["tools"]} & set(following)
 

@@ -95,7 +95,7 @@ def test_two_sessions_of_one_client_are_told_apart_by_the_clients_own_id():
     assert (found, left) == (None, [two])
     assert kin.agent_of_session(left, 50, "/p", shared)["agentId"] == "two"
     # The control: without an id both are as near.
-    assert kin.named_by([one, two], None) == (None, [two])
+    assert kin.named_by([one, two], None) == (None, [one, two])
     del one["metadata"]["clientSession"]
     assert kin.agent_of_session(kin.named_by([one, two], "s-2")[1], 50, "/p", shared) is None
 

@@ -116,9 +116,10 @@ def named_by(agents: Sequence[Agent], session: str | None) -> tuple[Agent | None
     Codex starts the MCP servers of all its sessions from one process: only the id tells two of them apart. An agent
     has it from its first call on.
     """
-    known = {id(agent): (agent.get("metadata") or {}).get("clientSession") for agent in agents}
-    mine = _only([agent for agent in agents if session and known[id(agent)] == session])
-    return mine, [agent for agent in agents if known[id(agent)] in (None, session)]
+    if session is None:
+        return None, list(agents)
+    left = [agent for agent in agents if _client_session(agent) in (None, session)]
+    return _only([agent for agent in left if _client_session(agent) == session]), left
 
 
 def agent_of_session(
@@ -152,6 +153,10 @@ def agent_of_place(agents: Sequence[Agent], client: str, cwd: str | None, proces
             and not processes.ancestors(_shim_pid(agent) or 0)
         ]
     )
+
+
+def _client_session(agent: Agent) -> Any:
+    return (agent.get("metadata") or {}).get("clientSession")
 
 
 def _shim_pid(agent: Agent) -> int | None:

@@ -404,7 +404,7 @@ TOOLS: tuple[Tool, ...] = (
     _tool(
         "games_tools",
         "List game tools",
-        "Like games_tool_names, with descriptions.",
+        "Like games_tool_names, with descriptions and parameters.",
         ("games.tools",),
         READS,
         run=tools,
