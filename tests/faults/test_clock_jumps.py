@@ -81,7 +81,7 @@ def test_a_jump_keeps_no_connection_unlocked_longer(jump):
     async def story():
         clock = FakeClock()
         connection = LinkConnection(
-            None, None, LinkConnections(), clock, log=None, requests=None, turns=None, carried=None
+            None, None, LinkConnections(), clock, log=None, requests=None, turns=None, mcp_sessions=None
         )
         connection.unlock(UNLOCK_SECONDS)
         clock.advance(UNLOCK_SECONDS - 1)

@@ -8,7 +8,7 @@ from typing import Any
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.identity.principals import identify
 from bascule.identity.tokens import hash_token
-from bascule.mcp.carried import CarriedSessions
+from bascule.mcp.link_sessions import LinkSessions
 from bascule.protocols.link import McpRequest
 from bascule.testing.house import House
 from bascule.turns import Turns
@@ -63,11 +63,11 @@ class _Scene:
         self.house._loop.set_exception_handler(lambda _loop, context: self._faults.append(context))
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
-        self._carried = CarriedSessions(self.house.dispatch, self.house._log)
-        self.house._loop.run_until_complete(self._carried.open())
+        self._mcp_sessions = LinkSessions(self.house.dispatch, self.house._log)
+        self.house._loop.run_until_complete(self._mcp_sessions.open())
 
     def close(self) -> None:
-        self.house._loop.run_until_complete(self._carried.close())
+        self.house._loop.run_until_complete(self._mcp_sessions.close())
         self.house.close()
         self._sock.close()
         self._other.close()
@@ -97,7 +97,7 @@ class _Scene:
                 {name: each.params for name, each in self.house.dispatch.methods.items()} | {"mcp.request": McpRequest}
             ),
             turns=Turns(),
-            carried=self._carried,
+            mcp_sessions=self._mcp_sessions,
         )
         connection.connection_made(transport)
         assert connection in self._connections.all

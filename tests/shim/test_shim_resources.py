@@ -8,7 +8,7 @@ from fake_link import HANG_UP, HOLD, FakeLink
 from living import Living, eventually, short_dir
 from raw_client import SUBSCRIPTION_KEY, RawClient, modern
 
-from bascule.mcp.carried import MAX_LISTENERS
+from bascule.mcp.link_sessions import MAX_LISTENERS
 from bascule.mcp.recent import RECENT_URI
 
 LEGACY: dict[str, object] = {}

@@ -49,7 +49,7 @@ from bascule.errors import Internal, Overloaded, StorageFull
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
-from bascule.mcp.carried import CarriedSessions
+from bascule.mcp.link_sessions import LinkSessions
 from bascule.mcp.mount import Mount
 from bascule.operations import Operations
 from bascule.policy.engine import Policy
@@ -220,7 +220,7 @@ class Daemon:
         self._mount()
         rulebook.on_change = self._change_policy
         self._link_requests = jsonrpc.Requests({row.name: row.params for row in ROWS} | {"mcp.request": McpRequest})
-        self.carried, self.mcp = CarriedSessions(self.dispatch, log), self._make_mcp()
+        self.link_sessions, self.mcp = LinkSessions(self.dispatch, log), self._make_mcp()
         self._link_throttle = WrongTokenThrottle()
         add_gauges(self)
         self._record_start(hash_token(digest_key))
@@ -276,7 +276,7 @@ class Daemon:
             log=self.log,
             requests=self._link_requests,
             turns=self.turns,
-            carried=self.carried,
+            mcp_sessions=self.link_sessions,
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
@@ -348,12 +348,12 @@ class Daemon:
         """What needs more than being made; `close` is called by the same task."""
         await self.games.open()
         await self.desktop.open()
-        await self.carried.open()
+        await self.link_sessions.open()
 
     def stop_waits(self) -> None:
         """Everybody who waits gets an answer before the doors close."""
         self.ready = False
-        self.carried.stop()
+        self.link_sessions.stop()
         self.broker.end()
         self.desk.end()
         self.house.consent.end()
@@ -365,7 +365,7 @@ class Daemon:
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
-        await self.carried.close()
+        await self.link_sessions.close()
         await self.desktop.close()
         await self.games.close()
         await self.workspace.close()

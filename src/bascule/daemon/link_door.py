@@ -13,7 +13,7 @@ from bascule.clock import Clock
 from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
 from bascule.later import Later
-from bascule.mcp.carried import CarriedSession, CarriedSessions
+from bascule.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.protocols.link import (
     HOUSE_ERROR,
     MAX_LINK_FRAME_BYTES,
@@ -117,7 +117,7 @@ class LinkConnection(FramedConnection):
         log: Log,
         requests: jsonrpc.Requests,
         turns: Turns,
-        carried: CarriedSessions,
+        mcp_sessions: LinkSessions,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
         self._dispatch = dispatch
@@ -127,9 +127,9 @@ class LinkConnection(FramedConnection):
         self._log = log
         self._requests = requests
         self._turns = turns
-        self._carried = carried
+        self._mcp_sessions = mcp_sessions
         # The MCP session that is carried over this connection.
-        self._mcp: CarriedSession | None = None
+        self._mcp: LinkSession | None = None
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
         self._open_calls: dict[int | str, Later[Any] | Stream] = {}
@@ -238,7 +238,7 @@ class LinkConnection(FramedConnection):
             if principal is None:
                 raise Unauthenticated("say hello first", hint="the first frame is the request `hello`")
             if method in ("mcp.request", "mcp.open"):
-                self._carry(id_, method, params)
+                self._mcp_request(id_, method, params)
                 return
             if id_ in self._open_calls:
                 raise InvalidRequest(f"request id {id_!r} is in use on this connection")
@@ -259,7 +259,7 @@ class LinkConnection(FramedConnection):
         else:
             self._answer(id_, answer)
 
-    def _carry(self, id_: int | str, method: str, params: Any) -> None:
+    def _mcp_request(self, id_: int | str, method: str, params: Any) -> None:
         try:
             if method == "mcp.request":
                 asked: McpRequest = params if type(params) is McpRequest else _mcp_request.decode(params)
@@ -272,10 +272,10 @@ class LinkConnection(FramedConnection):
             raise InvalidRequest(error.message, details={"method": method}) from error
         if self._mcp is not None:
             raise InvalidRequest("an MCP session is open on this connection already")
-        self._mcp = self._carried.begin(opening, self)
+        self._mcp = self._mcp_sessions.begin(opening, self)
         self.reply(id_, b"{}")
 
-    # -- what a carried session uses --
+    # -- what an MCP session uses --
 
     @property
     def principal(self) -> Principal | None:

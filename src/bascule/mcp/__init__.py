@@ -1,13 +1,13 @@
 """MCP in the daemon: the tools of the bridges, for the stdio program and for `/mcp`.
 
-    tools      all tools, bridge by bridge, and the list that `bascule mcp` is shipped with
-    calling    one tool call: its function, its way to the gate, its result
-    recent     the one resource
-    news       says that there is more to read in it
-    carried    sessions that the stdio program carries over the link
+    tools           all tools, bridge by bridge, and the list that `bascule mcp` is shipped with
+    calling         one tool call: its function, its way to the gate, its result
+    recent          the one resource
+    news            says that there is more to read in it
+    link_sessions   sessions whose messages the stdio program passes on over the link
 
-`/mcp` is streamable HTTP on the official SDK, behind the same gate as every other route. The bearer is an agentToken, so
-one token is one agent; `local` hears how to become one.
+`/mcp` is streamable HTTP on the official SDK, behind the same gate as every other route. The bearer is an agentToken,
+so one token is one agent; `local` hears how to become one.
 
     mount      what the daemon holds; free of the SDK, which it imports in a thread before the daemon is ready
     door       the SDK's session manager behind our gate

@@ -1,4 +1,4 @@
-"""MCP sessions that the stdio program carries over the link: the sessions live here, the program moves messages.
+"""MCP sessions whose messages the stdio program passes on over the link.
 
 A session is one link connection. It acts as the agent that the connection said hello as; it ends with the
 connection, and what its client was not handed by then is given back. The program opens another one and repeats what
@@ -51,7 +51,7 @@ class Peer(Protocol):
     def notify(self, method: str, params: bytes) -> None: ...
 
 
-class CarriedSessions:
+class LinkSessions:
     """All of them, and the tasks that their calls run in."""
 
     def __init__(self, dispatch: Dispatch, log: Log, *, facts: Facts | None = None) -> None:
@@ -61,7 +61,7 @@ class CarriedSessions:
         self.facts = facts or Facts(DOOR)
         self.tasks = Carrier()
         self.kept = KeptAnswers()
-        self._sessions: set[CarriedSession] = set()
+        self._sessions: set[LinkSession] = set()
 
     async def open(self) -> None:
         await self.tasks.open()
@@ -69,12 +69,12 @@ class CarriedSessions:
     async def close(self) -> None:
         await self.tasks.close()
 
-    def begin(self, params: McpOpen, peer: Peer) -> "CarriedSession":
-        session = CarriedSession(self, params, peer)
+    def begin(self, params: McpOpen, peer: Peer) -> "LinkSession":
+        session = LinkSession(self, params, peer)
         self._sessions.add(session)
         return session
 
-    def ended(self, session: "CarriedSession") -> None:
+    def ended(self, session: "LinkSession") -> None:
         self._sessions.discard(session)
 
     def stop(self) -> None:
@@ -109,8 +109,8 @@ class _OpenCall(NamedTuple):
     repeats: bool
 
 
-class CarriedSession:
-    def __init__(self, all_: CarriedSessions, params: McpOpen, peer: Peer) -> None:
+class LinkSession:
+    def __init__(self, all_: LinkSessions, params: McpOpen, peer: Peer) -> None:
         self._all = all_
         self._peer = peer
         principal = peer.principal

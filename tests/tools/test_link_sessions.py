@@ -7,9 +7,9 @@ import pytest
 
 from bascule.call import Call
 from bascule.errors import Forbidden, InvalidRequest, Overloaded
-from bascule.mcp import carried
+from bascule.mcp import link_sessions
 from bascule.mcp.calling import Facts
-from bascule.mcp.carried import CarriedSessions, KeptAnswers
+from bascule.mcp.link_sessions import KeptAnswers, LinkSessions
 from bascule.protocols.link import McpBecame, McpMessage, McpOpen, McpRequest
 from bascule.testing.house import House
 from bascule.wire import codec
@@ -66,7 +66,7 @@ class Scene:
         for name in ("Jerry", "Tom"):
             self.house.register(name)
         self.faults = []
-        self.sessions = CarriedSessions(
+        self.sessions = LinkSessions(
             self.house.dispatch,
             lambda event, **fields: self.faults.append((event, fields)),
             facts=Facts("link", **facts),
@@ -171,7 +171,7 @@ def test_a_broken_tool_is_an_internal_error_and_the_session_goes_on(monkeypatch)
 
 
 def test_only_so_many_calls_are_open_at_once(scene, monkeypatch):
-    monkeypatch.setattr(carried, "MAX_CALLS", 2)
+    monkeypatch.setattr(link_sessions, "MAX_CALLS", 2)
     program = scene.program()
     for _ in range(2):
         program.start("wait_for_message")
