@@ -103,3 +103,14 @@ def test_a_wait_goes_on_when_the_daemon_is_stopped_and_started_again():
         with Living(f"{folder}/s"):
             client.call("send_message", agentId="Patient", payload="good", awaitResponse=False)
             assert client.answer_to(waiting)["result"]["structuredContent"]["payload"] == "good"
+
+
+def test_a_command_that_runs_when_the_daemon_is_stopped_is_answered_and_not_unknown(tmp_path):
+    with short_dir() as folder, RawClient(f"{folder}/s", "--no-start", "--agent", "Busy", cwd=str(tmp_path)) as client:
+        with Living(f"{folder}/s") as daemon:
+            client.initialize()
+            running = client.start_call("exec", command="echo begun > begun; sleep 60")
+            eventually((tmp_path / "begun").exists, "it runs")
+            daemon.stop()
+        result = client.answer_to(running)["result"]
+        assert not result["isError"], result

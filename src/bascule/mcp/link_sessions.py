@@ -77,6 +77,11 @@ class LinkSessions:
     def ended(self, session: "LinkSession") -> None:
         self._sessions.discard(session)
 
+    @property
+    def busy(self) -> bool:
+        """A call is under way."""
+        return any(session.busy for session in self._sessions)
+
     def stop(self) -> None:
         """The daemon stops: what may be repeated is left to the next one, so that no wait seems to be over."""
         for session in self._sessions:
@@ -190,6 +195,10 @@ class LinkSession:
             waiting.set_result(answer.result)
         self._follow()
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._open)
+
     # -- how it ends --
 
     def stop(self) -> None:
@@ -239,7 +248,7 @@ class LinkSession:
     def _start(self, id_: int | str, asked: McpRequest, request: mcp.Request, work: Any, *, may_repeat: bool) -> None:
         if len(self._open) >= MAX_CALLS:
             work.close()
-            self._reply(id_, _failure(request, f"{MAX_CALLS} calls are open already; wait for some to finish"))
+            self._reply(id_, request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
             return
         later = self._all.tasks.carry(self._serve(id_, asked, request, work), f"mcp {asked.call}")
         if not later.done():
@@ -251,11 +260,11 @@ class LinkSession:
         except ClientGone:
             return
         except BasculeError as refused:
-            answer = _failure(request, words.describe(refused, ""))
+            answer = request.failed(words.describe(refused, ""))
         except Exception as error:  # noqa: BLE001 - the boundary: one broken call must not end the session
             fault = new_fault_id()
             self._all.log("fault", level="error", id=fault, method=request.method, error=error)
-            answer = _failure(request, f"internal error {fault}; `bascule logs` shows it")
+            answer = request.failed(f"internal error {fault}; `bascule logs` shows it")
         if self._open.pop(request.number, None) is None:
             # Cancelled, or the connection ended, in the moment in which the answer came.
             undone = self._undone.pop(asked.call, None)
@@ -402,13 +411,6 @@ def _check_uri(request: mcp.Request) -> None:
     uri = request.params.get("uri")
     if uri != RECENT_URI:
         raise request.no_such_resource(uri)
-
-
-def _failure(request: mcp.Request, text: str) -> dict[str, Any]:
-    if request.method == "tools/call":
-        return request.tool_failed(text)
-    # A resource has no error result as a tool has.
-    return mcp.BadRequest(request.number, mcp.INTERNAL_ERROR, text).answer()
 
 
 def _error_in(body: dict[str, Any]) -> BasculeError:

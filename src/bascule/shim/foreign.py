@@ -132,6 +132,8 @@ class Foreign:
             if self.ready:
                 return
             assert self.identity is not None
+            # Nothing is held for a broker that is not there.
+            http.connect(self._door).close()
             for name in namesakes(self.identity.name):
                 if not self._names.take(name):
                     continue
@@ -237,13 +239,21 @@ class Foreign:
         name = str(request.params.get("name"))
         # At `/mcp` a token is one agent: another name is registered as at any broker.
         if self._remote is not None and name != "register_agent":
-            return self._remote.request(call, lambda end: self._learn(call, end))
+            return self._named(call, self._remote.request(call, lambda end: self._learn(call, end)))
         if request.method != "tools/call":
             raise DoorError(f"{self._door.where} has messages only: it has no resources")
         result = use(self._broker(), name, request.params.get("arguments") or {}, call.id)
-        if self.handle != call.named:
-            result["you"] = self.handle
-        return request.tool_called(result, encode(result).decode())
+        return self._named(call, request.tool_called(result, encode(result).decode()))
+
+    def _named(self, call: Call, message: dict[str, Any]) -> dict[str, Any]:
+        """With our handle in it, where the client knows another one."""
+        result = message.get("result")
+        structured = result.get("structuredContent") if isinstance(result, dict) else None
+        if self.handle != call.named and isinstance(result, dict) and isinstance(structured, dict):
+            structured["you"] = self.handle
+            text = {"type": "text", "text": encode(structured).decode()}
+            result["content"] = [text, *result.get("content", ())[1:]]
+        return message
 
     def _learn(self, call: Call, end: Callable[[], None]) -> None:
         """How to end the connection that a call waits on."""

@@ -132,6 +132,12 @@ class Request:
     def tool_failed(self, text: str) -> dict[str, Any]:
         return self.answer({"content": [{"type": "text", "text": text}], "isError": True})
 
+    def failed(self, text: str) -> dict[str, Any]:
+        """The answer to any request that failed; a resource has no error result as a tool has."""
+        if self.method == "tools/call":
+            return self.tool_failed(text)
+        return BadRequest(self.number, INTERNAL_ERROR, text).answer()
+
     def resource_read(self, contents: list[dict[str, Any]]) -> dict[str, Any]:
         return self.answer({"contents": contents}, ttl_ms=0)
 

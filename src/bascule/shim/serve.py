@@ -208,7 +208,7 @@ class Program:
         if request.number in self._calls:
             raise mcp.BadRequest(request.number, mcp.INVALID_REQUEST, "this id is in use")
         if mcp.has_half_a_pair(line, request.params):
-            self._write(_failure(request, "a text holds half a surrogate pair; send proper Unicode"))
+            self._write(request.failed("a text holds half a surrogate pair; send proper Unicode"))
             return
         self._open(request.client)
         call = Call(request, line, retry, self._clock(), self._named)
@@ -271,7 +271,7 @@ class Program:
                 if reduced is not None:
                     self._write(request.tool_called(reduced, encode(reduced).decode()))
                     return
-        self._write(_failure(request, words.describe(fault, name)))
+        self._write(request.failed(words.describe(fault, name)))
 
     def on_notification(self, message: dict[str, Any]) -> None:
         self._write(message)
@@ -280,10 +280,3 @@ class Program:
         data = memoryview(encode(message) + b"\n")
         while data:
             data = data[os.write(self._stdout, data) :]
-
-
-def _failure(request: mcp.Request, text: str) -> dict[str, Any]:
-    if request.method == "tools/call":
-        return request.tool_failed(text)
-    # A resource has no error result as a tool has.
-    return mcp.BadRequest(request.number, mcp.INTERNAL_ERROR, text).answer()
