@@ -5,7 +5,6 @@ recorded as any other. What a wait took from the inbox is given back when the cl
 """
 
 import asyncio
-import json
 from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
@@ -138,20 +137,19 @@ class ToolCall:
         if self._hold is not None:
             self._hold(later)
         try:
-            while not await within(self._facts.progress_seconds if self._progress else None, later):
-                if self._progress is not None:
-                    await self._progress(round(monotonic() - self._started, 3))
-        except BaseException:
-            # Cancelled. If the answer came in the same moment, it is for the next one who asks.
+            while self._progress is not None and not await within(self._facts.progress_seconds, later):
+                await self._progress(round(monotonic() - self._started, 3))
+            return await later
+        except asyncio.CancelledError:
+            if later.cancelled() and not _is_cancelled():
+                raise ClientGone from None
+            # If the answer came in the same moment, it is for the next one who asks.
             if not later.cancel() and not later.cancelled() and later.exception() is None:
                 self._dispatch.abandoned(call, later.result())
             raise
         finally:
             if self._hold is not None:
                 self._hold(None)
-        if later.cancelled():
-            raise ClientGone
-        return later.result()
 
     def _call(self, method: str, params: Mapping[str, Any]) -> Call:
         try:
@@ -159,6 +157,12 @@ class ToolCall:
         except codec.BadJson as error:
             raise InvalidRequest(error.message, details={"method": method}) from error
         return Call(self._principal(), method, decoded, door=self._facts.door)
+
+
+def _is_cancelled() -> bool:
+    """Whether it is the running task that was cancelled, and not what it waits for."""
+    task = asyncio.current_task()
+    return task is not None and bool(task.cancelling())
 
 
 async def call_tool(me: ToolCall, tool: Tool, arguments: Any) -> Result:
@@ -210,7 +214,7 @@ def repeats(tool: Tool) -> bool:
 
 def text_of(result: Result) -> str:
     """The structured result for clients that read text only."""
-    return json.dumps(result, ensure_ascii=False, separators=(",", ":"))
+    return codec.encode(result).decode()
 
 
 def _awaiting(refused: ApprovalRequired, tool: Tool) -> Result:

@@ -133,6 +133,8 @@ class LinkSession:
             default_timeout_ms=params.default_timeout_ms,
         )
         self._open: dict[int | str, _OpenCall] = {}
+        # Calls whose answers are kept until the client has them.
+        self._keyed: set[str] = set()
         # Answered, and not known to have reached the client.
         self._undone: dict[str, tuple[ToolCall, Result]] = {}
         self._becoming: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
@@ -242,7 +244,7 @@ class LinkSession:
             self._undone[asked.call] = (me, result)
         answer = request.tool_called(result, text_of(result), result.images, failed=result.failed)
         if tool.retry is Retry.KEYED:
-            self._all.kept.put(me.handle, asked.call, codec.encode({"message": answer, "confirm": True}))
+            self._keyed.add(asked.call)
         return answer
 
     def _start(self, id_: int | str, asked: McpRequest, request: mcp.Request, work: Any, *, may_repeat: bool) -> None:
@@ -265,15 +267,18 @@ class LinkSession:
             fault = new_fault_id()
             self._all.log("fault", level="error", id=fault, method=request.method, error=error)
             answer = request.failed(f"internal error {fault}; `bascule logs` shows it")
-        if self._open.pop(request.number, None) is None:
-            # Cancelled, or the connection ended, in the moment in which the answer came.
-            undone = self._undone.pop(asked.call, None)
-            if undone is not None:
-                undone[0].give_back()
-            return
+        keyed = asked.call in self._keyed
+        self._keyed.discard(asked.call)
         # With mcp.done the message is acknowledged, and the answer need not be kept any longer.
-        confirm = asked.call in self._undone or self._all.kept.get(self._handle, asked.call) is not None
-        self._reply(id_, answer, confirm=confirm)
+        confirm = keyed or asked.call in self._undone
+        body = codec.encode({"message": answer, "confirm": True} if confirm else {"message": answer})
+        if keyed:
+            self._all.kept.put(self._handle, asked.call, body)
+        if self._open.pop(request.number, None) is not None:
+            self._peer.reply(id_, body)
+        elif asked.call in self._undone:
+            # Cancelled, or the connection ended, in the moment in which the answer came.
+            self._undone.pop(asked.call)[0].give_back()
 
     def _caller(self, asked: McpRequest, request: mcp.Request, *, may_repeat: bool) -> ToolCall:
         facts = self._facts._replace(slice_ms=min(self._facts.slice_ms, asked.left_ms))
@@ -297,7 +302,7 @@ class LinkSession:
     def _principal(self) -> Principal:
         """The agent of the connection; while it changes its name, the last one."""
         principal = self._peer.principal
-        if principal is not None and agent_of(principal) is not None:
+        if principal is not self._agent and principal is not None and agent_of(principal) is not None:
             self._agent = principal
         return self._agent
 
@@ -394,9 +399,8 @@ class LinkSession:
 
     # -- to the program --
 
-    def _reply(self, id_: int | str, answer: dict[str, Any], *, confirm: bool = False) -> None:
-        body = {"message": answer, "confirm": True} if confirm else {"message": answer}
-        self._peer.reply(id_, codec.encode(body))
+    def _reply(self, id_: int | str, answer: dict[str, Any]) -> None:
+        self._peer.reply(id_, codec.encode({"message": answer}))
 
     def _notify(self, message: dict[str, Any]) -> None:
         self._peer.notify("mcp.message", codec.encode({"message": message}))
