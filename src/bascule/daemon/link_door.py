@@ -40,6 +40,7 @@ HELLO_SECONDS = 10.0
 # Requests one connection may have open; a shim has one per tool call of its model.
 MAX_IN_FLIGHT = 4_096
 
+_NOTIFICATION = b'{"jsonrpc":"2.0","method":'
 _hello = codec.decoder(HelloParams)
 _cancel = codec.decoder(dict[str, Any])
 # The arguments of a tool may be as deep as the params of a row; they lie three levels further in.
@@ -196,7 +197,8 @@ class LinkConnection(FramedConnection):
         return True
 
     def on_frame(self, body: bytes) -> None:
-        request = self._requests.read(body)
+        # As our programs write notifications; a try to read one as a request costs more than all the rest of it.
+        request = None if body.startswith(_NOTIFICATION) else self._requests.read(body)
         if request is not None:
             self._request(*request)
             return
