@@ -248,6 +248,22 @@ def test_the_tools_of_section_six_work_with_a_broker_that_has_section_five_and_n
     assert {path for path in broker.unknown if path != "/mcp"} == set()
 
 
+def test_a_broker_that_answers_oddly_leaves_no_call_open(broker, state):
+    with at(broker, state, "--agent", "Jerry") as jerry:
+        assert name_of(jerry) == "Jerry"
+        for odd in (7, "x", [7], {"a": 1}):
+            broker.odd = odd
+            for tool, arguments in (
+                ("co_workers", {}),
+                ("list_agents", {}),
+                ("send_message", {"agentId": "Tom", "payload": "x", "timeoutMs": 1}),
+                ("await_reply", {"ticketId": "t", "timeoutMs": 1}),
+                ("post_reply", {"ticketId": "t", "payload": 1}),
+                ("register_agent", {"agentId": "Jerry"}),
+            ):
+                jerry.call(tool, **arguments)
+
+
 def test_an_agent_of_such_a_broker_ends_by_its_silence(broker, state):
     with at(broker, state, "--agent", "Jerry") as jerry:
         assert name_of(jerry) == "Jerry"

@@ -70,6 +70,16 @@ def answers(value):
     return lambda _peer, _params: value
 
 
+def test_only_so_many_calls_are_open_at_once(state, monkeypatch):
+    monkeypatch.setattr("bascule.shim.serve.MAX_CALLS", 2)
+    with FakeLink(state, wait_for_message=answers(HOLD)), InThread(state) as shim:
+        for number in (1, 2, 3):
+            shim.ask(number, "tools/call", name="wait_for_message")
+        refused = shim.next()
+        assert refused["id"] == 3
+        assert refused["result"]["isError"]
+
+
 def test_an_id_in_use_is_refused(state):
     with FakeLink(state, wait_for_message=answers(HOLD)), InThread(state) as shim:
         shim.ask(1, "tools/call", name="wait_for_message")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import queue
+import sys
 import threading
 import time
 from functools import partial
@@ -216,6 +217,11 @@ class Foreign:
                 if pause is None or time.monotonic() + pause > deadline or call not in self._open:
                     self._in_loop(partial(self._fail, call, fault))
                     return
+            except Exception:  # noqa: BLE001 - the boundary: a broker that answers oddly must not leave a call open
+                sys.excepthook(*sys.exc_info())
+                broken = DoorError("internal error in `bascule mcp`; its stderr says more")
+                self._in_loop(partial(self._fail, call, broken))
+                return
             call.again = True
             time.sleep(pause)
         self._in_loop(partial(self._finish, call, message))

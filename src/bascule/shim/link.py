@@ -1,7 +1,7 @@
 """The program's connection to the daemon: one socket for all calls, made again when the daemon restarts.
 
 While it is open the agent counts as online, so no heartbeat is sent. A call whose connection broke is made again
-under its id where its tool allows that; else whether it acted is unknown, and the client is told so.
+under its id where its tool allows that; else the answer says that it is unknown whether it acted.
 
 Never blocks. The loop asks when to come back (`next_time`) and calls `on_time`, `on_readable`, `on_writable`.
 """

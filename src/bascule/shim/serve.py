@@ -63,6 +63,8 @@ if TYPE_CHECKING:
 OPENING_SECONDS = 0.15
 # A payload of 1 MiB with JSON escapes and envelope around it, as on the link.
 MAX_LINE_BYTES = 8 * 1024 * 1024
+# No client has this many calls open; more is a loop gone wild.
+MAX_CALLS = 256
 # After stdin is closed: what was asked before may still be answered.
 CLOSING_SECONDS = 1.0
 _PIECE_BYTES = 256 * 1024
@@ -207,6 +209,9 @@ class Program:
     def _pass_on(self, request: mcp.Request, line: bytes, retry: str) -> None:
         if request.number in self._calls:
             raise mcp.BadRequest(request.number, mcp.INVALID_REQUEST, "this id is in use")
+        if len(self._calls) >= MAX_CALLS:
+            self._write(request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
+            return
         if mcp.has_half_a_pair(line, request.params):
             self._write(request.failed("a text holds half a surrogate pair; send proper Unicode"))
             return
