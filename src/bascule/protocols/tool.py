@@ -7,7 +7,7 @@ is paid for in every session of every agent: schemas name what a caller needs an
 import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from enum import Enum
-from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 from msgspec import Meta, UnsetType
@@ -83,12 +83,15 @@ class Session(Protocol):
         """Register under these params and act as that agent from now on."""
 
 
+Run = Callable[[Session, Any], Awaitable[Result]]
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     toolset: str
     title: str
     description: str
-    arguments: type[Arguments] = NoArguments
+    arguments: type[Arguments]
     # Arguments that callers know from elsewhere: they have no meaning here, and the result says so.
     ignored: tuple[str, ...] = ()
     # Properties of the structured result; open, so that a daemon of tomorrow may say more.
@@ -98,7 +101,7 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     # The methods it calls: an agent that may not call one of them does not see the tool.
     uses: tuple[str, ...]
     retry: Retry
-    run: Callable[[Session, Any], Awaitable[Result]]
+    run: Run
 
     def listed(self) -> dict[str, Any]:
         """As `tools/list` shows it."""
@@ -110,6 +113,37 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
             "outputSchema": _object(self.result, self.always),
             "annotations": self.hints,
         }
+
+
+def tool(
+    toolset: str,
+    name: str,
+    title: str,
+    description: str,
+    *,
+    uses: tuple[str, ...],
+    hints: dict[str, bool],
+    retry: Retry,
+    arguments: type[Arguments] | None = None,
+    **more: Any,
+) -> Callable[[Run], Tool]:
+    """Makes the function below it a tool; its arguments are the Struct that the function takes."""
+
+    def made(run: Run) -> Tool:
+        return Tool(
+            name=name,
+            toolset=toolset,
+            title=title,
+            description=description,
+            arguments=arguments or list(get_type_hints(run).values())[1],
+            hints=hints,
+            uses=uses,
+            retry=retry,
+            run=run,
+            **more,
+        )
+
+    return made
 
 
 # What output schemas are made of.

@@ -1,5 +1,6 @@
 """The tools of the set `agents`: names and arguments as in the broker spec, section 6, as far as it has them."""
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
@@ -24,6 +25,7 @@ from bascule.protocols.tool import (
     Session,
     Tool,
     given,
+    tool,
 )
 from bascule.shim import words
 
@@ -43,6 +45,10 @@ _Deadline = Annotated[int, Meta(ge=1, description="Reply deadline (default 30 mi
 _Thread = Annotated[str, Meta(description="Any id; groups messages for show_conversation")]
 
 
+_tool = partial(tool, "agents")
+_REPLY = {"ticketId": STRING, "status": {"enum": ["responded", "pending", "timeout", "cancelled"]}, "payload": ANY}
+
+
 class SendMessageArguments(Arguments, frozen=True, kw_only=True):
     agent_id: Annotated[str, Meta(description="Handle, see co_workers")]
     payload: Annotated[str, Meta(description="Say what you want back")]
@@ -52,6 +58,17 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
     conversation_id: _Thread | UnsetType = UNSET
 
 
+@_tool(
+    "send_message",
+    "Send message",
+    "Ask another agent and get its reply. None within 45 s: status `pending` and a ticketId for await_reply. "
+    "awaitResponse=false returns at once.",
+    uses=("messages.send", "replies.wait"),
+    hints=ADDS,
+    retry=Retry.KEYED,
+    result=_REPLY,
+    always=("ticketId", "status"),
+)
 async def send_message(me: Session, arguments: SendMessageArguments) -> Result:
     timeout_ms = me.default_timeout_ms if arguments.timeout_ms is UNSET else arguments.timeout_ms
     params: dict[str, Any] = {
@@ -80,6 +97,16 @@ class AwaitReplyArguments(Arguments, frozen=True, kw_only=True):
     )
 
 
+@_tool(
+    "await_reply",
+    "Await reply",
+    "Wait for the reply to a ticket you sent. `pending`: call again. `timeout`: a late reply is kept.",
+    uses=("replies.wait",),
+    hints=READS,
+    retry=Retry.READ,
+    result=_REPLY,
+    always=("ticketId", "status"),
+)
 async def await_reply(me: Session, arguments: AwaitReplyArguments) -> Result:
     own_ms = None if arguments.timeout_ms is UNSET else arguments.timeout_ms
     return await _reply_to(me, _ticket_id(arguments.ticket_id), own_ms)
@@ -120,6 +147,17 @@ class WaitForMessageArguments(Arguments, frozen=True, kw_only=True):
     wait_ms: Annotated[int, Meta(ge=0, description="Default and most 45000")] | UnsetType = UNSET
 
 
+@_tool(
+    "wait_for_message",
+    "Wait for message",
+    "Receive the next message sent to you. Call it when a result has `unread`, or when you are done and "
+    "others may need you. Answer with post_reply.",
+    uses=("inbox.take", "inbox.ack"),
+    hints=ADDS,
+    retry=Retry.READ,
+    result={"status": {"enum": ["message", "empty"]}, "from": STRING, "ticketId": STRING, "payload": ANY},
+    always=("status",),
+)
 async def wait_for_message(me: Session, arguments: WaitForMessageArguments) -> Result:
     wait_ms = me.slice_ms if arguments.wait_ms is UNSET else min(arguments.wait_ms, me.slice_ms)
     taken = await me.call("inbox.take", {"agentId": me.handle, "max": 1}, wait_ms=wait_ms)
@@ -146,6 +184,16 @@ class PostReplyArguments(Arguments, frozen=True, kw_only=True):
     metadata: dict[str, Any] | UnsetType = UNSET
 
 
+@_tool(
+    "post_reply",
+    "Post reply",
+    "Answer a message you received. Needs no shell, unlike bridge-reply.",
+    uses=("replies.post",),
+    hints=ADDS,
+    retry=Retry.KEYED,
+    result={"status": STRING, "first": BOOLEAN},
+    always=("status",),
+)
 async def post_reply(me: Session, arguments: PostReplyArguments) -> Result:
     params = {"ticketId": _ticket_id(arguments.ticket_id), "payload": arguments.payload}
     return Result(await me.call("replies.post", {**params, "metadata": arguments.metadata or {}}))
@@ -161,6 +209,16 @@ class BroadcastMessageArguments(Arguments, frozen=True, kw_only=True):
     conversation_id: str | UnsetType = UNSET
 
 
+@_tool(
+    "broadcast_message",
+    "Broadcast message",
+    "One message to several agents; then await_reply each ticket.",
+    uses=("messages.broadcast", "replies.gather"),
+    hints=ADDS,
+    retry=Retry.KEYED,
+    result={"tickets": LIST, "failed": LIST},
+    always=("tickets",),
+)
 async def broadcast_message(me: Session, arguments: BroadcastMessageArguments) -> Result:
     # The tickets' ids are made from this one, so that a repeated call sends nothing twice.
     params = {**given(arguments), "broadcastId": me.call_id}
@@ -204,6 +262,16 @@ class CancelTicketArguments(Arguments, frozen=True, kw_only=True):
     reason: str | UnsetType = UNSET
 
 
+@_tool(
+    "cancel_ticket",
+    "Cancel ticket",
+    "Withdraw a message whose reply nobody needs any more.",
+    uses=("tickets.cancel",),
+    hints=ENDS,
+    retry=Retry.KEYED,
+    result={"ticketId": STRING, "status": STRING},
+    always=("ticketId", "status"),
+)
 async def cancel_ticket(me: Session, arguments: CancelTicketArguments) -> Result:
     ticket = _ticket_id(arguments.ticket_id)
     view = await me.call("tickets.cancel", given(arguments))
@@ -215,6 +283,16 @@ class ListTicketsArguments(Arguments, frozen=True, kw_only=True):
     limit: Count | UnsetType = UNSET
 
 
+@_tool(
+    "list_tickets",
+    "List tickets",
+    "Your messages, sent and received, newest first: states, no texts.",
+    uses=("tickets.list",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"tickets": LIST},
+    always=("tickets",),
+)
 async def list_tickets(me: Session, arguments: ListTicketsArguments) -> Result:
     params: dict[str, Any] = {"limit": _MAX_LISTED, "party": me.handle}
     if arguments.status is not UNSET:
@@ -232,6 +310,16 @@ class ShowConversationArguments(Arguments, frozen=True, kw_only=True):
     limit: Count | UnsetType = UNSET
 
 
+@_tool(
+    "show_conversation",
+    "Show conversation",
+    "Read a conversation again, oldest first, with texts and replies.",
+    uses=("conversations.show",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"tickets": LIST},
+    always=("tickets",),
+)
 async def show_conversation(me: Session, arguments: ShowConversationArguments) -> Result:
     conversation = _ticket_id(arguments.conversation_id)
     limit = _SHOWN if arguments.limit is UNSET else arguments.limit
@@ -251,6 +339,16 @@ def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     return {field: view[field] for field in fields if view.get(field) is not None}
 
 
+@_tool(
+    "co_workers",
+    "Co-workers",
+    "Whom you can write to: handle, type, status, directory.",
+    uses=("agents.list",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"agents": LIST, "you": STRING},
+    always=("agents", "you"),
+)
 async def co_workers(me: Session, _arguments: NoArguments) -> Result:
     others = []
     for agent in await me.call("agents.list", {}):
@@ -267,6 +365,16 @@ class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
     status: Literal["online", "offline"] | UnsetType = UNSET
 
 
+@_tool(
+    "list_agents",
+    "List agents",
+    "All agents with full metadata; co_workers is shorter.",
+    uses=("agents.list",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"agents": LIST, "you": STRING},
+    always=("agents", "you"),
+)
 async def list_agents(me: Session, arguments: ListAgentsArguments) -> Result:
     return Result(agents=await me.call("agents.list", given(arguments)), you=me.handle)
 
@@ -279,6 +387,16 @@ class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):
     groups: list[Any] | UnsetType = UNSET
 
 
+@_tool(
+    "register_agent",
+    "Register agent",
+    "Change your handle. You have one already; only when asked to.",
+    uses=("agents.register",),
+    hints=SETS,
+    retry=Retry.NEVER,
+    result={"agentId": STRING, "status": STRING},
+    always=("agentId", "status"),
+)
 async def register_agent(me: Session, arguments: RegisterAgentArguments) -> Result:
     _agent_id(arguments.agent_id)
     for group in arguments.groups or ():
@@ -302,155 +420,16 @@ def _ticket_id(text: str) -> str:
     return text
 
 
-_REPLY = {"ticketId": STRING, "status": {"enum": ["responded", "pending", "timeout", "cancelled"]}, "payload": ANY}
-
 TOOLS: tuple[Tool, ...] = (
-    Tool(
-        name="send_message",
-        toolset="agents",
-        uses=("messages.send", "replies.wait"),
-        title="Send message",
-        description=(
-            "Ask another agent and get its reply. None within 45 s: status `pending` and a ticketId for await_reply. "
-            "awaitResponse=false returns at once."
-        ),
-        arguments=SendMessageArguments,
-        result=_REPLY,
-        always=("ticketId", "status"),
-        hints=ADDS,
-        retry=Retry.KEYED,
-        run=send_message,
-    ),
-    Tool(
-        name="await_reply",
-        toolset="agents",
-        uses=("replies.wait",),
-        title="Await reply",
-        description="Wait for the reply to a ticket you sent. `pending`: call again. `timeout`: a late reply is kept.",
-        arguments=AwaitReplyArguments,
-        result=_REPLY,
-        always=("ticketId", "status"),
-        hints=READS,
-        retry=Retry.READ,
-        run=await_reply,
-    ),
-    Tool(
-        name="wait_for_message",
-        toolset="agents",
-        uses=("inbox.take", "inbox.ack"),
-        title="Wait for message",
-        description=(
-            "Receive the next message sent to you. Call it when a result has `unread`, or when you are done and "
-            "others may need you. Answer with post_reply."
-        ),
-        arguments=WaitForMessageArguments,
-        result={"status": {"enum": ["message", "empty"]}, "from": STRING, "ticketId": STRING, "payload": ANY},
-        always=("status",),
-        hints=ADDS,
-        retry=Retry.READ,
-        run=wait_for_message,
-    ),
-    Tool(
-        name="post_reply",
-        toolset="agents",
-        uses=("replies.post",),
-        title="Post reply",
-        description="Answer a message you received. Needs no shell, unlike bridge-reply.",
-        arguments=PostReplyArguments,
-        result={"status": STRING, "first": BOOLEAN},
-        always=("status",),
-        hints=ADDS,
-        retry=Retry.KEYED,
-        run=post_reply,
-    ),
-    Tool(
-        name="co_workers",
-        toolset="agents",
-        uses=("agents.list",),
-        title="Co-workers",
-        description="Whom you can write to: handle, type, status, directory.",
-        result={"agents": LIST, "you": STRING},
-        always=("agents", "you"),
-        hints=READS,
-        retry=Retry.READ,
-        run=co_workers,
-    ),
-    Tool(
-        name="list_agents",
-        toolset="agents",
-        uses=("agents.list",),
-        title="List agents",
-        description="All agents with full metadata; co_workers is shorter.",
-        arguments=ListAgentsArguments,
-        result={"agents": LIST, "you": STRING},
-        always=("agents", "you"),
-        hints=READS,
-        retry=Retry.READ,
-        run=list_agents,
-    ),
-    Tool(
-        name="broadcast_message",
-        toolset="agents",
-        uses=("messages.broadcast", "replies.gather"),
-        title="Broadcast message",
-        description="One message to several agents; then await_reply each ticket.",
-        arguments=BroadcastMessageArguments,
-        result={"tickets": LIST, "failed": LIST},
-        always=("tickets",),
-        hints=ADDS,
-        retry=Retry.KEYED,
-        run=broadcast_message,
-    ),
-    Tool(
-        name="cancel_ticket",
-        toolset="agents",
-        uses=("tickets.cancel",),
-        title="Cancel ticket",
-        description="Withdraw a message whose reply nobody needs any more.",
-        arguments=CancelTicketArguments,
-        result={"ticketId": STRING, "status": STRING},
-        always=("ticketId", "status"),
-        hints=ENDS,
-        retry=Retry.KEYED,
-        run=cancel_ticket,
-    ),
-    Tool(
-        name="list_tickets",
-        toolset="agents",
-        uses=("tickets.list",),
-        title="List tickets",
-        description="Your messages, sent and received, newest first: states, no texts.",
-        arguments=ListTicketsArguments,
-        result={"tickets": LIST},
-        always=("tickets",),
-        hints=READS,
-        retry=Retry.READ,
-        run=list_tickets,
-    ),
-    Tool(
-        name="show_conversation",
-        toolset="agents",
-        uses=("conversations.show",),
-        title="Show conversation",
-        description="Read a conversation again, oldest first, with texts and replies.",
-        arguments=ShowConversationArguments,
-        result={"tickets": LIST},
-        always=("tickets",),
-        hints=READS,
-        retry=Retry.READ,
-        run=show_conversation,
-    ),
-    Tool(
-        name="register_agent",
-        toolset="agents",
-        uses=("agents.register",),
-        title="Register agent",
-        description="Change your handle. You have one already; only when asked to.",
-        arguments=RegisterAgentArguments,
-        result={"agentId": STRING, "status": STRING},
-        always=("agentId", "status"),
-        hints=SETS,
-        retry=Retry.NEVER,
-        run=register_agent,
-    ),
+    send_message,
+    await_reply,
+    wait_for_message,
+    post_reply,
+    co_workers,
+    list_agents,
+    broadcast_message,
+    cancel_ticket,
+    list_tickets,
+    show_conversation,
+    register_agent,
 )

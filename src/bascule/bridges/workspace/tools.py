@@ -4,6 +4,7 @@ A model pays for every character it reads, so an event is cut to what it says, a
 the id under which the rest is found.
 """
 
+from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -25,6 +26,7 @@ from bascule.protocols.tool import (
     Session,
     Tool,
     given,
+    tool,
 )
 
 PROTOCOL_VERSION = "1.0"
@@ -44,6 +46,10 @@ _Space = Annotated[str, Meta(description="Name or id of another space; default: 
 _Encoding = Literal["utf-8", "base64"]
 
 
+_tool = partial(tool, "workspace")
+_RUN = {"runId": STRING, "status": STRING}
+
+
 class ExecArguments(Arguments, frozen=True, kw_only=True):
     command: str
     cwd: _Path | UnsetType = UNSET
@@ -53,6 +59,17 @@ class ExecArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "exec",
+    "Run command",
+    "Run a shell command (sh -c) in the sandbox: the space and a private /tmp are writable, no network. Long "
+    "output is cut to head and tail; `processId` leads to all of it. Still running after 45 s: `running`.",
+    uses=("runs.start", "processes.start"),
+    hints=ACTS,
+    retry=Retry.NEVER,
+    result={**_RUN, "exitCode": INTEGER, "stdout": STRING, "stderr": STRING, "processId": STRING},
+    always=("status",),
+)
 async def execute(me: Session, arguments: ExecArguments) -> Result:
     space = await _space(me, arguments.space)
     command = _chosen(arguments, "command", "cwd", "env")
@@ -80,6 +97,16 @@ class ExecLogsArguments(Arguments, frozen=True, kw_only=True):
     wait_ms: Annotated[int, Meta(ge=0, description="Wait for more, or for the end")] | UnsetType = UNSET
 
 
+@_tool(
+    "exec_logs",
+    "Read command output",
+    "Output of a command by processId, also while it runs.",
+    uses=("processes.logs",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"text": STRING, "nextOffset": INTEGER, "running": BOOLEAN},
+    always=("text", "nextOffset", "running"),
+)
 async def exec_logs(me: Session, arguments: ExecLogsArguments) -> Result:
     params = {"limit": DEFAULT_LOG_BYTES, **given(arguments)}
     wait_ms = min(params.pop("waitMs", 0), me.slice_ms)
@@ -91,6 +118,16 @@ class ExecStopArguments(Arguments, frozen=True, kw_only=True):
     process_id: str
 
 
+@_tool(
+    "exec_stop",
+    "Stop command",
+    "End a command and everything it started.",
+    uses=("processes.stop",),
+    hints=ENDS,
+    retry=Retry.NEVER,
+    result={"processId": STRING, "running": BOOLEAN},
+    always=("processId",),
+)
 async def exec_stop(me: Session, arguments: ExecStopArguments) -> Result:
     view = await me.call("processes.stop", given(arguments))
     about = {name: view[name] for name in ("exitCode", "endedBy") if name in view}
@@ -105,6 +142,16 @@ class ReadFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "read_file",
+    "Read file",
+    "Read a text file, or part of it by lines; base64 for others.",
+    uses=("files.read",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"content": STRING, "size": INTEGER, "nextLine": INTEGER},
+    always=("content",),
+)
 async def read_file(me: Session, arguments: ReadFileArguments) -> Result:
     space = await _space(me, arguments.space)
     event = await me.call("files.read", {"spaceId": space, **_chosen(arguments, "path", "encoding")})
@@ -126,6 +173,16 @@ class CreateFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "create_file",
+    "Create file",
+    "Write a new file; parent directories are made. An existing one needs overwrite.",
+    uses=("runs.start",),
+    hints=SETS,
+    retry=Retry.NEVER,
+    result=_RUN,
+    always=("status",),
+)
 async def create_file(me: Session, arguments: CreateFileArguments) -> Result:
     return await _one(me, arguments.space, "createFile", _chosen(arguments, "path", "content", "encoding", "overwrite"))
 
@@ -141,6 +198,17 @@ class EditFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "edit_file",
+    "Edit file",
+    "Replace texts in a file; each oldContent must occur exactly once. All edits apply or none; a miss shows "
+    "the closest text.",
+    uses=("runs.start",),
+    hints=ADDS,
+    retry=Retry.NEVER,
+    result=_RUN,
+    always=("status",),
+)
 async def edit_file(me: Session, arguments: EditFileArguments) -> Result:
     return await _one(me, arguments.space, "editFile", _chosen(arguments, "path", "edits"))
 
@@ -150,6 +218,16 @@ class DeleteFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "delete_file",
+    "Delete file",
+    "Delete one file. run_undo brings it back.",
+    uses=("runs.start",),
+    hints=ENDS,
+    retry=Retry.NEVER,
+    result=_RUN,
+    always=("status",),
+)
 async def delete_file(me: Session, arguments: DeleteFileArguments) -> Result:
     return await _one(me, arguments.space, "deleteFile", _chosen(arguments, "path"))
 
@@ -175,6 +253,17 @@ class WorkspaceRunArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "workspace_run",
+    "Run operations",
+    "Carry out several operations in order as one run, undone as one. Or follow a run by runId: one that was "
+    "`running`, or that a person has approved meanwhile.",
+    uses=("runs.start", "runs.wait", "runs.commit"),
+    hints=ACTS,
+    retry=Retry.NEVER,
+    result={**_RUN, "events": LIST},
+    always=("status",),
+)
 async def workspace_run(me: Session, arguments: WorkspaceRunArguments) -> Result:
     operations, run_id = arguments.operations, arguments.run_id
     if (operations is UNSET) == (run_id is UNSET):
@@ -200,6 +289,16 @@ class RunDiffArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "run_diff",
+    "Show changes",
+    "What a run changed, as a unified diff; `unknown` names what no checkpoint holds.",
+    uses=("runs.diff",),
+    hints=READS,
+    retry=Retry.READ,
+    result={"changes": LIST, "diff": STRING, "unknown": LIST, "note": STRING},
+    always=("changes", "diff"),
+)
 async def run_diff(me: Session, arguments: RunDiffArguments) -> Result:
     space = await _space(me, arguments.space)
     return _cut_diff(await me.call("runs.diff", {"spaceId": space, "runId": arguments.run_id}))
@@ -211,6 +310,16 @@ class RunUndoArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
+@_tool(
+    "run_undo",
+    "Undo run",
+    "Put back what a run changed, except `leftAlone`; refused when later changes would be lost.",
+    uses=("runs.undo",),
+    hints=ENDS,
+    retry=Retry.NEVER,
+    result={"changes": LIST, "diff": STRING, "leftAlone": LIST, "note": STRING},
+    always=("changes", "diff"),
+)
 async def run_undo(me: Session, arguments: RunUndoArguments) -> Result:
     space = await _space(me, arguments.space)
     params = {"spaceId": space, "runId": arguments.run_id, "dryRun": bool(arguments.dry_run)}
@@ -343,146 +452,15 @@ def _cut_diff(result: dict[str, Any]) -> Result:
     return out
 
 
-_RUN = {"runId": STRING, "status": STRING}
-
 TOOLS: tuple[Tool, ...] = (
-    Tool(
-        name="exec",
-        toolset="workspace",
-        uses=("runs.start", "processes.start"),
-        title="Run command",
-        description=(
-            "Run a shell command (sh -c) in the sandbox: the space and a private /tmp are writable, no network. Long "
-            "output is cut to head and tail; `processId` leads to all of it. Still running after 45 s: `running`."
-        ),
-        arguments=ExecArguments,
-        result={**_RUN, "exitCode": INTEGER, "stdout": STRING, "stderr": STRING, "processId": STRING},
-        always=("status",),
-        hints=ACTS,
-        retry=Retry.NEVER,
-        run=execute,
-    ),
-    Tool(
-        name="exec_logs",
-        toolset="workspace",
-        uses=("processes.logs",),
-        title="Read command output",
-        description="Output of a command by processId, also while it runs.",
-        arguments=ExecLogsArguments,
-        result={"text": STRING, "nextOffset": INTEGER, "running": BOOLEAN},
-        always=("text", "nextOffset", "running"),
-        hints=READS,
-        retry=Retry.READ,
-        run=exec_logs,
-    ),
-    Tool(
-        name="exec_stop",
-        toolset="workspace",
-        uses=("processes.stop",),
-        title="Stop command",
-        description="End a command and everything it started.",
-        arguments=ExecStopArguments,
-        result={"processId": STRING, "running": BOOLEAN},
-        always=("processId",),
-        hints=ENDS,
-        retry=Retry.NEVER,
-        run=exec_stop,
-    ),
-    Tool(
-        name="read_file",
-        toolset="workspace",
-        uses=("files.read",),
-        title="Read file",
-        description="Read a text file, or part of it by lines; base64 for others.",
-        arguments=ReadFileArguments,
-        result={"content": STRING, "size": INTEGER, "nextLine": INTEGER},
-        always=("content",),
-        hints=READS,
-        retry=Retry.READ,
-        run=read_file,
-    ),
-    Tool(
-        name="create_file",
-        toolset="workspace",
-        uses=("runs.start",),
-        title="Create file",
-        description="Write a new file; parent directories are made. An existing one needs overwrite.",
-        arguments=CreateFileArguments,
-        result=_RUN,
-        always=("status",),
-        hints=SETS,
-        retry=Retry.NEVER,
-        run=create_file,
-    ),
-    Tool(
-        name="edit_file",
-        toolset="workspace",
-        uses=("runs.start",),
-        title="Edit file",
-        description=(
-            "Replace texts in a file; each oldContent must occur exactly once. All edits apply or none; a miss shows "
-            "the closest text."
-        ),
-        arguments=EditFileArguments,
-        result=_RUN,
-        always=("status",),
-        hints=ADDS,
-        retry=Retry.NEVER,
-        run=edit_file,
-    ),
-    Tool(
-        name="delete_file",
-        toolset="workspace",
-        uses=("runs.start",),
-        title="Delete file",
-        description="Delete one file. run_undo brings it back.",
-        arguments=DeleteFileArguments,
-        result=_RUN,
-        always=("status",),
-        hints=ENDS,
-        retry=Retry.NEVER,
-        run=delete_file,
-    ),
-    Tool(
-        name="workspace_run",
-        toolset="workspace",
-        uses=("runs.start", "runs.wait", "runs.commit"),
-        title="Run operations",
-        description=(
-            "Carry out several operations in order as one run, undone as one. Or follow a run by runId: one that was "
-            "`running`, or that a person has approved meanwhile."
-        ),
-        arguments=WorkspaceRunArguments,
-        result={**_RUN, "events": LIST},
-        always=("status",),
-        hints=ACTS,
-        retry=Retry.NEVER,
-        run=workspace_run,
-    ),
-    Tool(
-        name="run_diff",
-        toolset="workspace",
-        uses=("runs.diff",),
-        title="Show changes",
-        description="What a run changed, as a unified diff; `unknown` names what no checkpoint holds.",
-        arguments=RunDiffArguments,
-        result={"changes": LIST, "diff": STRING, "unknown": LIST, "note": STRING},
-        always=("changes", "diff"),
-        hints=READS,
-        retry=Retry.READ,
-        run=run_diff,
-    ),
-    Tool(
-        name="run_undo",
-        toolset="workspace",
-        uses=("runs.undo",),
-        title="Undo run",
-        description="Put back what a run changed, except `leftAlone`; refused when later changes would be lost.",
-        arguments=RunUndoArguments,
-        result={"changes": LIST, "diff": STRING, "leftAlone": LIST, "note": STRING},
-        always=("changes", "diff"),
-        hints=ENDS,
-        retry=Retry.NEVER,
-        run=run_undo,
-    ),
+    execute,
+    exec_logs,
+    exec_stop,
+    read_file,
+    create_file,
+    edit_file,
+    delete_file,
+    workspace_run,
+    run_diff,
+    run_undo,
 )
