@@ -104,6 +104,7 @@ SLOW = frozenset(
         "test_places.py",
         "test_setup.py",
         "test_text.py",
+        "test_walks.py",
         "approval/test_announce.py",
         "approval/test_live.py",
         "identity/test_identity_read_from_tty.py",
