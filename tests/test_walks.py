@@ -69,8 +69,9 @@ def test_every_walk_passes_the_gate_once_and_what_is_behind_it(walk):
 
 
 def test_the_page_names_the_functions_of_a_walk_in_their_order(walk):
-    named = steps(walk.name)
-    assert len(named) > 5
+    named = [*steps("door"), *steps(walk.name), *steps("answer")]
+    assert len(named) > len(steps("door")) > 5
     entered = list(dict.fromkeys((hop.file, hop.function) for hop in walk.hops))
     assert [step for step in named if step not in entered] == [], str(walk)
-    assert sorted(named, key=entered.index) == named
+    first = list(dict.fromkeys(named))
+    assert sorted(first, key=entered.index) == first
