@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from bascule.bridge_list import tables_of
 from bascule.daemon import config
+from bascule.stores.schema import TABLES
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.
@@ -147,6 +149,21 @@ def test_the_settings_page_names_every_key_and_variable():
         assert all(f"`{variable}`" in row for variable in config.environment_names(key))
         meaning = row.split("|")[2].strip()
         assert meaning, key
+
+
+def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives():
+    text = (HERE / "docs" / "data-model.md").read_text("utf-8").partition("<!-- end -->")[2]
+    described = set(re.findall(r"^\| `([a-z_]+)` \|(?:[^|\n]+\|){3}$", text, re.MULTILINE))
+    assert described == {*tables_of(), *TABLES, "ledger"}
+
+
+def sources_named(file: Path) -> set[str]:
+    return set(re.findall(r"`(src/bascule/[\w/.]*)`", file.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
+def test_every_source_file_that_a_page_names_is_there(file):
+    assert [each for each in sorted(sources_named(file)) if not (HERE / each).exists()] == []
 
 
 def test_every_installed_command_has_its_help_on_the_commands_page():

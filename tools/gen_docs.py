@@ -8,6 +8,7 @@ import doc_broker
 import doc_desktop
 import doc_game
 import doc_reference
+import doc_store
 import doc_workspace
 from doc_text import HERE, fill, read
 
@@ -15,12 +16,14 @@ BROKER = "docs/bridges/broker.md"
 WORKSPACE = "docs/bridges/workspace.md"
 DESKTOP = "docs/bridges/desktop.md"
 GAME = "docs/bridges/game.md"
+DATA = "docs/data-model.md"
 
 PAGES: dict[str, Callable[[], str]] = {
     BROKER: lambda: fill(read(BROKER), doc_broker.blocks()),
     WORKSPACE: lambda: fill(read(WORKSPACE), doc_workspace.blocks()),
     DESKTOP: lambda: fill(read(DESKTOP), doc_desktop.blocks()),
     GAME: lambda: fill(read(GAME), doc_game.blocks()),
+    DATA: lambda: fill(read(DATA), doc_store.blocks()),
     "docs/reference/cli.md": doc_reference.commands,
     "docs/reference/config.md": doc_reference.settings,
     "docs/reference/errors.md": doc_reference.errors,
