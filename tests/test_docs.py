@@ -1,6 +1,7 @@
 """The documentation is current, its links lead somewhere, and the errors it explains exist."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -12,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from bascule.bridge_list import tables_of
+from bascule.bridge_list import methods_of, tables_of
 from bascule.daemon import config
+from bascule.daemon.compose import routes_of
 from bascule.stores.schema import TABLES
+from bascule.web.openapi import document
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.
@@ -52,7 +55,7 @@ def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
     named = ("conformance", "desktop_daemon", "desktop_host", "game", "shim", "wire")
     for folder in ("docs", "tools", "src", *(f"tests/{name}" for name in named)):
-        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -71,8 +74,11 @@ def test_a_stale_page_is_named_and_left_alone_by_the_check_and_written_again_wit
     assert "docs/reference/errors.md" in done.stderr
     assert "make docs" in done.stderr
     assert page.read_text("utf-8").endswith("by hand\n")
-    assert generate(root=checkout).stdout == "wrote docs/reference/errors.md\n"
+    assert generate(root=checkout).stdout == "wrote docs/reference/errors.md\nwrote docs/reference/openapi.json\n"
     assert page.read_text("utf-8") == current
+    # Built for whoever publishes the pages, and not kept: the daemon serves it.
+    described = (checkout / "docs" / "reference" / "openapi.json").read_text("utf-8")
+    assert json.loads(described) == json.loads(document(methods_of(), routes_of()))
 
 
 def test_what_people_wrote_around_a_generated_block_stays(checkout):
