@@ -163,6 +163,32 @@ def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives(
     assert described == {*tables_of(), *TABLES, "ledger"}
 
 
+# `Gate._decide` in `src/bascule/kernel/gate.py`, or with the file in parentheses.
+PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`(src/bascule/[\w/]+\.py)`")
+
+
+def defined_in(file: Path) -> set[str]:
+    names: set[str] = set()
+
+    def look(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(prefix + child.name)
+                look(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+                names.update(prefix + ast.unparse(target) for target in targets)
+
+    look(ast.parse(file.read_text("utf-8")), "")
+    return names
+
+
+def test_what_a_page_says_is_in_a_file_is_defined_there():
+    places = {place for file in PAGES for place in PLACE.findall(file.read_text("utf-8"))}
+    assert len(places) > 50
+    assert sorted(place for place in places if place[0] not in defined_in(HERE / place[1])) == []
+
+
 def sources_named(file: Path) -> set[str]:
     return set(re.findall(r"`(src/bascule/[\w/.]*)`", file.read_text("utf-8")))
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
 from walks import Rig, Walk, click, game, opened_desktop, opened_rig, send, shell
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "life-of-a-request.md"
@@ -52,7 +53,9 @@ def walk(request) -> Walk:
 
 def steps(name: str) -> list[tuple[str, str]]:
     """File and function of each step, from the section whose heading names the walk."""
-    (section,) = re.findall(rf"^## [^\n]*\({name}\)\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE)
+    (section,) = re.findall(
+        rf"^## [^\n]*\({name}\)\n(.*?)(?=^## |\Z)", PAGE.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
     return [(file, function) for function, file in STEP.findall(section)]
 
 

@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host")]
 
-import bascule  # noqa: E402 - where it is installed
 from desktop_rig import Desktop  # noqa: E402 - found by the path above
 from living import Living, short_dir  # noqa: E402 - found by the path above
-from walk_tracer import Control, Hop, program  # noqa: E402 - after the path, like its neighbours
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
+import bascule  # noqa: E402 - where it is installed
 from patience import PATIENCE  # noqa: E402 - after the path, like its neighbours
+from walk_tracer import Control, Hop, program  # noqa: E402 - after the path, like its neighbours
 
 PACKAGE = str(Path(bascule.__file__).parent)
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
@@ -78,7 +78,9 @@ class Rig:
         (folder / "config").mkdir()
         (folder / "work").mkdir()
         (folder / "mod.py").write_text(MOD)
-        game = f"[games.arena]\ncommand = {sys.executable!r}\nargs = [{str(folder / 'mod.py')!r}]\ntransport = 'stdio'\n"
+        game = (
+            f"[games.arena]\ncommand = {sys.executable!r}\nargs = [{str(folder / 'mod.py')!r}]\ntransport = 'stdio'\n"
+        )
         (folder / "config" / "games.toml").write_text(game)
         control = str(folder / "control")
         places = PLACES.format(config=str(folder / "config"), home=str(folder), session=SESSION)
@@ -188,4 +190,4 @@ def opened_desktop() -> Iterator[Desktop]:
 if __name__ == "__main__":
     with opened_rig() as rig, opened_desktop() as desktop:
         for walk in (send(rig), shell(rig), click(rig, desktop), game(rig)):
-            print(walk, end="\n\n")
+            sys.stdout.write(f"{walk}\n\n")
