@@ -6,6 +6,7 @@ when the client has the whole answer. Each request is made once before, so that 
 
 import contextlib
 import json
+import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +17,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE / folder) for folder in ("daemon", "desktop_host")]
 
 from desktop_rig import Desktop  # noqa: E402 - found by the path above
+from lacking_desktop import missing_here  # noqa: E402 - found by the path above
 from living import Living, short_dir  # noqa: E402 - found by the path above
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
@@ -132,6 +134,8 @@ def send(rig: Rig) -> Walk:
 
 def shell(rig: Rig) -> Walk:
     """A run of one command that the policy allows, until it is over; its cell is there already."""
+    if shutil.which("bwrap") is None:
+        missing_here("bubblewrap is not installed")
     space = rig.local.post("/v1/spaces", {"path": str(rig.folder / "work")}).json["spaceId"]
     path = f"/v1/spaces/{space}/runs"
     message = {"protocolVersion": "1.0", "operations": [{"type": "shell", "command": "echo hello"}]}
