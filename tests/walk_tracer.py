@@ -4,6 +4,7 @@
 those of the package while a test has the recording on; the test switches it through a unix socket.
 """
 
+import asyncio.runners
 import contextlib
 import json
 import os
@@ -11,11 +12,14 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
-# Runs twice a second whatever is called.
-_BACKGROUND = frozenset({"_probe_lag"})
+# What runs beside every request: the look at the loop's lag twice a second, the thread that writes the log.
+_BACKGROUND = frozenset({"_probe_lag", "_drain"})
+# Below it on the stack is how the daemon was started.
+_EVENT_LOOP = asyncio.runners.__file__
 _MAX_REPLY_BYTES = 1 << 24
 
 
@@ -42,20 +46,24 @@ class _Recorder:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
         hops = self._hops
-        if hops is None or event != "call" or not self._is_walked(frame):
+        if hops is None or event != "call" or not self._is_ours(frame.f_code):
             return
-        caller = frame.f_back
-        while caller is not None and not caller.f_code.co_filename.startswith(self._root):
-            caller = caller.f_back
-        if caller is not None and caller.f_code.co_name in _BACKGROUND:
+        callers = list(self._callers(frame))
+        if any(code.co_name in _BACKGROUND for code in (frame.f_code, *callers)):
             return
         # A coroutine that goes on is called again: the first time counts.
-        hops.setdefault((caller.f_code if caller else None, frame.f_code), time.monotonic_ns())
+        hops.setdefault((callers[0] if callers else None, frame.f_code), time.monotonic_ns())
 
-    def _is_walked(self, frame: FrameType) -> bool:
-        code = frame.f_code
-        name = code.co_name
-        return code.co_filename.startswith(self._root) and name != "<module>" and name not in _BACKGROUND
+    def _callers(self, frame: FrameType) -> Iterator[CodeType]:
+        above = frame.f_back
+        while above is not None and above.f_code.co_filename != _EVENT_LOOP:
+            if self._is_ours(above.f_code):
+                yield above.f_code
+            above = above.f_back
+
+    def _is_ours(self, code: CodeType) -> bool:
+        # Modules that are loaded late are no part of the way.
+        return code.co_filename.startswith(self._root) and code.co_name != "<module>"
 
     def begin(self) -> None:
         self._hops = {}

@@ -1,7 +1,8 @@
 """Calls that a person is asked about: held, told where to look, carried out once."""
 
+import msgspec
 import pytest
-from felling import PASSPHRASE, Grove, later, policy, stricter
+from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
@@ -209,6 +210,44 @@ def test_a_call_that_resolves_to_something_else_is_not_what_was_approved(grove):
     grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
     grove.decide()
     with pytest.raises(Conflict, match="has changed since"):
+        call.result()
+    assert grove.cut == []
+
+
+def begin_renewing(grove, **renewed):
+    """A call whose handler compares with the world by itself. Its bridge would resolve it to something else by now."""
+    first = Resolution(summary="cut", preview="a drawing", bound={"rings": 1})
+
+    async def renew():
+        return msgspec.structs.replace(first, **renewed)
+
+    grove.resolution = msgspec.structs.replace(first, renew=renew)
+    call = grove.begin("tree.resolved")
+    grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
+    return call
+
+
+def test_a_call_whose_handler_compares_is_renewed_after_the_answer_and_not_resolved_again(grove):
+    call = begin_renewing(grove)
+    grove.decide()
+    assert call.result() == "felled"
+    assert grove.cut == ["oak"]
+
+
+@pytest.mark.parametrize("renewed", [{"verdict": stricter(Decision.DENY)}, {"bound": {"rings": 3}}])
+def test_what_a_call_is_renewed_to_is_judged_again(grove, renewed):
+    call = begin_renewing(grove, **renewed)
+    grove.decide()
+    with pytest.raises((PolicyDenied, Conflict)):
+        call.result()
+    assert grove.cut == []
+
+
+def test_a_policy_that_denies_by_now_is_heard_before_a_call_is_renewed(grove):
+    call = begin_renewing(grove)
+    grove.house.gate.policy = policy(POLICY.replace('"tree.burn"', '"tree.*"'))
+    grove.decide()
+    with pytest.raises(PolicyDenied):
         call.result()
     assert grove.cut == []
 

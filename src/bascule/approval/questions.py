@@ -31,13 +31,19 @@ def plain_params(params: Any) -> Any:
             default = field.default_factory()
         else:
             default = msgspec.NODEFAULT
-        if value is msgspec.UNSET or (type(value) is type(default) and value == default):
+        if value is msgspec.UNSET or _is_default(value, default):
             continue
         out[field.encode_name] = msgspec.to_builtins(value)
     tag = params.__struct_config__.tag
     if tag is not None:
         out[params.__struct_config__.tag_field or "type"] = tag
     return out
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    # A number that went through the store may come back as 30000.0 where the default says 30000.
+    same_kind = type(value) is type(default) or {type(value), type(default)} == {int, float}
+    return same_kind and bool(value == default)
 
 
 def params_and_digest(params: Any, bound: Mapping[str, Any] | None = None) -> tuple[str, str]:

@@ -230,7 +230,10 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
         scheme = "https" if config.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
-    # Before anybody is served: a command that was given this address must find out that it is its own daemon's.
+    # Whoever finds the addresses there can connect, and waits for a moment; whoever is given one and is served must
+    # find out that it is its own daemon's.
+    for sock in filter(None, (http, tcp)):
+        sock.listen()
     note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
     async with asyncio.TaskGroup() as group:
         for door in doors:

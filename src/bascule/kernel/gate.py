@@ -360,7 +360,7 @@ class Gate:
                 raise resolution.adapted(refusal_of(approval, has_person=self.desk.has_person()))
             # Minutes have passed: whatever was said before is asked again.
             self._admit(call, method, passage=passage)
-            resolution = await passage.resolve()
+            resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
         approval_id = grant.approval_id if grant is not None else None
         if method.row.record is _JOINED:
             answer = self._change(call, method, verdict.rule, approval_id)

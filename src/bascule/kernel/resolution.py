@@ -40,6 +40,9 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     describe: Callable[[Verdict], Awaitable["Resolution"]] | None = None
     # Called when nobody has been asked this yet: looks once more, and takes a picture of what it sees.
     illustrate: Callable[[], Awaitable["Resolution"]] | None = None
+    # Called when a person has said yes, in place of resolving again: the handler itself compares with the world when it
+    # acts, and refuses what has changed.
+    renew: Callable[[], Awaitable["Resolution"]] | None = None
     # Puts a refusal into the form of the bridge's own protocol.
     adapt: Callable[[BasculeError], None] | None = None
 
@@ -51,7 +54,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
 
 class Resolve(Protocol):
     def __call__(self, call: Call, params: Any, /) -> Resolution | Awaitable[Resolution]:
-        """For every call of its method that the policy does not deny, and again when a person has said yes."""
+        """For every call of its method that the policy does not deny, and again (or `renew`) after a person's yes."""
 
 
 # Of a method without `resolve`: its params say everything.

@@ -1,7 +1,7 @@
 """The desktop bridge's method rows: what agents ask the daemon for, and what a person says about it.
 
 The same names and fields as in the contract, without what is the daemon's business: `meta` (who, when, for how long)
-is spread over the params, and there is no `confirm`: the daemon asks, and issues the token itself.
+is spread over the params, and there is no `confirm`: the daemon asks, and confirms.
 """
 
 from typing import Annotated

@@ -20,7 +20,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.rules import Rule
-from bascule.protocols.desktop import FoundElement
+from bascule.protocols.desktop import FoundElement, Resolved, ResolvedElement
 from bascule.protocols.desktop_agents import METHODS, HotkeyCall
 from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_more import ResolveResult, WindowInfo
@@ -63,9 +63,11 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     about: About
     # The contract's params, by pid, windowId and elementRef.
     params: dict[str, Any]
+    # What the host compares with before it acts. None: the windows of all apps, where nothing acts.
+    resolved: Resolved | None = None
 
 
-Illustrate = Callable[[], Awaitable[Resolution]]
+Again = Callable[[], Awaitable[Resolution]]
 
 
 class Judging:
@@ -73,13 +75,15 @@ class Judging:
         self._gate = gate
         self._apps = apps
 
-    def of_window(self, call: Call, found: ResolveResult, illustrate: Illustrate | None) -> Resolution:
+    def of_window(
+        self, call: Call, found: ResolveResult, *, illustrate: Again | None = None, renew: Again | None = None
+    ) -> Resolution:
         about = self._about(call, found)
         params: Any = call.params
         picture = found.picture
         return self._resolution(
             call,
-            Target(about=about, params=found.params),
+            Target(about=about, params=found.params, resolved=_resolved(found)),
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
@@ -87,6 +91,7 @@ class Judging:
             ),
             picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
             illustrate=illustrate,
+            renew=renew,
         )
 
     def of_every_window(self, call: Call, params: dict[str, Any], condition: str) -> Resolution:
@@ -159,7 +164,8 @@ class Judging:
         shown: Callable[[], tuple[str, str]],
         *,
         picture: bytes | None = None,
-        illustrate: Illustrate | None = None,
+        illustrate: Again | None = None,
+        renew: Again | None = None,
     ) -> Resolution:
         about = target.about
         resolution = Resolution(
@@ -170,6 +176,7 @@ class Judging:
             offers=_offers(call.principal, _ROWS[call.method], about),
             picture=picture,
             illustrate=illustrate,
+            renew=renew,
             adapt=put_into_form,
         )
 
@@ -199,6 +206,24 @@ def _bound(call: Call, found: ResolveResult) -> dict[str, Any]:
         "element": _identity(found.element),
         "to": _identity(found.to),
     }
+
+
+def _resolved(found: ResolveResult) -> Resolved:
+    return Resolved(
+        bundle_id=found.bundle_id,
+        pid=found.pid,
+        program=found.program,
+        window_id=found.window_id,
+        window_title=found.window_title,
+        element=_resolved_element(found.element),
+        to=_resolved_element(found.to),
+    )
+
+
+def _resolved_element(element: FoundElement | None) -> ResolvedElement | None:
+    if element is None:
+        return None
+    return ResolvedElement(fingerprint=element.fingerprint, role=element.role, native_role=element.native_role)
 
 
 def _identity(element: FoundElement | None) -> list[str] | None:

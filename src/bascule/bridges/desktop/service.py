@@ -8,6 +8,7 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -230,9 +231,18 @@ class DesktopBridge:
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
             return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
-        illustrate = None if picture else lambda: self._resolution(call, params, picture=True)
         try:
-            return self._judging.of_window(call, await self._resolved(call, params, picture=picture), illustrate)
+            found = await self._resolved(call, params, picture=picture)
+            if doing_of(call.method) == "look":
+                return self._judging.of_window(call, found)
+            return self._judging.of_window(
+                call,
+                found,
+                illustrate=None if picture else partial(self._resolution, call, params, picture=True),
+                renew=partial(
+                    self._renewed, call, params, msgspec.structs.replace(found, picture=None), self.hosting.live
+                ),
+            )
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
@@ -245,6 +255,15 @@ class DesktopBridge:
             if isinstance(params, a.WaitUntilCall):
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
             raise refusal from None
+
+    async def _renewed(self, call: Call, params: a.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
+        """After the person's yes. What is on the screen is compared by the host when it acts."""
+        self._check(call)
+        self._workspaces.place(params.workspace_path)
+        if self.hosting.live is not host:
+            # Another host does not know the elements by these names.
+            return await self._resolution(call, params)
+        return self._judging.of_window(call, found)
 
     async def _count_miss(self, call: Call, params: a.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
@@ -319,14 +338,16 @@ class DesktopBridge:
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
-                _failed(effect, error)
-                raise refusals.refusal(error) from None
+                raise refusals.failed(error, effect) from None
         effect.details["executionId"] = result.execution_id
         return result
 
     async def act(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
         target: Target = effect.resolution.resolved
+        assert target.resolved is not None
+        # A person was shown where the elements are; the policy does not judge that.
+        resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
         yes = self._note(call, target, effect)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
@@ -335,17 +356,16 @@ class DesktopBridge:
         with yes:
             async with self.traffic.acting(call.principal, request_id):
                 try:
-                    result = await host.confirmed(
+                    result = await host.call(
                         call.method,
-                        target.params,
+                        {**target.params, "confirm": {"resolved": msgspec.to_builtins(resolved)}},
                         client=call.principal,
                         request_id=request_id,
                         timeout_ms=params.timeout_ms,
                         workspace=self._workspaces.place(params.workspace_path),
                     )
                 except DesktopError as error:
-                    _failed(effect, error)
-                    raise refusals.refusal(error) from None
+                    raise refusals.failed(error, effect) from None
                 except asyncio.CancelledError:
                     # The house closes, and the host with it.
                     effect.unknown = True
@@ -467,14 +487,6 @@ def _without_nothing(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nothing(each) for name, each in value.items() if each is not None}
     return value
-
-
-def _failed(effect: RecordedEffect, error: DesktopError) -> None:
-    """The code, and not the words: these may name what stands on the screen."""
-    effect.details |= {"desktop": error.code.value, "reason": error.code.value}
-    execution_id = error.details.get("executionId")
-    if isinstance(execution_id, str):
-        effect.details["executionId"] = execution_id
 
 
 def _apart(work: Later[Any]) -> Later[Any]:
