@@ -72,7 +72,7 @@ class Bench:
         self._read = 0
         self.spent: dict[str, float] = {}
         for name in (ASKER, RECEIVER):
-            daemon.dispatch.call(Call(LOCAL, "agents.register", raw(agentId=name), door="link"))
+            daemon.gate.call(Call(LOCAL, "agents.register", raw(agentId=name), door="link"))
 
     async def round(self) -> None:
         asker, receiver = agent_principal(ASKER), agent_principal(RECEIVER)
@@ -86,7 +86,7 @@ class Bench:
         await self._measure("agents.heartbeat", receiver, [raw(agentId=RECEIVER)] * CALLS)
 
     async def _measure(self, method: str, principal: Principal, params: list[codec.Raw]) -> list:
-        call = self._daemon.dispatch.call
+        call = self._daemon.gate.call
         gc.collect()
         before = time.process_time()
         answers = [call(Call(principal, method, each, door="link")) for each in params]

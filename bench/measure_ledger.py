@@ -10,6 +10,7 @@ import uvloop
 
 import processes
 from bascule import places
+from bascule.bridge_list import tables_of
 from bascule.call import LOCAL, Call, agent_principal
 from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon
@@ -49,8 +50,8 @@ def fill(state: str, tickets: int) -> None:
     async def inside() -> None:
         clock = SystemClock()
         log = DaemonLog(clock, path=places.log_file(state), form="off", level=config.log_level)
-        daemon = Daemon(config, state, clock, log, open_store(config, state, log))
-        call = daemon.dispatch.call
+        daemon = Daemon(config, state, clock, log, open_store(config, state, log, tables_of()))
+        call = daemon.gate.call
 
         async def all_of(principal, method: str, params: list[dict]) -> list:
             answers = [call(Call(principal, method, codec.encode(each), door="link")) for each in params]

@@ -91,8 +91,8 @@ async def cell(directory: str, times: int) -> list[float]:
     """Our sandbox adapter alone: a warm cell of a space, with the supervisor that sees every exec."""
     from bascule.adapters.files.roots import WorkspaceFiles
     from bascule.adapters.sandbox.sandboxes import Sandboxes
+    from bascule.bridge_list import standard
     from bascule.bridges.workspace.ports import Command
-    from bascule.policy.engine import standard
 
     workspace = os.path.join(directory, "workspace")
     os.makedirs(workspace, exist_ok=True)

@@ -77,60 +77,58 @@ def loaded_command() -> Callable[[Sequence[str]], int]:
 # -- daemons -------------------------------------------------------------------------------------------
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
-# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose, and
-# another user's identity.
+# wait ten seconds to see that ten seconds are enforced), lines of Python that put a bug in on purpose or a bridge into
+# `more_bridges`, and another user's identity.
 DAEMON_PROGRAM = """
 import importlib, json, os, sys
 said = json.loads(sys.argv[1])
+more_bridges = []
 exec(said["bug"])
 for name, value in said["constants"].items():
     module, _, attribute = name.rpartition(".")
     assert hasattr(importlib.import_module(module), attribute), name
     setattr(importlib.import_module(module), attribute, value)
+from bascule.bridge_list import BRIDGES
 from bascule.daemon.config import Config
 from bascule.daemon.lifecycle import run
 if said["uid"] is not None:
     os.setgroups([])
     os.setgid(said["uid"])
     os.setuid(said["uid"])
-sys.exit(run(Config(**said["config"]), said["state"], on_ready=lambda daemon: print("ready", flush=True)))
+bridges = (*BRIDGES, *more_bridges)
+ready = lambda daemon: print("ready", flush=True)
+sys.exit(run(Config(**said["config"]), said["state"], on_ready=ready, bridges=bridges))
 """
 # For tests in which a person is set and unlocks; what a hash costs is tested elsewhere.
 CHEAP_PASSPHRASE = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
 
-# Run before the daemon is made: rows, a route, and a handler that leaves a trace outside the store.
+# Run before the daemon is made: a bridge whose one handler leaves a trace outside the store.
 _TREES = """
 if {failpoint!r}:
     from bascule.testing import failpoints
     failpoints.arm({failpoint!r})
-from bascule.daemon import compose
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
-from bascule.protocols.route import Route
+from bascule.kernel.bridge import Bridge
+from bascule.kernel.declared import Declared
+from bascule.protocols.methods import Acts, Effect, Http, Params
 
 class CutParams(Params, frozen=True, kw_only=True):
     path: str
 
-ROW = Row(
-    name="tree.cut", summary="Cut a tree.", params=CutParams, result=str, effect=Effect.WRITE, who=ANYONE,
-    record=Record.AHEAD, consent=Consent.HOLD,
-)
+ROW = Acts[CutParams, str]("tree.cut", "Cut a tree.", Http("POST", "/trees"), effect=Effect.WRITE)
 
-def cut(call, params, doing):
+def cut(call, params, effect):
     with open({trace!r}, "a") as trace:
         trace.write(params.path + chr(10))
     return "felled"
 
-compose.ROWS = (*compose.ROWS, ROW)
-compose.RULED = (*compose.RULED, ROW)
-compose.ROUTES = (*compose.ROUTES, Route("POST", "/trees", "tree.cut"))
-mount = compose.Dispatch.mount
+class Trees(Declared):
+    name = "trees"
+    rows = (ROW,)
 
-def also(self, rows, handlers, *rest, **more):
-    mount(self, rows, handlers, *rest, **more)
-    if "tree.cut" not in self.methods:
-        mount(self, (ROW,), {{"tree.cut": cut}})
+    def make(self, lent, ports):
+        return Bridge(declared=self, service=None, methods=[ROW.bind(cut)])
 
-compose.Dispatch.mount = also
+more_bridges.append(Trees())
 """
 
 

@@ -4,7 +4,6 @@ import importlib
 import sys
 from collections.abc import Iterator
 
-from bascule.bridges.game.edge import ROUTES
 from bascule.bridges.game.states import NEXT
 from bascule.protocols.game_methods import METHODS
 from doc_text import HERE, code, comments_on_numbers, read, table
@@ -69,7 +68,7 @@ def states() -> str:
 
 
 def methods() -> str:
-    paths = {route.method: f"{route.verb} {route.path}" for route in ROUTES}
+    paths = {route.method: f"{route.verb} {route.path}" for row in METHODS for route in row.routes}
     rows = [
         (code(row.name), code(paths[row.name]), row.effect.value, row.shape.value, row.who.kind.value, row.summary)
         for row in METHODS

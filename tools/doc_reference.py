@@ -1,57 +1,55 @@
 """The pages below docs/reference/: wholly made from rows, routes, settings, errors and parsers."""
 
 import argparse
+import asyncio
 import contextlib
 import importlib
-import inspect
 import io
 import json
 import os
 import re
 import sys
-import textwrap
+import tempfile
 import tomllib
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any, get_args
 
 import msgspec
 
-from bascule.bridges.broker.service import Broker
-from bascule.bridges.desktop.service import DesktopBridge
-from bascule.bridges.game.service import GameBridge
-from bascule.bridges.house.service import House
-from bascule.bridges.workspace.service import Workspace
+from bascule.bridge_list import methods_of
+from bascule.clock import SystemClock
 from bascule.daemon import config
-from bascule.daemon.compose import ROUTES, ROWS, Daemon
+from bascule.daemon.compose import Daemon, routes_of
+from bascule.daemon.logs import DaemonLog
 from bascule.doors.exits import BY_STATUS, EXIT_CODES
 from bascule.errors import ALL_ERRORS
 from bascule.mcp.mount import Mount
 from bascule.protocols.methods import Row
 from bascule.protocols.route import Route
+from bascule.stores.memory import MemoryStore
 from bascule.web.openapi import describe
 from doc_text import code, comments_on_fields, fence, kind_of, page, read, table
+
+ROUTES = routes_of()
+ROWS = methods_of()
 
 BY_NAME: dict[str, Row] = {row.name: row for row in ROWS}
 REF = "{name}"
 
 
 def handlers() -> dict[str, str]:
-    """Method -> `module:function`, without a daemon: the classes stand where their objects would."""
-    found: dict[str, Any] = {}
-    for service in (Broker, House, Workspace, GameBridge, DesktopBridge):
-        found |= service.handlers(_stand_in(service))
-    return {name: f"{handler.__module__}:{handler.__qualname__}" for name, handler in found.items()}
+    """Method -> `module:function`, as a daemon binds them."""
 
+    async def composed() -> dict[str, str]:
+        with tempfile.TemporaryDirectory() as folder:
+            clock = SystemClock()
+            log = DaemonLog(clock, path=None, terminal=None, form="json", level="error")
+            daemon = Daemon(config.Config(announce="off"), folder, clock, log, MemoryStore(), config_dir=folder)
+            bound = [each for bridge in daemon.bridges.values() for each in bridge.methods]
+            await daemon.close()
+        return {each.row.name: f"{each.handler.__module__}:{each.handler.__qualname__}" for each in bound}
 
-def _stand_in(service: type) -> Any:
-    """The functions of a class, and below them those of what its `__init__` makes: `self.agents = Agents(...)`."""
-    made: list[tuple[str, str]] = []
-    if inspect.isfunction(start := vars(service).get("__init__")):
-        made = re.findall(r"^ +self\.(\w+) = (\w+)\(", textwrap.dedent(inspect.getsource(start)), re.MULTILINE)
-    known = vars(sys.modules[service.__module__])
-    parts = {name: _stand_in(known[maker]) for name, maker in made if isinstance(known.get(maker), type)}
-    return SimpleNamespace(**{**vars(service), **parts})
+    return asyncio.run(composed())
 
 
 def who(row: Row) -> str:
@@ -140,8 +138,9 @@ def http() -> str:
     return page(
         "HTTP API",
         "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
-        "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
-        "`GET /openapi.json`. What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
+        "`http.sock` without. The same as a program reads it: the daemon serves its OpenAPI description at "
+        "`GET /openapi.json`, and `make docs` writes it to `docs/reference/openapi.json`. "
+        "What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
         "[workspace](../bridges/workspace.md).",
         table(
             ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),

@@ -1,7 +1,8 @@
 """A call: one request with its envelope gone."""
 
-from collections.abc import Mapping
 from typing import Any, NewType
+
+import msgspec
 
 Principal = NewType("Principal", str)
 
@@ -10,7 +11,6 @@ PERSON = Principal("person")
 DAEMON = Principal("daemon")
 
 _AGENT_PREFIX = "agent:"
-_NOTHING: Mapping[str, Any] = {}
 
 
 def agent_principal(agent_id: str) -> Principal:
@@ -29,42 +29,27 @@ def sender_name(principal: Principal) -> str:
     return agent_of(principal) or str(principal)
 
 
-class Call:
-    """Who wants what. `principal` comes from the transport, never from a payload (invariant I3).
+class Call(msgspec.Struct, frozen=True):
+    """Who wants what. `principal` comes from the transport, never from a payload (invariant I3)."""
 
-    A plain class with slots: one is made per request, on the path whose budget is 15 us.
-    """
+    principal: Principal
+    method: str
+    params: Any
+    # "link", "unix", "tcp", "space", "mcp", "run" or "daemon": where it came in, for the log.
+    door: str
+    # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
+    as_owner: bool = False
+    # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
+    connection: object | None = None
 
-    __slots__ = (
-        *("ahead", "as_owner", "asking", "bound", "connection"),
-        *("door", "method", "params", "principal", "subject", "tied"),
-    )
 
-    def __init__(
-        self,
-        principal: Principal,
-        method: str,
-        params: Any,
-        *,
-        door: str,
-        connection: object | None = None,
-    ) -> None:
-        self.principal = principal
-        self.method = method
-        self.params = params
-        # "link", "unix", "tcp", "space", "run" or "daemon": where it came in, for the log.
-        self.door = door
-        # With `--auth off`: this caller may act on any agent's behalf here; it is still shown as `local`.
-        self.as_owner = False
-        # It waits for a person's answer, and nothing of it has begun: a client that leaves withdraws it.
-        self.asking = False
-        # It cannot be taken back, says its bridge: its record is on disk before it begins.
-        self.ahead = False
-        # What the word for it rests on besides its params, as the bridge drew it: its handler looks once more.
-        self.bound: Mapping[str, Any] = _NOTHING
-        # The same call said so that it can only mean what was judged; only its bridge knows what that looks like.
-        self.tied: Any = None
-        # What it is about, for the ledger, where its params do not say: its bridge found out.
-        self.subject: str | None = None
-        # The live link connection, for what is bound to one: exclusive handles, the person's unlock.
-        self.connection = connection
+_SUBJECTS = ("ticket_id", "agent_id", "run_id", "process_id", "approval_id", "space_id", "game_id")
+
+
+def subject_of(params: Any) -> str | None:
+    """What a call is about, for the ledger."""
+    for name in _SUBJECTS:
+        found: str | None = getattr(params, name, None)
+        if found:
+            return found
+    return None

@@ -150,7 +150,9 @@ class Leavable(Later[T]):
     __slots__ = ()
 
 
-def from_future(future: "asyncio.Future[T]") -> "Later[T]":
+def from_future(
+    future: "asyncio.Future[T]", translate: Callable[[BaseException], BaseException] = lambda error: error
+) -> "Later[T]":
     """The same answer: what settles or withdraws one settles or withdraws the other."""
     later: Later[T] = Later()
 
@@ -160,7 +162,7 @@ def from_future(future: "asyncio.Future[T]") -> "Later[T]":
         if future.cancelled():
             later.cancel()
         elif (error := future.exception()) is not None:
-            later.set_exception(error)
+            later.set_exception(translate(error))
         else:
             later.set_result(future.result())
 

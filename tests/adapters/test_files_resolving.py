@@ -16,16 +16,18 @@ from test_files_races import SECONDS
 from bascule.adapters.files.beneath import KernelOpener, WalkingOpener
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.files.syscalls import has_openat2
+from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.ports import FileFault
 from bascule.call import Principal
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import Rule
 from bascule.protocols.methods import Effect
 from bascule.protocols.workspace_paths import parse_path
 from faults.lacking import missing_here
 from faults.swapping import swapping
+
+PRESETS = presets_of()
 
 MAX = 1 << 20
 EXAMPLES = 5_000 if os.environ.get("BASCULE_LONG") else 200

@@ -3,18 +3,18 @@
 import heapq
 from itertools import count
 
-from bascule.approval.asking import put_before_the_person
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
 from bascule.approval.questions import params_and_digest
 from bascule.approval.records import Question
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ledger import read_record
+from bascule.audit.refusals import Refusals
 from bascule.call import PERSON, Call, agent_principal
-from bascule.operations import Operations
+from bascule.kernel.asking import create_question
+from bascule.kernel.effects import Effects
+from bascule.kernel.gate import Gate
 from bascule.policy.engine import load
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row, Shape
+from bascule.protocols.methods import Effect, Operation, Params
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 
@@ -31,18 +31,8 @@ class Deep(Params, frozen=True, kw_only=True):
     env: dict[str, str] = {}
 
 
-def row(name, **columns):
-    settings = {
-        "summary": "For these tests.",
-        "params": Cut,
-        "result": str,
-        "effect": Effect.WRITE,
-        "who": ANYONE,
-        "shape": Shape.OPERATION,
-        "record": Record.AHEAD,
-        "consent": Consent.PAUSE,
-    }
-    return Row(name=name, **(settings | columns))
+def row(name, *, params=Cut, effect=Effect.WRITE):
+    return Operation[params, str](name, "For these tests.", effect=effect)
 
 
 ROWS = (row("tree.cut"), row("tree.burn"), row("tree.look", effect=Effect.READ))
@@ -121,16 +111,24 @@ class Forest:
             key=b"testing",
             limits=self.limits,
         )
-        self.effects = Effects(journal=self.journal, clock=self.clock, desk=self.desk, begun=BegunBook(self.store))
-        self.operations = Operations(
-            policy=lambda: self.policy, journal=self.journal, desk=self.desk, effects=self.effects, rows=ROWS
+        self.effects = Effects(store=self.store, journal=self.journal, clock=self.clock, desk=self.desk)
+        self.gate = Gate(
+            policy=self.policy,
+            journal=self.journal,
+            refusals=Refusals(self.journal, self.clock, self.timers),
+            quota=None,
+            call_log=None,
+            desk=self.desk,
+            effects=self.effects,
         )
+        self.gate.connect(parties=None, seen=None, starters={})
+        self.gate.mount_operations(ROWS)
         self.journal.start()
 
     def restart(self, *, down=0.0):
         self.clock.advance(down)
         self.live()
-        self.unknown = self.operations.recover()
+        self.unknown = self.effects.recover()
         tx = Transaction()
         self.died = self.desk.begin_life(tx)
         self.journal.commit(tx, PERSON, "daemon.start")
@@ -143,10 +141,11 @@ class Forest:
             "summary": "cut",
             "preview": "cut x",
         }
-        return Question(principal=principal, method=method, digest=digest, params_json=text, **(fields | more))
+        fields |= {"principal": principal, "method": method, "digest": digest, "params_json": text}
+        return Question(**(fields | more))
 
     def ask(self, *args, **more):
-        return put_before_the_person(self.journal, self.desk, self.question(*args, **more)).approval
+        return create_question(self.journal, self.desk, self.question(*args, **more))[0]
 
     def decide(self, approval, approve=True, **more):
         tx = Transaction()

@@ -4,14 +4,13 @@ import asyncio
 
 import msgspec
 
-from bascule.approval.holding import Drawn
 from bascule.audit.journal import Table
-from bascule.client import verbs
+from bascule.bridge_list import presets_of, rows_of
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.text import load_policy
-from bascule.protocols.methods import ANYONE, Consent, Effect, Params, Record, Row
-from bascule.protocols.workspace_methods import OPERATIONS
+from bascule.protocols.methods import Acts, Changes, Effect, Params
 from bascule.testing.house import House
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
@@ -22,20 +21,18 @@ class TreeParams(Params, frozen=True, kw_only=True):
     force: bool = False
 
 
-def row(name, **columns):
-    settings = {"effect": Effect.WRITE, "who": ANYONE, "consent": Consent.HOLD, "record": Record.AHEAD}
-    return Row(name=name, summary="For these tests.", params=TreeParams, result=str, **(settings | columns))
+def acts(name, effect=Effect.WRITE, **columns):
+    return Acts[TreeParams, str](name, "For these tests.", effect=effect, **columns)
 
 
-ROWS = (
-    row("tree.cut"),
-    row("tree.mark", record=Record.JOINED),
-    row("tree.drawn"),
-    row("tree.never", record=Record.JOINED, consent=Consent.NEVER),
-    row("tree.burn"),
-    row("tree.water", effect=Effect.MESSAGE),
-    row("tree.prune", effect=Effect.MESSAGE, record=Record.BEHIND),
-)
+def changes(name, **columns):
+    return Changes[TreeParams, str](name, "For these tests.", effect=Effect.WRITE, **columns)
+
+
+CUT, RESOLVED, BURN = acts("tree.cut"), acts("tree.resolved"), acts("tree.burn")
+WATER, PRUNE = acts("tree.water", Effect.MESSAGE), acts("tree.prune", Effect.MESSAGE, behind=True)
+MARK, NEVER = changes("tree.mark", asks=True), changes("tree.never")
+ROWS = (CUT, MARK, RESOLVED, NEVER, BURN, WATER, PRUNE)
 POLICY = """
 version = 1
 extends = "standard"
@@ -44,7 +41,7 @@ name = "trees-ask"
 decision = "ask"
 reason = "a tree is felled once"
 suggestion = "Prune it instead"
-methods = ["tree.cut", "tree.mark", "tree.drawn", "tree.never"]
+methods = ["tree.cut", "tree.mark", "tree.resolved", "tree.never"]
 [[rule]]
 name = "no-fire"
 decision = "deny"
@@ -53,11 +50,11 @@ methods = ["tree.burn"]
 """
 
 
-EFFECTS = {each.name: each.effect for each in (*verbs.ROWS.values(), *OPERATIONS, *ROWS)}
+EFFECTS = {each.name: each.effect for each in (*rows_of(), *ROWS)}
 
 
 def policy(text):
-    return load_policy(text, EFFECTS, EFFECTS)
+    return load_policy(text, EFFECTS, EFFECTS, presets_of())
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -69,26 +66,21 @@ class Grove:
 
     def __init__(self, **settings):
         self.cut = []
-        self.calls = []
+        self.effects = []
         self.answer = "felled"
-        self.drawn = Drawn(summary="cut", preview="a drawing", bound={"rings": 1})
+        self.resolution = Resolution(summary="cut", preview="a drawing", bound={"rings": 1})
         self.marks = Table("tickets", Mark)
-        handlers = {
-            "tree.cut": self._cut,
-            "tree.drawn": self._cut,
-            "tree.mark": self._mark,
-            "tree.never": self._mark,
-            "tree.burn": self._cut,
-            "tree.water": self._cut,
-            "tree.prune": self._cut,
-        }
-        draw = dict.fromkeys(("tree.drawn", "tree.prune"), lambda call, params: self.drawn)
-        self.house = House(policy=policy(POLICY), rows=ROWS, handlers=handlers, draw=draw, **settings)
+        methods = (
+            *(each.bind(self._cut) for each in (CUT, BURN, WATER)),
+            *(each.bind(self._cut, resolve=lambda call, params: self.resolution) for each in (RESOLVED, PRUNE)),
+            *(each.bind(self._mark) for each in (MARK, NEVER)),
+        )
+        self.house = House(policy=policy(POLICY), methods=methods, **settings)
 
-    def _cut(self, call, params, doing):
+    def _cut(self, call, params, effect):
         self.cut.append(params.path)
-        self.calls.append(call)
-        doing.details["rings"] = 7
+        self.effects.append(effect)
+        effect.details["rings"] = 7
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer() if callable(self.answer) else self.answer

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from felling import Grove, later, stricter
 
-from bascule.approval.holding import Drawn
 from bascule.errors import Internal, InvalidRequest, StorageFull
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.testing.stores import HeldStore
 
@@ -29,17 +29,17 @@ def water(grove, path="oak"):
 
 
 def begun(grove):
-    return [row.method for _, row in grove.house.effects._begun.left()]
+    return [row.method for row in grove.house.effects.table.rows.values()]
 
 
 def test_nothing_happens_before_its_beginning_is_on_disk(grove, store):
     store.hold = True
     call = water(grove)
     assert grove.cut == []
-    store.finish()
+    grove.house.run(store.finish)
     assert grove.cut == ["oak"]
     assert not call.done, "and nothing is told before its end is"
-    store.finish()
+    grove.house.run(store.finish)
     assert call.result() == "felled"
     assert grove.records("tree.water") == [("tree.water", "begun"), ("tree.water", "ok")]
     assert begun(grove) == []
@@ -48,7 +48,7 @@ def test_nothing_happens_before_its_beginning_is_on_disk(grove, store):
 def test_a_disk_that_cannot_take_the_beginning_means_that_nothing_happens(grove, store):
     store.hold = True
     call = water(grove)
-    store.fail()
+    grove.house.run(store.fail)
     with pytest.raises(StorageFull, match="nothing was stored"):
         call.result()
     assert grove.cut == []
@@ -58,8 +58,8 @@ def test_a_disk_that_cannot_take_the_beginning_means_that_nothing_happens(grove,
 def test_a_disk_that_cannot_take_the_end_is_told_as_done_and_unrecorded(grove, store):
     store.hold = True
     call = water(grove)
-    store.finish()
-    store.fail()
+    grove.house.run(store.finish)
+    grove.house.run(store.fail)
     with pytest.raises(StorageFull, match="it was carried out"):
         call.result()
     assert begun(grove) == ["tree.water"]
@@ -86,9 +86,8 @@ def test_a_crash_in_between_is_unknown_after_the_restart_and_never_runs_again(gr
 )
 def test_a_failure_is_recorded_as_the_end(grove, answer, outcome):
     grove.answer = answer
-    call = water(grove)
     with pytest.raises((InvalidRequest, Internal)):
-        call.result()
+        water(grove).result()
     assert grove.records("tree.water")[-1] == ("tree.water", outcome)
     assert begun(grove) == []
 
@@ -117,7 +116,8 @@ def test_a_client_that_left_before_it_began_has_nothing_done(grove, store):
     store.hold = True
     call = water(grove)
     call.cancel()
-    store.finish_all()
+    grove.house.run(store.finish_all)
+    grove.house.run(store.finish_all)
     assert grove.cut == []
     assert grove.records("tree.water")[-1] == ("tree.water", "cancelled")
 
@@ -132,7 +132,7 @@ def test_details_of_the_handler_are_in_the_record_of_the_end(grove):
 
 
 def prune(grove, **drawn):
-    grove.drawn = Drawn(summary="prune", preview="a drawing", **drawn)
+    grove.resolution = Resolution(summary="prune", preview="a drawing", **drawn)
     return grove.begin("tree.prune")
 
 
@@ -141,18 +141,18 @@ def test_what_can_be_taken_back_happens_while_its_record_is_on_the_way(grove, st
     call = prune(grove)
     assert grove.cut == ["oak"]
     assert call.result() == "felled"
-    store.finish_all()
+    grove.house.run(store.finish_all)
     assert grove.records("tree.prune") == [("tree.prune", "begun"), ("tree.prune", "ok")]
     assert begun(grove) == []
 
 
 def test_what_its_bridge_says_cannot_be_taken_back_waits_for_its_record(grove, store):
     store.hold = True
-    call = prune(grove, ahead=True)
+    call = prune(grove, record_first=True)
     assert grove.cut == []
-    store.finish()
+    grove.house.run(store.finish)
     assert grove.cut == ["oak"]
-    store.finish_all()
+    grove.house.run(store.finish_all)
     assert call.result() == "felled"
 
 
@@ -164,12 +164,12 @@ def test_a_persons_yes_is_spent_on_disk_before_what_it_is_spent_for(grove, store
     store.hold = True
     call = prune(grove, verdict=stricter())
     assert grove.cut == []
-    store.finish()
+    grove.house.run(store.finish)
     assert grove.cut == ["oak"]
-    store.finish_all()
+    grove.house.run(store.finish_all)
     assert call.result() == "felled"
 
 
 def test_what_a_call_rests_on_is_there_for_its_handler(grove):
     prune(grove, bound={"rings": 3}).result()
-    assert grove.calls[-1].bound == {"rings": 3}
+    assert grove.effects[-1].resolution.bound == {"rings": 3}

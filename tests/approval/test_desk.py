@@ -9,7 +9,7 @@ from bascule.approval.limits import Limits
 from bascule.approval.questions import params_and_digest, plain_params, required
 from bascule.audit.journal import Transaction
 from bascule.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
-from bascule.protocols.methods import Effect
+from bascule.protocols.methods import Effect, Params
 
 MINUTE = 60.0
 
@@ -46,9 +46,16 @@ def test_a_call_that_differs_in_anything_asks_for_itself(forest, other):
     assert forest.ask(**other).approval_id != first.approval_id
 
 
+class Numbered(Params, frozen=True, kw_only=True):
+    seconds: float = 30
+
+
 def test_saying_a_default_is_the_same_call(forest):
     assert params_and_digest(Cut(path="x", force=False)) == params_and_digest(Cut())
     assert plain_params(Cut(path="x", force=True)) == {"force": True}
+    # As a number comes back from the store.
+    assert plain_params(Numbered(seconds=30.0)) == plain_params(Numbered()) == {}
+    assert plain_params(Numbered(seconds=True)) == {"seconds": True}
 
 
 def test_an_answered_question_is_asked_anew(forest):
@@ -462,7 +469,7 @@ def test_a_full_disk_is_told_to_whoever_asks(forest):
 
     async def story():
         approval = forest.ask()
-        durable = forest.journal.settled(forest.journal.newest())
+        durable = forest.journal.durable()
         forest.store.fail()
         assert isinstance(durable.exception(), StorageFull)
         with pytest.raises(NotFound):

@@ -13,7 +13,7 @@ from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
 from bascule.errors import ApprovalRequired, PolicyDenied
 from bascule.mcp.calling import Facts, ToolCall, call_tool
-from bascule.protocols.methods import ANYONE, Consent, Effect, Record, Row
+from bascule.protocols.methods import Acts, Effect
 from bascule.protocols.workspace import ProcessParams, ProcessView
 from bascule.testing.house import House
 from patience import PATIENCE
@@ -64,16 +64,7 @@ def test_a_script_has_an_exit_code_for_it():
 
 
 def test_a_tool_that_waited_for_a_person_works_once_approved():
-    row = Row(
-        name="processes.stop",
-        summary="For this test.",
-        params=ProcessParams,
-        result=ProcessView,
-        effect=Effect.PROCESS_CONTROL,
-        who=ANYONE,
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    )
+    row = Acts[ProcessParams, ProcessView]("processes.stop", "For this test.", effect=Effect.PROCESS_CONTROL)
     asks = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "stop"\ndecision = "ask"\nreason = "really?"\n'
         'methods = ["processes.stop"]'
@@ -84,11 +75,11 @@ def test_a_tool_that_waited_for_a_person_works_once_approved():
         stopped.append(params.process_id)
         return {"processId": params.process_id, "running": False}
 
-    with House(policy=asks, rows=(row,), handlers={"processes.stop": stop}) as house:
+    with House(policy=asks, methods=(row.bind(stop),)) as house:
         house.register("Jerry")
 
         def use():
-            me = ToolCall(house.dispatch, lambda: "agent:Jerry", Facts("mcp"), "call-1", become=None, repeats=False)
+            me = ToolCall(house.gate, lambda: "agent:Jerry", Facts("mcp"), "call-1", become=None, repeats=False)
             work = me.run(call_tool(me, BY_NAME["exec_stop"], {"processId": "prc_1"}))
             return house._loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
 

@@ -1,11 +1,12 @@
 """Calls that a person is asked about: held, told where to look, carried out once."""
 
+import msgspec
 import pytest
-from felling import PASSPHRASE, Grove, later, policy, stricter
+from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
-from bascule.approval.holding import Drawn
 from bascule.approval.limits import Limits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.policy.decision import Decision
 from bascule.testing.stores import HeldStore
@@ -53,9 +54,10 @@ def test_a_caller_whose_slice_is_over_hears_the_id_and_the_next_identical_call_s
 
 def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
     assert not grove.begin().done
-    from bascule.approval import holding, limits
+    from bascule.approval import limits
+    from bascule.kernel import passage
 
-    assert holding.SLICES == {"link": limits.MCP_SLICE_SECONDS, "mcp": limits.MCP_SLICE_SECONDS}
+    assert passage.SLICES == {"link": limits.MCP_SLICE_SECONDS, "mcp": limits.MCP_SLICE_SECONDS}
     # Below what clients wait: HTTP libraries 30 s, MCP clients 60 s.
     assert (limits.HTTP_SLICE_SECONDS, limits.MCP_SLICE_SECONDS) == (25, 45)
 
@@ -119,7 +121,7 @@ def test_nothing_is_told_before_the_question_is_on_disk():
     store.hold = True
     call = grove.begin()
     assert not call.done
-    store.finish_all()
+    grove.house.run(store.finish_all)
     with pytest.raises(ApprovalRequired):
         call.result()
     grove.house.close()
@@ -163,7 +165,7 @@ def test_a_method_nobody_can_be_asked_about_is_refused(grove):
 
 def test_a_policy_that_changed_while_the_caller_waited_is_obeyed(grove):
     call = grove.begin()
-    grove.house.dispatch.policy = policy('version = 1\nextends = "restrictive"')
+    grove.house.gate.policy = policy('version = 1\nextends = "restrictive"')
     grove.decide()
     with pytest.raises(PolicyDenied):
         call.result()
@@ -196,56 +198,94 @@ def test_a_refusal_of_the_method_itself_gives_the_grant_back(grove):
 
 
 def test_a_bridge_draws_its_calls_and_what_it_draws_is_made_visible(grove):
-    grove.drawn = Drawn(summary="cut\nit", preview="+ add\x1b[31m\u202e")
-    grove.begin("tree.drawn")
+    grove.resolution = Resolution(summary="cut\nit", preview="+ add\x1b[31m\u202e")
+    grove.begin("tree.resolved")
     view = grove.house.call("local", "approvals.show", {"approvalId": grove.pending()[0]["approvalId"]})
     assert view["preview"] == "+ add⟨ESC⟩[31m⟨U+202E⟩"
     assert view["summary"] == "cut⟨LF⟩it"
 
 
-def test_what_changed_since_it_was_drawn_is_not_what_was_approved(grove):
-    call = grove.begin("tree.drawn")
-    grove.drawn = Drawn(summary="cut", preview="another drawing", bound={"rings": 2})
+def test_a_call_that_resolves_to_something_else_is_not_what_was_approved(grove):
+    call = grove.begin("tree.resolved")
+    grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
     grove.decide()
     with pytest.raises(Conflict, match="has changed since"):
         call.result()
     assert grove.cut == []
 
 
+def begin_renewing(grove, **renewed):
+    """A call whose handler compares with the world by itself. Its bridge would resolve it to something else by now."""
+    first = Resolution(summary="cut", preview="a drawing", bound={"rings": 1})
+
+    async def renew():
+        return msgspec.structs.replace(first, **renewed)
+
+    grove.resolution = msgspec.structs.replace(first, renew=renew)
+    call = grove.begin("tree.resolved")
+    grove.resolution = Resolution(summary="cut", preview="another drawing", bound={"rings": 2})
+    return call
+
+
+def test_a_call_whose_handler_compares_is_renewed_after_the_answer_and_not_resolved_again(grove):
+    call = begin_renewing(grove)
+    grove.decide()
+    assert call.result() == "felled"
+    assert grove.cut == ["oak"]
+
+
+@pytest.mark.parametrize("renewed", [{"verdict": stricter(Decision.DENY)}, {"bound": {"rings": 3}}])
+def test_what_a_call_is_renewed_to_is_judged_again(grove, renewed):
+    call = begin_renewing(grove, **renewed)
+    grove.decide()
+    with pytest.raises((PolicyDenied, Conflict)):
+        call.result()
+    assert grove.cut == []
+
+
+def test_a_policy_that_denies_by_now_is_heard_before_a_call_is_renewed(grove):
+    call = begin_renewing(grove)
+    grove.house.gate.policy = policy(POLICY.replace('"tree.burn"', '"tree.*"'))
+    grove.decide()
+    with pytest.raises(PolicyDenied):
+        call.result()
+    assert grove.cut == []
+
+
 def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
     allowed = policy('version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "allow"\nreason = "r"')
-    grove.house.dispatch.policy = allowed
-    assert grove.begin("tree.drawn").result() == "felled"
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter())
-    assert not grove.begin("tree.drawn").done
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter(Decision.DENY))
+    grove.house.gate.policy = allowed
+    assert grove.begin("tree.resolved").result() == "felled"
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter())
+    assert not grove.begin("tree.resolved").done
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.DENY))
     with pytest.raises(PolicyDenied, match="the bridge knows better"):
-        grove.begin("tree.drawn")
-    grove.house.dispatch.policy = policy(
+        grove.begin("tree.resolved")
+    grove.house.gate.policy = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "all"\ndecision = "deny"\nreason = "r"'
     )
-    grove.drawn = Drawn(summary="s", preview="p", verdict=stricter(Decision.ALLOW))
+    grove.resolution = Resolution(summary="s", preview="p", verdict=stricter(Decision.ALLOW))
     with pytest.raises(PolicyDenied):
-        grove.begin("tree.drawn")
+        grove.begin("tree.resolved")
 
 
-def test_a_drawing_may_take_its_time(grove):
-    drawn = Drawn(summary="s", preview="slow")
-    grove.house.dispatch.methods["tree.drawn"] = grove.house.dispatch.methods["tree.drawn"]._replace(
-        draw=lambda call, params: later(drawn)
+def test_resolving_a_call_may_take_its_time(grove):
+    drawn = Resolution(summary="s", preview="slow")
+    grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
+        resolve=lambda call, params: later(drawn)
     )
-    call = grove.begin("tree.drawn")
+    call = grove.begin("tree.resolved")
     assert not call.done
     grove.decide()
     assert call.result() == "felled"
 
 
-def test_a_drawing_that_is_given_up_gives_up_the_call_and_asks_nobody(grove):
+def test_a_call_whose_resolving_is_given_up_is_given_up_and_asks_nobody(grove):
     given_up = Later()
-    grove.house.dispatch.methods["tree.drawn"] = grove.house.dispatch.methods["tree.drawn"]._replace(
-        draw=lambda call, params: given_up
+    grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
+        resolve=lambda call, params: given_up
     )
-    call = grove.begin("tree.drawn")
+    call = grove.begin("tree.resolved")
     grove.house.run(given_up.cancel)
     assert call.later.cancelled()
     assert grove.pending() == []

@@ -149,7 +149,7 @@ def test_a_timed_rule_lies_over_an_ask_and_never_over_a_deny(forest):
     approval = forest.ask(method="tree.burn", rule="no-fire", **with_offers("tree.burn"))
     forest.approve(approval, scope="rule", offer=1)
     assert forest.desk.timed(JERRY, "tree.burn", Effect.WRITE, Cut()) is not None
-    assert forest.operations.judge(forest.call(), "tree.burn", Cut()).decision is Decision.DENY
+    assert forest.gate.verdict(JERRY, "tree.burn", Cut()).decision is Decision.DENY
 
 
 def test_timed_rules_are_bounded():

@@ -19,24 +19,24 @@ from bascule.testing.stores import HeldStore
 @on_loop
 async def test_a_commit_is_settled_only_when_the_store_says_so():
     s = Setting()
-    seq = s.commit()
-    settled = s.journal.settled(seq)
+    committed = s.commit()
     await asyncio.sleep(0)
-    assert not settled.done()
+    assert not committed.done()
+    assert not s.journal.idle
     s.store.finish()
-    assert settled.done()
-    assert s.journal.settled(seq) is None
+    assert committed.done()
+    assert s.journal.idle
 
 
 @on_loop
 async def test_a_task_that_is_cancelled_while_it_waits_takes_the_answer_from_nobody():
     s = Setting()
-    seq = s.commit()
+    s.commit()
     told = []
-    s.journal.settled(seq).add_done_callback(lambda settled: told.append(settled.exception()))
+    s.journal.durable().add_done_callback(lambda settled: told.append(settled.exception()))
 
     async def waits():
-        await s.journal.settled(seq)
+        await s.journal.durable()
 
     waiting = asyncio.ensure_future(waits())
     await asyncio.sleep(0)
@@ -60,13 +60,14 @@ async def test_a_change_is_seen_at_once_by_the_next_call():
 @on_loop
 async def test_on_a_store_that_finishes_at_once_nothing_is_waited_for():
     s = Setting(MemoryStore())
-    assert s.journal.settled(s.commit()) is None
+    assert s.commit().done()
+    assert s.journal.durable() is None
 
 
 @on_loop
 async def test_many_commits_become_two_batches():
     s = Setting()
-    settled = [s.journal.settled(s.commit(f"k{number}")) for number in range(100)]
+    settled = [s.commit(f"k{number}") for number in range(100)]
     assert s.written() == [1]
     s.store.finish()
     assert s.written() == [1, 99]
@@ -90,13 +91,12 @@ async def test_of_a_row_changed_often_while_the_disk_was_busy_the_last_change_is
 @on_loop
 async def test_a_reader_of_everything_waits_for_the_newest():
     s = Setting()
-    assert s.journal.settled(s.journal.newest()) is None
+    assert s.journal.durable() is None
+    flying = s.commit()
     s.commit()
-    flying = s.journal.newest()
-    s.commit()
-    waiting = s.journal.settled(s.journal.newest())
+    waiting = s.journal.durable()
     s.store.finish()
-    assert s.journal.settled(flying) is None
+    assert flying.done()
     assert not waiting.done()
     s.store.finish()
     assert waiting.done()
@@ -125,7 +125,7 @@ async def test_a_quiet_commit_leaves_no_record_and_is_as_durable():
     s = Setting()
     tx = Transaction()
     tx.put(s.table, "k", Thing("x"))
-    settled = s.journal.settled(s.journal.commit_quietly(tx))
+    settled = s.journal.commit_quietly(tx)
     assert s.written() == [0]
     s.store.finish()
     assert settled.done()
@@ -172,7 +172,7 @@ async def test_what_happens_after_a_commit_may_commit_again():
         if isinstance(store, HeldStore):
             store.finish_all()
         assert list(s.table.rows) == ["a", "b", "c"]
-        assert s.journal.settled(s.journal.newest()) is None
+        assert s.journal.durable() is None
         assert s.faults() == []
 
 
@@ -180,7 +180,7 @@ async def test_what_happens_after_a_commit_may_commit_again():
 async def test_a_waiter_is_told_after_what_happens_after_its_commit():
     s = Setting()
     told = []
-    s.journal.settled(s.commit(after=lambda: told.append("after"))).add_done_callback(lambda _: told.append("answer"))
+    s.commit(after=lambda: told.append("after")).add_done_callback(lambda _: told.append("answer"))
     s.store.finish()
     await asyncio.sleep(0)
     assert told == ["after", "answer"]
@@ -196,7 +196,7 @@ async def test_a_callback_that_fails_harms_nobody_but_itself():
 
     s.commit("first")
     s.commit("a", after=fails)
-    waiting = s.journal.settled(s.commit("b", after=lambda: told.append("b")))
+    waiting = s.commit("b", after=lambda: told.append("b"))
     s.store.finish()
     s.commit("c")
     with contextlib.suppress(ZeroDivisionError):
@@ -210,11 +210,13 @@ async def test_a_callback_that_fails_harms_nobody_but_itself():
 @on_loop
 async def test_a_waiter_that_went_away_keeps_nobody_else_from_being_told():
     s = Setting()
-    seq = s.commit()
-    s.journal.settled(seq).cancel()
+    s.commit().cancel()
+    waiting = s.journal.durable()
+    s.journal.durable().cancel()
     s.store.finish()
-    assert s.journal.settled(seq) is None
-    assert s.journal.settled(s.commit()) is not None
+    assert waiting.result() is None
+    assert s.table.rows, "the change stays, whoever waited for it"
+    assert not s.commit().done()
 
 
 # -- segments and anchors --

@@ -50,7 +50,7 @@ async def test_within_a_transaction_changes_are_undone_newest_first_too():
 @on_loop
 async def test_everyone_who_waits_hears_that_nothing_was_stored():
     s = Setting()
-    waiting = [s.journal.settled(s.commit(f"k{number}")) for number in range(3)]
+    waiting = [s.commit(f"k{number}") for number in range(3)]
     s.store.fail(OSError(28, "No space left on device"))
     for future in waiting:
         with pytest.raises(StorageFull, match=r"nothing was stored: .*No space left on device") as refused:
@@ -80,9 +80,9 @@ async def test_the_next_commit_works_and_the_chain_verifies():
         s.commit("lost")
         s.commit("lost too")
         s.store.fail()
-    seq = s.commit("last")
+    last = s.commit("last")
     s.store.finish()
-    assert s.journal.settled(seq) is None
+    assert last.result() is None
     assert [row.seq for row in s.store.read_ledger(lambda ledger: ledger.span(0, 10)).result()] == [1, 2, 3, 4]
     assert s.faults() == []
 
@@ -106,16 +106,19 @@ async def test_a_failure_is_told_once_and_so_is_its_end():
 @on_loop
 async def test_a_failure_that_nobody_waits_for_is_no_warning():
     s = Setting()
-    s.journal.settled(s.commit())
+    s.journal.durable()
+    s.commit()
     s.store.fail()
     del s
 
 
 @on_loop
-async def test_a_number_that_was_undone_is_never_taken_for_another_commit():
+async def test_a_commit_that_was_undone_stays_undone_whatever_is_committed_next():
     s = Setting()
     lost = s.commit("lost")
     s.store.fail()
     following = s.commit("next")
-    assert following > lost
-    assert s.journal.settled(following) is not None
+    assert not following.done()
+    s.store.finish()
+    assert following.exception() is None
+    assert isinstance(lost.exception(), StorageFull)

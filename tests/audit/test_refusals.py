@@ -5,9 +5,9 @@ import pytest
 from bascule.audit.journal import Journal
 from bascule.audit.ledger import Verifier, read_record
 from bascule.audit.refusals import Refusals
-from bascule.bridges.broker.state import Deadlines
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
+from bascule.timers import Timers
 
 WINDOW_S = 60
 
@@ -17,7 +17,7 @@ class Counted:
         self.clock = FakeClock()
         self.store = MemoryStore()
         self.journal = Journal(self.store, self.clock, on_anchor=lambda _: None)
-        self.timers = Deadlines(self.clock)
+        self.timers = Timers(self.clock, on_fault=print)
         self.journal.start()
         self.refusals = Refusals(self.journal, self.clock, self.timers, **limits)
 
@@ -29,8 +29,7 @@ class Counted:
 
     def later(self, seconds):
         self.clock.advance(seconds)
-        for due in self.timers.due(self.clock.monotonic(), 1_000):
-            due(self.clock.monotonic())
+        self.timers.tick(self.clock.monotonic())
 
     def rows(self):
         return self.store.read_ledger(lambda ledger: list(reversed(ledger.newest(10_000, None)))).result()

@@ -70,3 +70,8 @@ class Desktop:
 
 CLICK = {"route": EDITOR, "target": {"selector": {"titleContains": "OK"}}}
 TYPE = {"route": EDITOR, "target": NAME}
+
+
+def answer_of(desktop, held):
+    desktop.until(lambda: held.done, "an answer")
+    return held.result()

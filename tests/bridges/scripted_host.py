@@ -166,12 +166,21 @@ class FakeHost:
                 if self.stopped:
                     raise DesktopError(Code.HOST_STOPPED, "input was stopped")
                 self.screen.before(method)
+                self._compare(params, params["confirm"]["resolved"])
                 await self._act(method, params, halt)
             elif method == "desktop.waitUntil":
                 await self._first_of(halt)
             return _result(method)
         finally:
             del self.under_way[client, request_id]
+
+    def _compare(self, params, resolved):
+        """As the real host does when it acts; a window that is gone is `_act`'s to refuse."""
+        window = self._tied(params["route"])
+        found = {"bundleId": window.app, "pid": window.pid, "program": window.program, "windowTitle": window.title}
+        changed = [name for name, value in found.items() if resolved.get(name) != value]
+        if changed:
+            raise DesktopError(Code.CONFIRM_REQUIRED, "not what confirm.resolved says", reason="changed")
 
     async def _act(self, method, params, halt):
         window = self._tied(params["route"])

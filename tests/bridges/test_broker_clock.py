@@ -4,8 +4,8 @@ import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, show, status_of, take, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.service import MAX_DUE_PER_TICK
 from bascule.errors import Conflict, NotFound
+from bascule.timers import MAX_DUE_PER_TICK
 
 DAY = 86_400
 JUMPS = [-10 * DAY, -3_600, 3_600, 10 * DAY]
@@ -139,16 +139,16 @@ def test_many_deadlines_at_once_are_worked_off_in_slices(make_house):
     for number in range(MAX_DUE_PER_TICK + 5):
         send(house, f"t{number}", timeoutMs=1_000)
     house.clock.advance(1)
-    house.run(lambda: house.broker.tick(house.clock.monotonic()))
+    house.run(lambda: house.timers.tick(house.clock.monotonic()))
     done = len(events_named(house, "ticket.timeout"))
     assert 0 < done <= MAX_DUE_PER_TICK
-    house.run(lambda: house.broker.tick(house.clock.monotonic()))
+    house.run(lambda: house.timers.tick(house.clock.monotonic()))
     assert len(events_named(house, "ticket.timeout")) == MAX_DUE_PER_TICK + 5
 
 
 def test_the_timer_is_told_only_of_an_earlier_deadline(house):
     told = []
-    house.broker.state.deadlines.on_earlier = told.append
+    house.timers.on_earlier = told.append
     send(house, "late", timeoutMs=50_000)
     send(house, "later", timeoutMs=55_000)
     send(house, "soon", timeoutMs=1_000)
@@ -164,4 +164,4 @@ def test_what_time_did_to_a_ticket_is_forgotten_with_it(house):
     house.advance(2 * DAY)
     assert len(house.broker.tickets.lifetimes._due) == 0
     assert house.broker.state.remembered.rows == {}
-    assert len(house.broker.state.deadlines) <= 3
+    assert len(house.timers) <= 3

@@ -11,7 +11,7 @@ WEEK_MS = 7 * DAY * 1_000
 
 
 def test_settled_tickets_leave_no_deadline_that_lasts_as_long_as_they_might_have(house):
-    deadlines = house.broker.state.deadlines
+    deadlines = house.timers
     before = len(deadlines)
     for number in range(1_000):
         send(house, f"t{number}", timeoutMs=WEEK_MS)

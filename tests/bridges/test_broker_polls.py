@@ -13,7 +13,7 @@ from bascule.wire import codec
 def send_now(house, ticket_id, to="Jerry"):
     """A send that does not let the loop turn: what else a busy moment brings, happens with it."""
     params = codec.encode({"agentId": to, "payload": "hi", "ticketId": ticket_id})
-    return lambda: house.dispatch.call(Call(Principal("local"), "messages.send", params, door="testing"))
+    return lambda: house.gate.call(Call(Principal("local"), "messages.send", params, door="testing"))
 
 
 def test_a_poll_waits_for_a_message(house):
@@ -53,7 +53,7 @@ def test_a_poll_that_just_came_does_not_overtake_one_that_waits(house):
 
     def arrive():
         params = codec.encode({"agentId": "Jerry", "waitMs": 0})
-        late["answer"] = house.dispatch.call(Call(Principal(JERRY), "inbox.take", params, door="testing"))
+        late["answer"] = house.gate.call(Call(Principal(JERRY), "inbox.take", params, door="testing"))
 
     house.at_once(send_now_b, arrive)
     assert ids_of(waiting.result()) == ["t"]

@@ -306,7 +306,7 @@ class Tickets(RuleBasedStateMachine):
         assert not any((*left, state.open_by_sender, waits._on_ticket, waits._open))
         assert not any((kept._due, kept._ends, kept._sent_at, kept._forget_at))
         # The sweep, and one look at each agent.
-        assert len(state.deadlines) <= 1 + 2 * len(TARGETS)
+        assert len(state.timers) <= 1 + 2 * len(TARGETS)
         assert self.call("local", "ledger.verify")["ok"]
 
 

@@ -4,9 +4,9 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
+from bascule.bridge_list import preset
 from bascule.bridges.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
 from bascule.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
-from bascule.policy.engine import preset
 
 XTERM = {"app": {"bundleId": "xterm"}}
 
@@ -311,6 +311,48 @@ def test_a_window_that_changes_while_the_person_reads_makes_the_yes_void(desktop
     desktop.screen.window("editor").title = "bank"
     desktop.decide(question)
     desktop.until(lambda: held.done, "the answer")
-    with pytest.raises(Conflict, match="has changed since"):
+    with pytest.raises(Conflict, match=f"has changed since {question['approvalId']} was approved") as refused:
         held.result()
     assert desktop.screen.done == []
+    assert refused.value.details["executed"] == "no"
+    assert refused.value.details["desktop"]["code"] == "DESKTOP_CONFIRM_REQUIRED"
+    # The yes is spent: what the window is now is another question.
+    *_, begun, end = desktop.records("click")
+    assert (begun["outcome"], end["outcome"], end["details"]["executed"]) == ("begun", "conflict", "no")
+    assert begun["details"]["approval"] == end["details"]["approval"] == question["approvalId"]
+    (spent,) = desktop.house.call("local", "approvals.list", {"all": True})
+    assert spent["state"] == "done"
+
+
+@pytest.mark.parametrize("change", ["title", "process", "program"])
+def test_a_window_that_changes_at_the_last_moment_gets_nothing_though_nobody_is_asked(make_desktop, change):
+    desktop = make_desktop(policy=preset("permissive"))
+    desktop.approved("click", **CLICK)
+    window = desktop.screen.window("editor")
+
+    def changes(_method):
+        match change:
+            case "title":
+                window.title = "bank"
+            case "process":
+                desktop.screen.windows[0] = FakeWindow("editor", 101, 1, window.title)
+            case "program":
+                window.program = "/usr/bin/other"
+
+    desktop.screen.before = changes
+    with pytest.raises(BasculeError) as refused:
+        desktop.call("click", **CLICK)
+    if change == "process":
+        assert isinstance(refused.value, NotFound)
+    else:
+        assert "has changed since it was judged" in refused.value.message
+        assert refused.value.details["executed"] == "no"
+    assert len(desktop.screen.done) == 1
+
+
+def test_only_what_a_person_saw_must_be_where_it_was(make_desktop):
+    desktop = make_desktop(policy=preset("permissive"))
+    desktop.approved("click", **CLICK)
+    desktop.call("click", **CLICK)
+    confirmed = [params["confirm"]["resolved"] for _, params in desktop.asked("desktop.click")]
+    assert [each.get("unmoved", True) for each in confirmed] == [True, False]

@@ -2,15 +2,13 @@
 
 import asyncio
 
-import msgspec
 import pytest
-from desktop_scene import CLICK, JERRY, SPOCK, TYPE
-from scripted_host import EDITOR, PICTURE, FakeWindow
+from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
+from scripted_host import EDITOR
 
-from bascule.adapters.picture_files import PictureFiles
+from bascule.bridge_list import preset
 from bascule.bridges.desktop.refusals import refusal
 from bascule.errors import (
-    ApprovalRequired,
     BasculeError,
     Conflict,
     Forbidden,
@@ -21,10 +19,8 @@ from bascule.errors import (
     StorageFull,
     Unavailable,
 )
-from bascule.policy.engine import preset
 from bascule.protocols.desktop_agents import METHODS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.stores.sqlite import SqliteStore
 from bascule.testing.stores import HeldStore
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
@@ -129,11 +125,6 @@ def under_way(desktop, method="click", who=JERRY, **params):
     return held
 
 
-def answer_of(desktop, held):
-    desktop.until(lambda: held.done, "an answer")
-    return held.result()
-
-
 def test_a_stop_aborts_what_goes_on_and_takes_no_more_input_until_a_person_resumes(free):
     held = under_way(free, "click", "person")
     assert free.house.call("local", "desktop.stop") == {"stopped": True, "aborted": 1}
@@ -227,6 +218,63 @@ def test_a_yes_is_not_spent_while_input_is_stopped(desktop):
         desktop.call("click", **CLICK)
     desktop.house.call("person", "desktop.resume")
     desktop.call("click", **CLICK)
+
+
+def held_question(desktop, method="click", **params):
+    """A call that waits for its answer, and the question."""
+    desktop.house.call("local", "person.set", {"passphrase": "a long sentence"})
+    held = desktop.begin(method, **(params or CLICK))
+    (question,) = desktop.until(lambda: desktop.house.call("local", "approvals.list"), "the question")
+    return held, question
+
+
+def test_a_yes_that_comes_while_input_is_stopped_is_not_spent(desktop):
+    held, question = held_question(desktop)
+    desktop.house.call("local", "desktop.stop")
+    desktop.decide(question)
+    with pytest.raises(Conflict, match="input was stopped"):
+        answer_of(desktop, held)
+    desktop.house.call("person", "desktop.resume")
+    desktop.call("click", **CLICK)
+    assert len(desktop.screen.done) == 1
+
+
+# -- requests to the host --
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [("click", CLICK), ("typeText", {**TYPE, "text": "x"}), ("hotkey", {"keys": ["a"], "route": EDITOR})],
+)
+def test_an_act_is_three_requests_where_a_person_is_asked_and_two_where_not(desktop, method, params):
+    held, question = held_question(desktop, method, **params)
+    desktop.decide(question, scope="rule", offer=1)
+    answer_of(desktop, held)
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.resolve", f"desktop.{method}"]
+    desktop.host.asked.clear()
+    desktop.call(method, **params)
+    assert methods_asked(desktop) == ["desktop.resolve", f"desktop.{method}"]
+
+
+def test_a_look_is_two_requests_and_no_picture_is_asked_for(desktop):
+    desktop.decide(desktop.asks("observe", route=EDITOR))
+    assert methods_asked(desktop) == ["desktop.resolve"]
+    desktop.host.asked.clear()
+    desktop.call("observe", route=EDITOR)
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.observe"]
+
+
+def methods_asked(desktop):
+    return [method for method, _, _ in desktop.host.asked]
+
+
+def test_what_was_asked_about_before_the_host_ended_is_looked_for_again(desktop):
+    held, question = held_question(desktop)
+    desktop.house.run(desktop.host.crash)
+    desktop.house.advance(3)
+    desktop.decide(question)
+    assert answer_of(desktop, held)["clicked"]
+    assert methods_asked(desktop) == ["desktop.resolve", "desktop.click"]
 
 
 # -- the host's life --
@@ -401,100 +449,3 @@ def test_every_word_of_the_contract_reaches_the_caller_as_it_is(code):
     assert told.details == {"desktop": error.body()}
     assert told.message == "why"
     assert (told.retry_after is not None) == (code is Code.HOST_NOT_READY)
-
-
-# -- what is kept --
-
-
-def test_what_is_typed_is_kept_nowhere_once_it_is_over(make_desktop, tmp_path):
-    path = str(tmp_path / "bascule.db")
-    desktop = make_desktop(store=SqliteStore(path))
-    secrets = ("hunter2-typed", "hunter2-denied", "hunter2-expired", "hunter2-failed", "hunter2-value")
-    typed, denied, expired, failed, value = secrets
-    desktop.approved("typeText", text=typed, **TYPE)
-    desktop.approved("setValue", value=value, **TYPE)
-    desktop.decide(desktop.asks("typeText", text=denied, **TYPE), "denied")
-    desktop.asks("typeText", text=expired, **TYPE)
-    desktop.house.advance(16 * 60)
-    desktop.decide(desktop.asks("typeText", text=failed, **TYPE))
-    desktop.screen.before = lambda _: desktop.screen.windows.clear()
-    with pytest.raises(BasculeError):
-        desktop.call("typeText", text=failed, **TYPE)
-    shown = msgspec.json.encode(
-        [desktop.house.ledger(), desktop.house.log, desktop.house.call("local", "approvals.list", {"all": True})],
-        enc_hook=str,
-    ).decode()
-    # The control: who did it is there.
-    assert JERRY in shown
-    for secret in secrets:
-        assert secret not in shown
-    desktop.house.close()
-    stored = b"".join(each.read_bytes() for each in tmp_path.iterdir())
-    assert JERRY.encode() in stored
-    for secret in secrets:
-        assert secret.encode() not in stored
-
-
-def test_a_picture_lives_as_long_as_its_question(make_desktop, tmp_path):
-    folder = tmp_path / "pictures"
-    desktop = make_desktop(pictures=PictureFiles(str(folder)))
-    for end in ("approved", "denied", "expired"):
-        question = desktop.asks("click", **CLICK)
-        with open(question["picture"], "rb") as file:
-            assert file.read() == PICTURE
-        match end:
-            case "approved":
-                desktop.decide(question)
-                desktop.call("click", **CLICK)
-            case "denied":
-                desktop.decide(question, "denied")
-            case "expired":
-                desktop.house.advance(16 * 60)
-        assert list(folder.iterdir()) == [], end
-
-
-def test_a_picture_is_taken_once_for_a_question_and_outlives_the_daemon_with_it(make_desktop, tmp_path):
-    folder = tmp_path / "pictures"
-    desktop = make_desktop(pictures=PictureFiles(str(folder)))
-
-    def pictures_taken():
-        return sum(params["picture"] for _, params in desktop.asked("desktop.resolve"))
-
-    for _ in range(3):
-        desktop.asks("click", **CLICK)
-    assert pictures_taken() == 1
-    (folder / "left-behind.png").write_bytes(b"x")
-    desktop.house.restart(clean=False)
-    (kept,) = folder.iterdir()
-    (question,) = desktop.house.call("local", "approvals.list")
-    shown = desktop.house.call("local", "approvals.show", {"approvalId": question["approvalId"]})
-    assert shown["picture"] == str(kept)
-    desktop.decide(question)
-    desktop.call("click", **CLICK)
-    # The act itself needs none.
-    assert pictures_taken() == 1
-
-
-def test_a_full_disk_keeps_the_picture_and_not_the_question(make_desktop, tmp_path):
-    folder = tmp_path / "pictures"
-    desktop = make_desktop(pictures=PictureFiles(str(folder)))
-    folder.rmdir()
-    assert "picture" not in desktop.asks("click", **CLICK)
-    assert [fields["level"] for event, fields in desktop.house.log if event == "picture_not_kept"] == ["warning"]
-
-
-def test_where_evidence_may_not_go_nothing_is_asked(desktop):
-    with pytest.raises(Forbidden):
-        desktop.call("click", workspacePath="/etc", **CLICK)
-    assert desktop.house.call("local", "approvals.list") == []
-    with pytest.raises(ApprovalRequired):
-        desktop.call("click", workspacePath="/home/me/project", **CLICK)
-
-
-def test_a_flood_of_one_agent_waits_its_turn_and_another_is_not_kept_waiting(make_desktop):
-    desktop = make_desktop(policy=preset("permissive"))
-    desktop.screen.windows.append(FakeWindow("other", 400, 4, "other"))
-    held = [desktop.begin("observe", route=EDITOR) for _ in range(100)]
-    desktop.call("observe", SPOCK, route=EDITOR)
-    for each in held:
-        assert answer_of(desktop, each)["executionId"]

@@ -5,13 +5,15 @@ import hashlib
 import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
+from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.errors import ApprovalRequired, Conflict, Forbidden
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import Rule
 from bascule.testing.house import House
+
+PRESETS = presets_of()
 
 RM = shell("rm -rf data", id="rm")
 BUILD = shell("sh build.sh", id="build")
@@ -195,7 +197,7 @@ def test_a_file_that_changed_while_its_edit_waited_is_asked_about_anew(scene):
 
 def test_a_policy_that_changed_while_it_waited_is_asked_about_anew(scene):
     run = scene.run(BUILD)
-    scene.house.dispatch.policy = Policy(ASKING.rules, "asking", "digest-2")
+    scene.house.gate.policy = Policy(ASKING.rules, "asking", "digest-2")
     again = scene.resume(run)
     assert again["status"] == "awaiting_approval"
     assert again["events"][0]["details"]["again"] == "the policy changed since it was approved"
@@ -204,7 +206,7 @@ def test_a_policy_that_changed_while_it_waited_is_asked_about_anew(scene):
 def test_a_policy_that_forbids_by_now_wins_over_an_approval(scene):
     run = scene.run(BUILD)
     deny = Rule(name="no", decision=Decision.DENY, reason="not any more", methods=("workspace.shell",))
-    scene.house.dispatch.policy = Policy((*ASKING.rules, deny), "strict", "digest-3")
+    scene.house.gate.policy = Policy((*ASKING.rules, deny), "strict", "digest-3")
     resumed = scene.resume(run)
     assert (resumed["events"][0]["type"], resumed["events"][0]["reason"]) == ("policyDenied", "not any more")
     assert ran(scene, "sh build.sh") == []

@@ -3,12 +3,14 @@
 import pytest
 from workspace_scene import JERRY, Scene, create, delete, edit, make_machine, read, shell
 
+from bascule.bridge_list import presets_of
 from bascule.errors import ApprovalRequired, PolicyDenied
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import Rule
 from bascule.testing.house import House
+
+PRESETS = presets_of()
 
 CONFIG = b"[core]\n"
 FILES = {

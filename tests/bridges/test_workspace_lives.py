@@ -401,7 +401,7 @@ def test_a_fault_in_the_middle_is_told_by_an_id_recorded_and_the_rest_goes_on():
         assert run["events"][1]["success"]
         assert [row["outcome"] for row in scene.records("workspace.shell")] == ["begun", "internal"]
         assert len(scene.faults()) == 1
-        assert not house.effects._begun.table.rows
+        assert not house.effects.table.rows
 
 
 def test_the_ledger_says_how_long_a_run_worked_pauses_apart(scene):

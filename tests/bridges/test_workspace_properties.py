@@ -66,7 +66,7 @@ def test_every_operation_has_one_event_of_its_own_and_is_carried_out_at_most_onc
         assert ran["echo hi"] == names.count("run")
         assert ran["sudo id"] == 0
         # What began was finished, and was told to the ledger as often as it happened.
-        assert not house.effects._begun.table.rows
+        assert not house.effects.table.rows
         begun = [row for row in house.ledger() if row["outcome"] == "begun" and row["method"] == "workspace.shell"]
         assert len(begun) == ran.total()
         assert scene.faults() == []

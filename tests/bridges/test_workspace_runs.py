@@ -100,7 +100,7 @@ def test_what_is_denied_is_told_with_what_to_change_is_recorded_and_never_starte
 
 
 def test_the_beginning_is_recorded_before_the_effect_and_the_end_before_the_answer(scene):
-    begun = scene.house.effects._begun.table.rows
+    begun = scene.house.effects.table.rows
     seen = []
     scene.machine.command("look", does=lambda _files: seen.append(len(begun)))
     scene.run(shell("look"))

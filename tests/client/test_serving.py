@@ -211,7 +211,9 @@ def test_an_agent_can_be_stopped_while_the_daemon_is_away(shared, name):
         return "here"
 
     async def main():
-        async with served(patient, shared):
+        async with served(patient, shared) as client:
+            # It is listed before it is fully connected; whoever answers is.
+            await client.ask(patient.agent_id, "there?", timeout=PATIENCE)
             await asyncio.to_thread(shared.kill)
 
     try:

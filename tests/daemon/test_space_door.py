@@ -13,13 +13,17 @@ from living import Living, eventually, short_dir
 from strangers import NOBODY, only_root
 from wires import Caller, Wire
 
+from bascule.bridge_list import methods_of
 from bascule.client import SyncClient
-from bascule.daemon.compose import ROUTES, ROWS
+from bascule.daemon.compose import routes_of
 from bascule.daemon.config import BadConfig, Config, DeclaredAgent, declared_agents
 from bascule.daemon.lifecycle import check_readable
 from bascule.daemon.space_doors import MAX_SPACE_CONNECTIONS, SPACE_METHODS
 from bascule.errors import NotFound
 from faults.lacking import missing_here
+
+ROUTES = routes_of()
+ROWS = methods_of()
 
 PASSPHRASE = "correct horse battery staple"
 INBOX = 80

@@ -9,6 +9,7 @@ from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.identity.principals import identify
 from bascule.identity.tokens import hash_token
 from bascule.mcp.link_sessions import LinkSessions
+from bascule.mcp.tools import tools_of
 from bascule.protocols.link import McpRequest
 from bascule.testing.house import House
 from bascule.turns import Turns
@@ -63,7 +64,7 @@ class _Scene:
         self.house._loop.set_exception_handler(lambda _loop, context: self._faults.append(context))
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
-        self._mcp_sessions = LinkSessions(self.house.dispatch, self.house._log)
+        self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, tools_of())
         self.house._loop.run_until_complete(self._mcp_sessions.open())
 
     def close(self) -> None:
@@ -88,13 +89,13 @@ class _Scene:
 
     def _opened(self, transport: _Transport) -> LinkConnection:
         connection = LinkConnection(
-            self.house.dispatch,
+            self.house.gate,
             self._identify,
             self._connections,
             self.house.clock,
             log=self.house._log,
             requests=jsonrpc.Requests(
-                {name: each.params for name, each in self.house.dispatch.methods.items()} | {"mcp.request": McpRequest}
+                {name: each.params for name, each in self.house.gate.methods.items()} | {"mcp.request": McpRequest}
             ),
             turns=Turns(),
             mcp_sessions=self._mcp_sessions,

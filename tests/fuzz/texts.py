@@ -3,8 +3,6 @@
 import json
 from typing import Any
 
-from bascule.bridges.broker import edge as broker_edge
-from bascule.bridges.house import edge as house_edge
 from bascule.errors import InvalidRequest, MethodNotAllowed, NotFound
 from bascule.protocols.broker_methods import METHODS as BROKER_METHODS
 from bascule.protocols.house import METHODS as HOUSE_METHODS
@@ -14,7 +12,7 @@ from bascule.wire.canonical import canonical
 
 _ROWS = {row.name: row for row in (*BROKER_METHODS, *HOUSE_METHODS)}
 _DECODERS = [codec.decoder(row.params) for row in _ROWS.values()]
-_TABLE = RouteTable((*broker_edge.ROUTES, *house_edge.ROUTES))
+_TABLE = RouteTable(tuple(route for row in _ROWS.values() for route in row.routes))
 _VERBS = ("GET", "POST", "DELETE", "PUT", "", "{}")
 _ANY = codec.decoder(Any)
 

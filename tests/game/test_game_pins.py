@@ -4,8 +4,6 @@ import msgspec
 import pytest
 from playground import on_loop, playground
 
-from bascule.approval.ahead import Doing
-from bascule.approval.effects import Begun
 from bascule.audit.journal import Transaction
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
@@ -13,15 +11,13 @@ from bascule.bridges.game.service import GameBridge
 from bascule.call import Call, agent_principal
 from bascule.clock import SystemClock
 from bascule.errors import Conflict
-from bascule.policy.engine import standard
+from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.protocols.game import ResourcesReadResult
-from bascule.protocols.game_methods import METHODS
 from bascule.protocols.games import CallToolParams, ResourceParams
 from bascule.stores.memory import MemoryStore
 from patience import PATIENCE
 
 ANNA = agent_principal("Anna")
-EFFECTS = {row.name: row.effect for row in METHODS}
 
 
 @pytest.fixture
@@ -58,16 +54,12 @@ def test_a_mod_that_invents_tools_without_end_fills_nothing_but_its_own_pins(pin
     assert pins.find("g", "made/up9") is not None
 
 
-def judge(principal, method, facts):
-    return standard().decide(principal, method, EFFECTS[method], lambda: facts)
-
-
 def carry_out(bridge, call):
-    """As dispatch does: drawn, begun, then handled."""
-    drawn = bridge.draw()[call.method](call, call.params)
-    call.bound = drawn.bound
-    doing = Doing(Begun("b", call.principal, call.method, drawn.verdict.rule, None, None))
-    return doing, lambda: bridge.handlers()[call.method](call, call.params, doing)
+    """As the gate does: resolved, begun, then handled."""
+    bound = next(each for each in bridge.bridge().methods if each.row.name == call.method)
+    row = BegunRow(principal=call.principal, method=call.method, at=0)
+    effect = RecordedEffect("b", row, Transaction(), bound.resolve(call, call.params), None)
+    return effect, lambda: bound.handler(call, call.params, effect)
 
 
 @pytest.mark.req("GAME-TRUST-4")
@@ -76,20 +68,20 @@ async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_cal
     async with playground(tmp_path) as ground:
         ground.write()
         await ground.games.start("arena", PATIENCE)
-        bridge = GameBridge(games=ground.games, store=MemoryStore(), clock=SystemClock(), judge=judge)
+        bridge = GameBridge(games=ground.games, store=MemoryStore(), clock=SystemClock())
         found = ground.games.find("arena")
         params = CallToolParams(game_id="arena", tool="arena/count", arguments={"key": "x"})
         # The control: nothing changes, and it is called.
-        doing, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        effect, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
         assert (await act()).executed == "yes"
-        assert doing.details["executed"] == "yes"
+        assert effect.details["executed"] == "yes"
         assert ground.runs() == ["x"]
-        doing, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        effect, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
         tools = found.catalog.tools
         tools["arena/count"] = msgspec.structs.replace(tools["arena/count"], schema_hash="another")
         with pytest.raises(Conflict, match="changed since this call was judged"):
             act()
-        assert doing.details["executed"] == "no"
+        assert effect.details["executed"] == "no"
         assert ground.runs() == ["x"]
 
 

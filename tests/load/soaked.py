@@ -13,9 +13,8 @@ import sys
 
 import msgspec
 
-from bascule.bridges.broker import service
 from bascule.bridges.broker.limits import Limits
-from bascule.daemon import lifecycle
+from bascule.daemon import composition, lifecycle
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 
@@ -29,16 +28,17 @@ class Hasty(Config, frozen=True, kw_only=True):
 
 
 def held(daemon: Daemon) -> dict[str, int]:
-    state = daemon.broker.state
+    broker = daemon.bridges["broker"].service
+    state = broker.state
     return {
         "tickets": len(state.tickets.rows),
         "messages": len(state.messages.rows),
         "agents": len(state.agents.rows),
         "inboxes": len(state.inboxes),
-        "deadlines": len(state.deadlines),
+        "deadlines": len(daemon.timers),
         "remembered": len(state.remembered.rows),
         "conversations": len(state.conversations),
-        "waits": daemon.broker.waits.count(),
+        "waits": broker.waits.count(),
         "links": len(daemon.connections.all),
         "tasks": len(asyncio.all_tasks()),
     }
@@ -46,7 +46,7 @@ def held(daemon: Daemon) -> dict[str, int]:
 
 def main() -> None:
     said = json.loads(sys.argv[1])
-    service.SWEEP_EVERY_MS = 500
+    composition.SWEEP_EVERY_MS = 500
 
     def tell(daemon: Daemon) -> None:
         gc.collect()
@@ -69,13 +69,13 @@ def main() -> None:
 def plant(daemon: Daemon, size: int) -> None:
     """The control: every call leaves something behind."""
     kept: list[bytearray] = []
-    observe = daemon.dispatch._observe
+    observe = daemon.gate.call_log._observe
 
     def leak(*seen: object) -> None:
         kept.append(bytearray(size))
         observe(*seen)
 
-    daemon.dispatch._observe = leak
+    daemon.gate.call_log._observe = leak
 
 
 if __name__ == "__main__":

@@ -6,9 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bascule.policy
+from bascule.bridge_list import preset, standard
 from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision, strictest
-from bascule.policy.engine import Policy, load, matches, preset, rules_digest, standard
+from bascule.policy.engine import Policy, load, matches, rules_digest
 from bascule.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
 from bascule.protocols import broker_methods as broker
 from bascule.protocols import house

@@ -3,9 +3,10 @@
 import msgspec
 import pytest
 
+from bascule.bridge_list import standard
 from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, load, matches, rules_digest, standard
+from bascule.policy.engine import Policy, load, matches, rules_digest
 from bascule.policy.facts import NOTHING, facts_of
 from bascule.policy.rules import BadPolicy, Rule, check_rules, parse_rules
 from bascule.protocols import workspace_methods

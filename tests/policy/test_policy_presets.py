@@ -7,12 +7,14 @@ from itertools import product
 import pytest
 
 import bascule.protocols
+from bascule.bridge_list import preset, presets_of, standard
 from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import preset, standard
-from bascule.policy.presets import DEFAULT_PRESET, PRESETS
+from bascule.policy.presets import DEFAULT_PRESET
 from bascule.policy.rules import NO_RULE, BadPolicy, check_rules
 from bascule.protocols.methods import Effect, Row
+
+PRESETS = presets_of()
 
 
 def all_rows():

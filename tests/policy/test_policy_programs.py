@@ -2,9 +2,10 @@
 
 import pytest
 
+from bascule.bridge_list import preset, standard
 from bascule.call import LOCAL, agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, preset, rules_digest, standard
+from bascule.policy.engine import Policy, rules_digest
 from bascule.policy.programs import ProgramRule, ProgramRules, judge
 from bascule.policy.rules import Rule
 

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.client.verbs import ROWS
+from bascule.bridge_list import presets_of, rows_of
 from bascule.policy.decision import Decision
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import BadPolicy, Example, Rule
 from bascule.policy.text import load_policy, parse_policy, render, text_digest
 from bascule.protocols.methods import Effect
-from bascule.protocols.workspace_methods import OPERATIONS
 
-EFFECTS = {row.name: row.effect for row in (*ROWS.values(), *OPERATIONS)}
+PRESETS = presets_of()
+
+EFFECTS = {row.name: row.effect for row in rows_of()}
 OWN = """
 [[rule]]
 name = "jerry-does-not-broadcast"
@@ -30,7 +30,7 @@ not_match = [{ principal = "agent:Tom", method = "messages.broadcast" }]
 
 
 def parse(text):
-    return parse_policy(text, EFFECTS, EFFECTS)
+    return parse_policy(text, EFFECTS, EFFECTS, PRESETS)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -110,7 +110,10 @@ def test_what_is_wrong_with_a_file_is_said(text, says):
 
 def test_a_comment_is_part_of_the_text_and_not_of_the_rules():
     text = "version = 1\n" + OWN
-    assert load_policy(text, EFFECTS, EFFECTS).digest == load_policy(text + "# x", EFFECTS, EFFECTS).digest
+    assert (
+        load_policy(text, EFFECTS, EFFECTS, PRESETS).digest
+        == load_policy(text + "# x", EFFECTS, EFFECTS, PRESETS).digest
+    )
     assert text_digest(text) != text_digest(text + "# x")
     assert tomllib.loads(text)["version"] == 1
 

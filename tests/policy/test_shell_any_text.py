@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from bascule.bridge_list import standard
 from bascule.call import agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import standard
 from bascule.policy.shell import reading
 from bascule.policy.shell.reading import MAX_TEXTS_DEEP, MAX_WRAPPERS, read
 from bascule.policy.shell.text import MAX_COMMANDS, MAX_DEPTH, MAX_HEREDOCS, MAX_PIPELINE

@@ -9,9 +9,9 @@ import subprocess
 import corpus
 import pytest
 
+from bascule.bridge_list import standard
 from bascule.call import agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import standard
 from bascule.policy.shell.reading import read
 from bascule.protocols.methods import Effect
 

@@ -8,9 +8,10 @@ import subprocess
 
 import pytest
 
+from bascule.bridge_list import standard
 from bascule.call import agent_principal
 from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, rules_digest, standard
+from bascule.policy.engine import Policy, rules_digest
 from bascule.policy.rules import Rule
 from bascule.protocols.methods import Effect
 from faults.lacking import missing_here

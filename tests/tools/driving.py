@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 from bascule.errors import ALL_ERRORS
 from bascule.mcp.calling import call_tool
-from bascule.mcp.tools import TOOLS
+from bascule.mcp.tools import tools_of
 from bascule.wire import codec
 
-BY_NAME = {tool.name: tool for tool in TOOLS}
+BY_NAME = {tool.name: tool for tool in tools_of()}
 
 
 class Asked(NamedTuple):

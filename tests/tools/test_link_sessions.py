@@ -10,6 +10,7 @@ from bascule.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.mcp import link_sessions
 from bascule.mcp.calling import Facts
 from bascule.mcp.link_sessions import KeptAnswers, LinkSessions
+from bascule.mcp.tools import tools_of
 from bascule.protocols.link import McpBecame, McpMessage, McpOpen, McpRequest
 from bascule.testing.house import House
 from bascule.wire import codec
@@ -67,8 +68,9 @@ class Scene:
             self.house.register(name)
         self.faults = []
         self.sessions = LinkSessions(
-            self.house.dispatch,
+            self.house.gate,
             lambda event, **fields: self.faults.append((event, fields)),
+            tools_of(),
             facts=Facts("link", **facts),
         )
         self.house._loop.run_until_complete(self.sessions.open())
@@ -161,7 +163,7 @@ def test_a_broken_tool_is_an_internal_error_and_the_session_goes_on(monkeypatch)
     scene = Scene()
     program = scene.program()
     with monkeypatch.context() as patched:
-        patched.setattr(scene.house.dispatch, "call", lambda _call: 1 / 0)
+        patched.setattr(scene.house.gate, "call", lambda _call: 1 / 0)
         result = program.call("list_agents")
     assert result["isError"]
     assert result["content"][0]["text"].startswith("internal error ")
@@ -217,9 +219,7 @@ def test_a_message_that_comes_with_the_cancelling_is_for_the_next_wait(scene):
 
     text = b'{"agentId":"Jerry","payload":"x","ticketId":"t-1"}'
     send = Call("agent:Tom", "messages.send", text, door="link")
-    scene.house.at_once(
-        lambda: scene.house.dispatch.call(send), lambda: program.session.cancelled({"requestId": number})
-    )
+    scene.house.at_once(lambda: scene.house.gate.call(send), lambda: program.session.cancelled({"requestId": number}))
     assert program.call("wait_for_message")["structuredContent"]["ticketId"] == "t-1"
     assert number not in program.replies
 
@@ -298,7 +298,7 @@ def test_a_wait_takes_no_longer_than_the_time_that_is_left(scene):
 
 def test_an_overloaded_gate_is_asked_again_when_it_says_where_the_call_may_be_repeated(scene, monkeypatch):
     program = scene.program()
-    real, left = scene.house.dispatch.call, [1]
+    real, left = scene.house.gate.call, [1]
 
     def busy(call):
         if call.method in ("agents.list", "processes.stop") and left:
@@ -306,7 +306,7 @@ def test_an_overloaded_gate_is_asked_again_when_it_says_where_the_call_may_be_re
             raise Overloaded("busy", retry_after=0.001)
         return real(call)
 
-    monkeypatch.setattr(scene.house.dispatch, "call", busy)
+    monkeypatch.setattr(scene.house.gate, "call", busy)
     assert not program.call("list_agents")["isError"]
     left.append(1)
     assert program.call("exec_stop", processId="prc_1")["isError"]

@@ -5,15 +5,15 @@ import json
 import pytest
 from pricing import tokens_in
 
-from bascule.daemon.compose import ROWS
+from bascule.bridge_list import methods_of
 from bascule.doors.exits import WrongUsage
 from bascule.errors import InvalidRequest
 from bascule.mcp.calling import call_tool
-from bascule.mcp.tools import TOOLS, shipped
+from bascule.mcp.tools import shipped, tools_of
 from bascule.protocols.tool import READS, Retry
 from bascule.shim import tools
 
-BY_NAME = {tool.name: tool for tool in TOOLS}
+BY_NAME = {tool.name: tool for tool in tools_of()}
 LISTED = shipped()["tools"]
 # What a session of an agent may cost before it has said a word.
 MAX_TOKENS = 1_500
@@ -46,15 +46,15 @@ def test_the_names_that_users_of_gabs_know_are_all_there():
 
 
 def test_every_tool_belongs_to_a_set_and_calls_methods_that_exist():
-    known = {row.name for row in ROWS}
-    for tool in TOOLS:
+    known = {row.name for row in methods_of()}
+    for tool in tools_of():
         assert tool.toolset in tools.TOOLSETS
         assert set(tool.uses) <= known, tool.name
 
 
 def test_what_only_reads_may_be_repeated():
     """The control: what acts may not, unless its id keeps it from acting twice."""
-    for tool in TOOLS:
+    for tool in tools_of():
         assert (tool.hints is READS) <= (tool.retry is Retry.READ), tool.name
         if tool.hints.get("destructiveHint"):
             assert tool.retry is Retry.NEVER, tool.name

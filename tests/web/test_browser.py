@@ -18,12 +18,12 @@ from chromium import Chromium, Page
 from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
-from bascule.bridges.desktop.edge import ROUTES as DESKTOP_ROUTES
-from bascule.bridges.game.edge import ROUTES as GAME_ROUTES
-from bascule.bridges.workspace.edge import ROUTES as WORKSPACE_ROUTES
-from bascule.daemon.compose import ROUTES
+from bascule.daemon.compose import routes_of
+from bascule.protocols import desktop_agents, game_methods, workspace_methods
 from bascule.protocols.route import Route
 from patience import PATIENCE
+
+ROUTES = routes_of()
 
 # A whole matrix takes ten seconds, and a minute where eight others work; each step has a bound of its own.
 pytestmark = pytest.mark.timeout(600)
@@ -71,7 +71,12 @@ BODIES: dict[str, dict[str, Any]] = {
     },
 }
 # Of what does not exist here.
-BRIDGE_ROUTES = (*WORKSPACE_ROUTES, *GAME_ROUTES, *DESKTOP_ROUTES)
+BRIDGE_ROUTES = tuple(
+    route
+    for rows in (workspace_methods.METHODS, game_methods.METHODS, desktop_agents.METHODS)
+    for row in rows
+    for route in row.routes
+)
 NAMES = {
     "agentId": "Jerry",
     "ticketId": "t-NUMBER",

@@ -10,9 +10,13 @@ import pytest
 from living import Living, eventually, short_dir
 from wires import Caller, Wire, request
 
-from bascule.daemon.compose import ROUTES, ROWS
+from bascule.bridge_list import methods_of
+from bascule.daemon.compose import routes_of
 from bascule.protocols.methods import WhoKind
 from bascule.protocols.route import Route
+
+ROUTES = routes_of()
+ROWS = methods_of()
 
 # Bodies that would change something if they got through; a route without one here gets `{}`.
 BODIES = {

@@ -13,7 +13,7 @@ from bascule.mcp.mount import Mount
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():
-    mount = Mount(None, None, toolsets=(), trust="peer")
+    mount = Mount(None, None, tools=(), trust="peer")
 
     async def nothing(*_):
         raise AssertionError("there is nobody to answer")

@@ -10,8 +10,12 @@ from prometheus import parse
 from wires import Caller, Wire
 
 from bascule import __version__
-from bascule.daemon.compose import ROUTES, ROWS
+from bascule.bridge_list import methods_of
+from bascule.daemon.compose import routes_of
 from bascule.web.openapi import document
+
+ROUTES = routes_of()
+ROWS = methods_of()
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from bascule.approval.records import Approval, Key, Question, Scope, TimedRule
 from bascule.approval.rules import TimedRules
 from bascule.approval.states import FINAL, State
 from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore, Log, Timers
+from bascule.audit.ports import JournalStore, Log
 from bascule.call import DAEMON, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
@@ -26,6 +26,7 @@ from bascule.ids import new_id
 from bascule.later import Later
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Effect
+from bascule.timers import Timers
 
 # After a write that failed, so that a full disk is not asked again at every turn of the loop.
 _TRY_AGAIN_MS = 1_000.0

@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 
 from bascule.approval.records import Approval, TimedRule
+from bascule.approval.states import State
 from bascule.clock import rfc3339
-from bascule.errors import ApprovalRequired, TooLarge
+from bascule.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Rule
 from bascule.text import one_line
@@ -30,13 +31,19 @@ def plain_params(params: Any) -> Any:
             default = field.default_factory()
         else:
             default = msgspec.NODEFAULT
-        if value is msgspec.UNSET or (type(value) is type(default) and value == default):
+        if value is msgspec.UNSET or _is_default(value, default):
             continue
         out[field.encode_name] = msgspec.to_builtins(value)
     tag = params.__struct_config__.tag
     if tag is not None:
         out[params.__struct_config__.tag_field or "type"] = tag
     return out
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    # A number that went through the store may come back as 30000.0 where the default says 30000.
+    same_kind = type(value) is type(default) or {type(value), type(default)} == {int, float}
+    return same_kind and bool(value == default)
 
 
 def params_and_digest(params: Any, bound: Mapping[str, Any] | None = None) -> tuple[str, str]:
@@ -124,4 +131,41 @@ def required(approval: Approval, *, has_person: bool) -> ApprovalRequired:
             "digest": asked.digest,
             "expiresAt": rfc3339(approval.expires_at),
         },
+    )
+
+
+def refusal_of(approval: Approval, *, has_person: bool) -> BasculeError:
+    """What the caller hears of a question that was not answered with yes."""
+    details = {"approvalId": approval.approval_id, "rule": approval.question.rule, "method": approval.question.method}
+    match approval.state:
+        case State.PENDING:
+            return required(approval, has_person=has_person)
+        case State.DENIED:
+            why = f": {approval.decided_reason}" if approval.decided_reason else ""
+            return PolicyDenied(
+                f"a person said no{why}",
+                hint="do not try it another way; ask the user of this machine what they want instead",
+                details=details,
+            )
+        case State.EXPIRED | State.WITHDRAWN:
+            return Conflict(
+                f"nobody answered {approval.approval_id} in time", hint="call again to ask again", details=details
+            )
+        case _:
+            return lost(approval, approval.question.digest)
+
+
+def lost(approval: Approval, digest: str) -> Conflict:
+    """A yes came, and was not for this call any more."""
+    details = {"approvalId": approval.approval_id}
+    if digest != approval.question.digest:
+        return Conflict(
+            f"what this call would do has changed since {approval.approval_id} was approved",
+            hint="call again to ask about what it would do now",
+            details=details,
+        )
+    return Conflict(
+        f"{approval.approval_id} allowed one call, and another identical one was it",
+        hint="it has been done once; call again only if it must happen twice, and the person is asked again",
+        details=details,
     )

@@ -10,7 +10,7 @@ from bascule.approval.limits import Limits
 from bascule.approval.offers import exact as exact_of
 from bascule.approval.records import Approval, TimedRule
 from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore, Timers
+from bascule.audit.ports import JournalStore
 from bascule.call import DAEMON, Principal
 from bascule.clock import Clock
 from bascule.errors import InvalidRequest, Overloaded
@@ -20,6 +20,7 @@ from bascule.policy.engine import matches
 from bascule.policy.rules import Rule
 from bascule.protocols.approvals import MAX_RULE_MINUTES
 from bascule.protocols.methods import Effect
+from bascule.timers import Timers
 
 _TRY_AGAIN_MS = 1_000.0
 

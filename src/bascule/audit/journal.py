@@ -2,7 +2,7 @@
 
 The tables live in memory and are the truth within one life; the store is their durable journal. A
 change is applied at once, so the next call sees it, and undone if its commit fails: nothing is
-answered, handed over or shown before the transaction it rests on is durable (`settled`), and
+answered, handed over or shown before the transaction it rests on is durable (`AfterCommit`), and
 `after` callbacks run only then. One batch is in flight at a time; what arrives meanwhile rides in the
 next one, which is the group commit.
 """
@@ -20,6 +20,7 @@ from bascule.clock import Clock
 from bascule.errors import StorageFull
 from bascule.later import Later
 
+T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
 
 
@@ -47,26 +48,57 @@ class Table(Generic[V]):
         return old
 
 
-class Transaction:
-    """Changes of one call. Applied as they are made; `Journal.commit` makes them last."""
+class AfterCommit(Later[T]):
+    """An answer that waits until everything committed before it is durable.
+
+    The one way in which anything waits for the disk: a transaction is one, `Journal.durable` gives one for whatever
+    is under way. Nobody shares it, so that cancelling it takes nothing from anybody else.
+    """
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Any = None) -> None:
+        super().__init__()
+        # A value, an exception, or another answer that is still to come.
+        self.answer = answer
+
+    def landed(self) -> None:
+        if self.done():
+            return
+        answer = self.answer
+        if isinstance(answer, Later):
+            answer.add_done_callback(self.take_over)
+        elif isinstance(answer, BaseException):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer)
+
+    def undone(self, error: BaseException) -> None:
+        """What it rests on could not be stored."""
+        if not self.done():
+            self.set_exception(error)
+
+
+class Transaction(AfterCommit[Any]):
+    """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
 
     __slots__ = (
         *("_undo", "after", "changes", "details", "forget_before"),
-        *("head", "record", "seq", "subject", "then"),
+        *("head", "record", "subject", "then"),
     )
 
     def __init__(self) -> None:
+        super().__init__()
         self.changes: list[tuple[str, str, msgspec.Struct | None]] = []
         self._undo: list[tuple[Table[Any], str, Any]] = []
         self.after: list[Callable[[], None]] = []
         # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
         self.then: Callable[[Any], Any] | None = None
-        # What the handler adds to the record that dispatch writes.
+        # What the handler adds to the record that the gate writes.
         self.subject: str | None = None
         self.details: dict[str, Any] | None = None
         self.record: LedgerRow | None = None
         self.head: tuple[int, bytes] = (0, b"")
-        self.seq = 0
         self.forget_before = 0
 
     def put(self, table: Table[V], key: str, value: V | None) -> None:
@@ -85,16 +117,6 @@ class Transaction:
         """A change that could not be made whole is not made at all."""
         if kind is not None:
             self.undo()
-
-
-class Landing(Later[None]):
-    """When a batch is durable. Many wait for the same one, so nobody can withdraw it: a task that is cancelled while it
-    waits must not take the answer away from the others."""
-
-    __slots__ = ()
-
-    def cancel(self) -> bool:
-        return False
 
 
 class Journal:
@@ -118,13 +140,12 @@ class Journal:
         self.chain = Chain(store.ledger_head())
         self._durable_head = (self.chain.seq, self.chain.head)
         self._segment_head = self._last_segment_head()
-        self._seq = 0
-        self._durable = 0
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
         self._together = 0
-        self._pending_done: Later[None] | None = None
-        self._flight_done: Later[None] | None = None
+        # Transactions and whoever else waits for each batch, in the order they came.
+        self._pending_answers: list[AfterCommit[Any]] = []
+        self._flight_answers: list[AfterCommit[Any]] = []
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
         self.fault: str | None = None
         self.on_fault: Callable[[str | None], None] | None = None
@@ -144,8 +165,8 @@ class Journal:
         method: str,
         outcome: str = "ok",
         rule: str | None = None,
-    ) -> int:
-        """Queue the transaction with its record; the number to wait for with `settled`."""
+    ) -> Transaction:
+        """Queue the transaction with its record; it is settled with its answer once it is durable."""
         chain = self.chain
         tx.head = (chain.seq, chain.head)
         at = self._clock.wall_ms()
@@ -162,18 +183,17 @@ class Journal:
             self._close_segment(tx, at)
         return self._queue(tx)
 
-    def commit_quietly(self, tx: Transaction) -> int:
+    def commit_quietly(self, tx: Transaction) -> Transaction:
         """For soft state that is no effect of anybody's (presence): no ledger record."""
         tx.head = (self.chain.seq, self.chain.head)
         return self._queue(tx)
 
-    def _queue(self, tx: Transaction) -> int:
-        self._seq += 1
-        tx.seq = self._seq
+    def _queue(self, tx: Transaction) -> Transaction:
         self._pending.append(tx)
+        self._pending_answers.append(tx)
         if not self._flight and not self._together:
             self._launch()
-        return tx.seq
+        return tx
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
@@ -189,31 +209,22 @@ class Journal:
             if not self._together and not self._flight:
                 self._launch()
 
-    def settled(self, seq: int) -> Later[None] | None:
-        """None when `seq` is durable, else what ends with it (or fails with it)."""
-        if seq <= self._durable:
-            return None
-        if self._flight and seq <= self._flight[-1].seq:
-            if self._flight_done is None:
-                self._flight_done = Landing()
-            return self._flight_done
-        if self._pending and seq <= self._pending[-1].seq:
-            if self._pending_done is None:
-                self._pending_done = Landing()
-            return self._pending_done
-        # Undone: what this number stood for never happened.
-        return None
-
     @property
     def idle(self) -> bool:
         """Everything is durable that was ever committed."""
         return not self._flight and not self._pending
 
-    def newest(self) -> int:
-        """The number of the newest transaction, durable or not: what a reader of everything waits for."""
-        if self._pending:
-            return self._pending[-1].seq
-        return self._flight[-1].seq if self._flight else self._durable
+    def durable(self) -> AfterCommit[None] | None:
+        """None when everything committed is durable, else what ends (or fails) when that is decided."""
+        if self.idle:
+            return None
+        waiting: AfterCommit[None] = AfterCommit()
+        self.answer_after(waiting)
+        return waiting
+
+    def answer_after(self, waiting: AfterCommit[Any]) -> None:
+        """Settle it when the newest transaction is durable; not to be asked while `idle`."""
+        (self._pending_answers if self._pending else self._flight_answers).append(waiting)
 
     def anchor(self, why: str) -> Anchor:
         """Fix the durable end of the chain outside the database; what could still be undone is not the end."""
@@ -239,7 +250,7 @@ class Journal:
         while self._pending and not self._flight:
             flight = self._flight = self._pending
             self._pending = []
-            self._flight_done, self._pending_done = self._pending_done, None
+            self._flight_answers, self._pending_answers = self._pending_answers, []
             if not self._store.write(_batch(flight)):
                 return
             self._land()
@@ -256,8 +267,7 @@ class Journal:
 
     def _land(self) -> None:
         flight, self._flight = self._flight, []
-        done, self._flight_done = self._flight_done, None
-        self._durable = flight[-1].seq
+        answers, self._flight_answers = self._flight_answers, []
         if self.fault is not None:
             self._set_fault(None)
         fault: Exception | None = None
@@ -267,8 +277,8 @@ class Journal:
                     callback()
                 except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
                     fault = fault or error
-        if done is not None and not done.done():
-            done.set_result(None)
+        for waiting in answers:
+            waiting.landed()
         for tx in flight:
             row = tx.record
             if row is None:
@@ -282,9 +292,9 @@ class Journal:
     def _fail(self, error: BaseException) -> None:
         """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""
         lost = self._flight + self._pending
-        flight_done, pending_done = self._flight_done, self._pending_done
+        answers = self._flight_answers + self._pending_answers
         self._flight, self._pending = [], []
-        self._flight_done = self._pending_done = None
+        self._flight_answers, self._pending_answers = [], []
         for tx in reversed(lost):
             tx.undo()
         self.chain.rewind(*lost[0].head)
@@ -295,9 +305,8 @@ class Journal:
             hint="free space on the disk that holds the state directory, then try again; reads go on meanwhile",
             retry_after=1.0,
         )
-        for waiting in (flight_done, pending_done):
-            if waiting is not None and not waiting.done():
-                waiting.set_exception(answer)
+        for waiting in answers:
+            waiting.undone(answer)
 
     def _set_fault(self, fault: str | None) -> None:
         self.fault = fault

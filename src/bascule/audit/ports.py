@@ -68,15 +68,6 @@ class LedgerReader(Protocol):
         """The hash before the first row, where the store itself keeps only a window; else None."""
 
 
-class Timers(Protocol):
-    """One heap of deadlines for the whole daemon."""
-
-    def after_ms(self, ms: float, what: Callable[[float], None], /) -> Any:
-        """`what` is called with the time then; the answer is for `call_off`."""
-
-    def call_off(self, deadline: Any, /) -> None: ...
-
-
 class LogLine(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """Base of the lines that are written for every call: as a Struct they cost a tenth of a dict.
 

@@ -9,9 +9,9 @@ that was recorded when it began.
 from typing import Any
 
 from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import Timers
 from bascule.call import Principal
 from bascule.clock import Clock, rfc3339
+from bascule.timers import Timers
 
 # Of one kind, recorded in full: an agent that was refused tries again a few times, and each subject is of interest.
 RECORDED_ONE_BY_ONE = 20

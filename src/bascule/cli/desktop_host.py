@@ -32,7 +32,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         default=os.environ.get("WORKSPACE_ROOT"),
         help="workspaces, and so evidence, lie in here (default: WORKSPACE_ROOT)",
     )
-    host.add_argument("--no-phrase", action="store_true", help="take confirm tokens only, not the phrase CONFIRM")
+    host.add_argument("--no-phrase", action="store_true", help="do not take the phrase CONFIRM as a confirmation")
     host.add_argument("--allow", action="append", default=[], metavar="PROGRAM", help="only these programs may connect")
     host.add_argument(
         "--keep-out", action="append", default=[], metavar="PATTERN", help="one more app never to look at"

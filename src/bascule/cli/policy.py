@@ -113,20 +113,21 @@ def run_accept(args: argparse.Namespace) -> int:
 
 def _changes(old: str, new: str) -> str:
     """How the rules change, presets written out: a file that extends one would else look like the end of it."""
+    from bascule.bridge_list import presets_of
     from bascule.policy.text import render, written_out
 
+    presets = presets_of()
     # Only \n ends a line of TOML; splitlines() knows ten more, which would hide what they are.
-    before, after = (render(written_out(text)).split("\n") for text in (old, new))
+    before, after = (render(written_out(text, presets)).split("\n") for text in (old, new))
     lines = difflib.unified_diff(before, after, "rules in force", "rules of policy.toml", lineterm="")
     return visible("\n".join(lines)) or "the rules stay the same: only comments and layout differ"
 
 
 def run_test(args: argparse.Namespace) -> int:
     from bascule.adapters.policy_file import POLICY_FILE, PolicyFile
-    from bascule.client.verbs import ROWS
+    from bascule.bridge_list import presets_of, rows_of
     from bascule.policy.rules import BadPolicy
     from bascule.policy.text import parse_policy, text_digest
-    from bascule.protocols.workspace_methods import OPERATIONS
 
     path = args.file or os.path.join(places.config_dir(), POLICY_FILE)
     file = PolicyFile(os.path.dirname(path))
@@ -134,9 +135,9 @@ def run_test(args: argparse.Namespace) -> int:
     text = file.read()
     if text is None:
         raise InvalidRequest(f"there is no {path}", hint="name the file: bascule policy test FILE")
-    effects = {row.name: row.effect for row in (*ROWS.values(), *OPERATIONS)}
+    effects = {row.name: row.effect for row in rows_of()}
     try:
-        rules = parse_policy(text, effects, effects)
+        rules = parse_policy(text, effects, effects, presets_of())
     except BadPolicy as error:
         say(f"{path}: {error.message}")
         if error.hint:

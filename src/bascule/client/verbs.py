@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from bascule.bridge_list import methods_of
 from bascule.client.durations import Duration, milliseconds, seconds
 from bascule.client.faults import (
     ClientClosed,
@@ -23,15 +24,7 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.clock import Clock, SystemClock
 from bascule.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.ids import new_ticket_id
-from bascule.protocols import (
-    approvals,
-    broker,
-    broker_methods,
-    desktop_agents,
-    game_methods,
-    house,
-    workspace_methods,
-)
+from bascule.protocols import broker
 from bascule.protocols.broker import (
     AgentsListParams,
     AgentStatus,
@@ -71,15 +64,7 @@ ANSWER_SECONDS = 15.0
 # The ticket's own deadline is the daemon's to call; this is how much longer than it we listen for that.
 GRACE_SECONDS = 2.0
 
-_METHODS = (
-    *broker_methods.METHODS,
-    *house.METHODS,
-    *approvals.METHODS,
-    *workspace_methods.METHODS,
-    *game_methods.METHODS,
-    *desktop_agents.METHODS,
-)
-ROWS: dict[str, Row] = {row.name: row for row in _METHODS}
+ROWS: dict[str, Row] = {row.name: row for row in methods_of()}
 
 # What `ask` and `wait` answer: status, payload, metadata, from_, latency_ms, late, replies.
 Reply: TypeAlias = ReplyView

@@ -1,4 +1,4 @@
-"""Puts the desktop bridge together: `compose`, for the screen."""
+"""Puts the desktop bridge together."""
 
 from collections.abc import Callable
 from functools import partial
@@ -6,19 +6,15 @@ from functools import partial
 from bascule import places
 from bascule.adapters.desktop.launcher import HostLauncher, program_of
 from bascule.adapters.desktop.workspaces import EvidencePlaces
-from bascule.approval.desk import Desk
-from bascule.audit.journal import Journal
-from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.desktop.apps import Apps
 from bascule.bridges.desktop.hosting import Hosting
 from bascule.bridges.desktop.judging import Judging
 from bascule.bridges.desktop.ports import Launcher, Programs, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.desktop.switch import Switch
-from bascule.clock import Clock
-from bascule.daemon.config import Config
+from bascule.daemon.ports import CONFIG, CONFIG_DIR, STATE_DIR
+from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.later import Carrier
-from bascule.policy.engine import Policy
 from bascule.transports.backoff import delays
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
@@ -26,52 +22,22 @@ _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _METHODS = "desktop."
 
 
-def make_desktop(
-    config: Config,
-    state_dir: str,
-    config_dir: str,
-    *,
-    store: JournalStore,
-    journal: Journal,
-    clock: Clock,
-    log: Log,
-    desk: Desk,
-    policy: Callable[[], Policy],
-) -> DesktopBridge:
-    own = EvidencePlaces(config.desktop_directory(), places.desktop_dir(state_dir), (state_dir, config_dir))
-    return compose(
-        HostLauncher(own.root, own.own, keep_out=config.kept_out()),
-        own,
-        program_of,
-        store=store,
-        journal=journal,
-        clock=clock,
-        log=log,
-        desk=desk,
-        policy=policy,
-    )
+def make_desktop(lent: Lent, ports: Ports) -> Bridge:
+    config, state_dir = ports.need(CONFIG), ports.need(STATE_DIR)
+    private = (state_dir, ports.need(CONFIG_DIR))
+    own = EvidencePlaces(config.desktop_directory(), places.desktop_dir(state_dir), private)
+    return compose(lent, HostLauncher(own.root, own.own, keep_out=config.kept_out()), own, program_of).bridge()
 
 
-def compose(
-    launcher: Launcher,
-    workspaces: Workspaces,
-    programs: Programs,
-    *,
-    store: JournalStore,
-    journal: Journal,
-    clock: Clock,
-    log: Log,
-    desk: Desk,
-    policy: Callable[[], Policy],
-) -> DesktopBridge:
-    switch = Switch(store, clock)
-    apps = Apps(store, clock)
+def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
+    switch = Switch(lent.store, lent.clock)
+    apps = Apps(lent.store, lent.clock)
 
     def hosting(carrier: Carrier, on_stopped: Callable[[], None]) -> Hosting:
         return Hosting(
             launcher,
-            clock,
-            log,
+            lent.clock,
+            lent.log,
             carrier,
             delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
@@ -81,12 +47,12 @@ def compose(
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(policy, desk, apps),
+        judging=Judging(lent.gate, apps),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,
-        journal=journal,
-        clock=clock,
-        log=log,
-        on_disabled=lambda tx: desk.end_methods(tx, _METHODS),
+        journal=lent.journal,
+        clock=lent.clock,
+        log=lent.log,
+        on_disabled=lambda tx: lent.desk.end_methods(tx, _METHODS),
     )

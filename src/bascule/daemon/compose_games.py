@@ -1,54 +1,36 @@
-"""Puts the game bridge together: `compose`, for games."""
+"""Puts the game bridge together."""
 
 import os
-from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from bascule import places
 from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.adapters.games.connector import LoopbackConnector
 from bascule.adapters.games.processes import GameLauncher
 from bascule.adapters.games.settings_file import TomlFile
-from bascule.approval.desk import Desk
-from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.game.games import Games
 from bascule.bridges.game.life import Machine
 from bascule.bridges.game.service import GameBridge
 from bascule.bridges.game.settings import LiveSettings
-from bascule.call import Principal
-from bascule.clock import Clock
-from bascule.policy.engine import Policy
-from bascule.protocols.game_methods import METHODS
+from bascule.daemon.ports import CONFIG_DIR
+from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.transports.backoff import delays
 
 # Beside the settings. Which games there are is the user's to say: never a workspace's.
 GAMES_FILE = "games.toml"
 # A game that loads takes seconds to listen; GABS tries as often.
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 1.0
-_EFFECTS = {row.name: row.effect for row in METHODS}
 
 
-def make_games(
-    config_dir: str, store: JournalStore, clock: Clock, log: Log, *, policy: Callable[[], Policy], desk: Desk
-) -> GameBridge:
-    def timed(principal: Principal, method: str, over: str, facts: Any) -> str | None:
-        found = desk.timed(principal, method, _EFFECTS[method], None, over=over, facts=facts)
-        return None if found is None else found.rule.name
-
+def make_games(lent: Lent, ports: Ports) -> Bridge:
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(places.bridge_file(), clock, log),
-        clock=clock,
-        log=log,
+        bridge_file=BridgeJson(places.bridge_file(), lent.clock, lent.log),
+        clock=lent.clock,
+        log=lent.log,
         delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
         read_token=places.read_unreachable_file,
     )
-    return GameBridge(
-        games=Games(LiveSettings(TomlFile(os.path.join(config_dir, GAMES_FILE))), machine),
-        store=store,
-        clock=clock,
-        judge=lambda principal, method, facts: policy().decide(principal, method, _EFFECTS[method], lambda: facts),
-        timed=timed,
-    )
+    settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
+    return GameBridge(games=Games(settings, machine), store=lent.store, clock=lent.clock).bridge()

@@ -23,7 +23,7 @@ from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.doors.exits import WrongUsage
 from bascule.errors import InvalidRequest
 from bascule.ids import is_house_handle
-from bascule.policy.presets import PRESETS
+from bascule.policy.presets import NAMES
 from bascule.protocols.broker import AgentIdText
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec
@@ -219,8 +219,8 @@ def load(
                 break
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     config = _convert(values, path)
-    if config.policy not in PRESETS:
-        raise BadConfig(f"policy = {config.policy!r} is none of {', '.join(PRESETS)}", hint="choose one of them")
+    if config.policy not in NAMES:
+        raise BadConfig(f"policy = {config.policy!r} is none of {', '.join(NAMES)}", hint="choose one of them")
     try:
         toolsets_in(config.mcp_toolsets)
     except WrongUsage as error:

@@ -10,12 +10,13 @@ import signal
 import socket
 import ssl
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import uvloop
 
 from bascule import __version__, places
+from bascule.bridge_list import BRIDGES, tables_of
 from bascule.clock import Clock, SystemClock
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
@@ -24,6 +25,7 @@ from bascule.daemon.descriptors import claim_files, port_share, room_for_connect
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
 from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
+from bascule.kernel.declared import Declared
 from bascule.mcp.mount import begin_loading
 from bascule.places import UnsafePlace
 from bascule.web.http import Room
@@ -59,6 +61,7 @@ def run(
     *,
     tcp_optional: bool = False,
     on_ready: Callable[[Daemon], None] | None = None,
+    bridges: Sequence[Declared] = BRIDGES,
 ) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT; the exit code."""
     os.umask(0o077)
@@ -70,7 +73,7 @@ def run(
     check_places(state_dir)
     try:
         with hold_lock(state_dir) as note:
-            _run_locked(config, state_dir, note, tcp_optional=tcp_optional, on_ready=on_ready)
+            _run_locked(config, state_dir, note, tcp_optional=tcp_optional, on_ready=on_ready, bridges=bridges)
     except UnsafePlace as error:
         raise InvalidRequest(str(error)) from error
     except OSError as error:
@@ -85,6 +88,7 @@ def _run_locked(
     *,
     tcp_optional: bool,
     on_ready: Callable[[Daemon], None] | None,
+    bridges: Sequence[Declared],
 ) -> None:
     clock = SystemClock()
     log = DaemonLog(
@@ -92,7 +96,10 @@ def _run_locked(
     )
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_live(config, state_dir, clock, log, note, tcp_optional=tcp_optional, on_ready=on_ready))
+            life = _live(
+                *(config, state_dir, clock, log, note), tcp_optional=tcp_optional, on_ready=on_ready, bridges=bridges
+            )
+            runner.run(life)
     finally:
         log.close()
 
@@ -196,6 +203,7 @@ async def _live(
     *,
     tcp_optional: bool,
     on_ready: Callable[[Daemon], None] | None,
+    bridges: Sequence[Declared],
 ) -> None:
     _hold_garbage()
     loop = asyncio.get_running_loop()
@@ -206,7 +214,8 @@ async def _live(
     tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
     link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
     mcp_surface = begin_loading() if config.mcp == "on" else None
-    daemon = Daemon(config, state_dir, clock, log, open_store(config, state_dir, log))
+    store = open_store(config, state_dir, log, tables_of(bridges))
+    daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
     await daemon.open()
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
@@ -221,7 +230,10 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
         scheme = "https" if config.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
-    # Before anybody is served: a command that was given this address must find out that it is its own daemon's.
+    # Whoever finds the addresses there can connect, and waits for a moment; whoever is given one and is served must
+    # find out that it is its own daemon's.
+    for sock in filter(None, (http, tcp)):
+        sock.listen()
     note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
     async with asyncio.TaskGroup() as group:
         for door in doors:
@@ -283,7 +295,7 @@ async def _farewell(daemon: Daemon) -> None:
 
 
 def _is_answering(daemon: Daemon) -> bool:
-    return bool(daemon.broker.waits.count()) or daemon.link_sessions.busy
+    return bool(daemon.waiting()) or daemon.link_sessions.busy
 
 
 async def _probe_lag(daemon: Daemon) -> None:
@@ -295,19 +307,19 @@ async def _probe_lag(daemon: Daemon) -> None:
 
 
 class _Timer:
-    """The one timer behind the broker's heap of deadlines."""
+    """The one timer of the loop behind the heap of deadlines."""
 
     # A wall of due entries is worked off in slices with the loop's other work in between.
     MIN_DELAY_S = 0.0005
 
     def __init__(self, daemon: Daemon, loop: asyncio.AbstractEventLoop) -> None:
-        self._broker = daemon.broker
+        self._timers = daemon.timers
         self._clock = daemon.clock
         self._loop = loop
         self._handle: asyncio.TimerHandle | None = None
         self._at = float("inf")
-        self._broker.state.deadlines.on_earlier = self._arm
-        first = self._broker.state.deadlines.next()
+        self._timers.on_earlier = self._arm
+        first = self._timers.next()
         if first is not None:
             self._arm(first)
 
@@ -324,15 +336,15 @@ class _Timer:
         self._handle = None
         self._at = float("inf")
         try:
-            self._broker.tick(self._clock.monotonic())
+            self._timers.tick(self._clock.monotonic())
         finally:
             # Time goes on, whatever happened in it.
-            following = self._broker.state.deadlines.next()
+            following = self._timers.next()
             if following is not None:
                 self._arm(following)
 
     def stop(self) -> None:
-        self._broker.state.deadlines.on_earlier = None
+        self._timers.on_earlier = None
         if self._handle is not None:
             self._handle.cancel()
 

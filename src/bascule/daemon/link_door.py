@@ -4,14 +4,15 @@ import asyncio
 import os
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.clock import Clock
-from bascule.dispatch import Dispatch
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.kernel.gate import Gate
+from bascule.kernel.ports import Presences
 from bascule.later import Later
 from bascule.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.protocols.link import (
@@ -50,14 +51,6 @@ _mcp_request = codec.decoder(McpRequest, max_depth=_MCP_DEPTH)
 _mcp_notified = codec.decoder(McpNotified)
 _mcp_done = codec.decoder(McpDone)
 _mcp_became = codec.decoder(McpBecame)
-
-
-class Presences(Protocol):
-    """Told when a connection starts or stops acting as an agent."""
-
-    def connected(self, agent_id: str) -> None: ...
-
-    def disconnected(self, agent_id: str) -> None: ...
 
 
 class LinkConnections:
@@ -110,7 +103,7 @@ class LinkConnection(FramedConnection):
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        gate: Gate,
         identify: Callable[[str | None], Principal],
         connections: LinkConnections,
         clock: Clock,
@@ -121,7 +114,7 @@ class LinkConnection(FramedConnection):
         mcp_sessions: LinkSessions,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
-        self._dispatch = dispatch
+        self._gate = gate
         self._identify = identify
         self._connections = connections
         self._clock = clock
@@ -249,7 +242,7 @@ class LinkConnection(FramedConnection):
             if self._unlocked_until and principal == LOCAL and self.unlocked_for() is not None:
                 principal = PERSON
             call = Call(principal, method, params, door="link", connection=self)
-            answer = self._dispatch.call(call)
+            answer = self._gate.call(call)
         except BasculeError as error:
             self._refuse(id_, error)
             return
@@ -311,7 +304,7 @@ class LinkConnection(FramedConnection):
         elif known and self.open:
             self._answer(id_, later.result())
         else:
-            self._dispatch.abandoned(call, later.result())
+            self._gate.abandoned(call, later.result())
 
     def _open_stream(self, id_: int | str, method: str, stream: Stream) -> None:
         """Answer at once, then send each item as a notification named after the stream."""

@@ -73,9 +73,7 @@ async def _reset_person(state_dir: str) -> list[str]:
             "revoked": len(holders),
             "approvals_ended": len(ended),
         }
-        durable = journal.settled(journal.commit(tx, LOCAL, "person.reset"))
-        if durable is not None:
-            await durable
+        await journal.commit(tx, LOCAL, "person.reset")
         journal.anchor("person.reset")
     finally:
         store.close()

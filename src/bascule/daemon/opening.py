@@ -1,6 +1,7 @@
 """The store as a new life finds it: opened, and its ledger held against what was anchored outside of it."""
 
 import os
+from collections.abc import Iterable
 
 from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
@@ -12,13 +13,13 @@ from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 
 
-def open_store(config: Config, state_dir: str, log: DaemonLog) -> JournalStore:
+def open_store(config: Config, state_dir: str, log: DaemonLog, tables: Iterable[str]) -> JournalStore:
     if config.durability == "memory":
         return MemoryStore()
     path = places.database_file(state_dir)
     # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
     unclean = os.path.exists(path + "-wal")
-    store = SqliteStore(path, durability=config.durability, check=unclean)
+    store = SqliteStore(path, durability=config.durability, check=unclean, tables=tables)
     if store.backup is not None:
         log("migrated", backup=store.backup)
     if store.broken_end is not None:

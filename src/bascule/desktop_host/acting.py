@@ -45,8 +45,20 @@ class Acting:
 
     # -- finding the target --
 
-    async def aim(self, execution: Execution, params: Any, target: d.Target | None = None) -> Aim:
-        target = target or params.target
+    async def aim(self, execution: Execution, params: Any, name: str = "element") -> Aim:
+        """`name`: "element", or "to" for the end of a drag."""
+        aim = await self._aim(execution, params, params.target if name == "element" else params.to)
+        expected = execution.expected
+        if expected is not None:
+            element = aim.element
+            if expected.unmoved and aim.tree is None:
+                # A ref says which object, not where it is now. The picture before the act uses the same tree.
+                aim.tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
+                element = aim.tree.by_key(element.key) or element
+            expected.check_element(name, element)
+        return aim
+
+    async def _aim(self, execution: Execution, params: Any, target: d.Target) -> Aim:
         ref, selector = target.element_ref, target.selector
         if ref is None and selector is None:
             raise invalid("target needs elementRef or selector")
@@ -162,6 +174,7 @@ class Acting:
             raise not_found("the window is not in front, and focusPolicy is requireFocused", reason="focus")
 
     async def bring_to_front(self, execution: Execution, routed: Routed, route: d.Route | None) -> Routed:
+        _check_complete(execution)
         await self.mind_focus(routed, route)
         if routed.window.active:
             return routed
@@ -234,6 +247,7 @@ class Acting:
         blanked: tuple[Rect, ...] = (),
     ) -> bool:
         """before.png, the act, after.png; whether the program told of a change meanwhile."""
+        _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
         changed = asyncio.Event()
 
@@ -275,6 +289,11 @@ class Acting:
             shown = aim.element.visible if aim.element.on_screen else aim.element.rect
             image = pictures.marked(image, origin, [("", shown)])
         await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
+
+
+def _check_complete(execution: Execution) -> None:
+    if execution.expected is not None:
+        execution.expected.check_complete()
 
 
 def onto(routed: Routed) -> Onto:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from bascule.audit.evidence import Folder
 from bascule.clock import Clock, rfc3339
+from bascule.desktop_host.expecting import Expected
 from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Halt
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
@@ -23,6 +24,9 @@ MAX_TRACE_LINES: Final = 2_000
 
 class Execution:
     """One request on its way. `trace` goes to `trace.jsonl`: names, sizes, outcomes; never a typed text."""
+
+    # What its client says the act is about.
+    expected: Expected | None = None
 
     def __init__(self, client: Client, request_id: str, method: str, clock: Clock) -> None:
         self.id = str(uuid.uuid4())

@@ -174,6 +174,8 @@ class Looking:
         routed = resolve(await self.desktop.windows(), route, self.keep_out)
         window = routed.window
         execution.note("route", bundleId=window.bundle_id, pid=window.pid, window=clean(window.title, self.typed))
+        if execution.expected is not None:
+            execution.expected.check_window(window)
         return routed
 
     async def route_to(self, execution: Execution, window: Window) -> Routed:

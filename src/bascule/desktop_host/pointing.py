@@ -62,7 +62,7 @@ class Pointing:
 
     async def drag(self, execution: Execution, params: m.DragParams) -> m.ActResult:
         aim = await self._acting.aim(execution, params)
-        other = await self._acting.aim(execution, params, params.to)
+        other = await self._acting.aim(execution, params, "to")
 
         async def act() -> None:
             start = await self._acting.point(execution, aim, params)
@@ -111,6 +111,8 @@ class Pointing:
         routed = await self._looking.route(execution, params.route)
         tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
         modal, button = modal_meant(tree, params.button)
+        if execution.expected is not None:
+            execution.expected.check_element("element", button or modal)
         if button is None:
             # A dialog has a window of its own: Escape in the one behind it may mean something else.
             front = await self._looking.route_to(execution, self._looking.holder(modal, routed, tree))

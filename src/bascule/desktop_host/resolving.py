@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from bascule.desktop_host import pictures
-from bascule.desktop_host.acting import Acting, Aim, check_enabled, is_enabled
+from bascule.desktop_host.acting import Acting, Aim, check_enabled
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import NOWHERE, Rect
@@ -19,10 +19,9 @@ from bascule.desktop_host.looking import Looking
 from bascule.desktop_host.pointing import modal_meant
 from bascule.desktop_host.ports import NotAnswering, Window
 from bascule.desktop_host.routes import Routed, window_id_of
-from bascule.desktop_host.writing import focused_field
+from bascule.desktop_host.writing import typed_into
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
-from bascule.protocols import desktop_roles as roles
 from bascule.protocols.desktop_errors import DesktopError, invalid
 from bascule.protocols.desktop_methods import METHODS
 from bascule.wire import codec
@@ -99,11 +98,8 @@ class Resolving:
             await self._desktop.check_keys(intent.keys)
         if method == "desktop.typeText":
             tree = await self._looking.tree(execution, routed, self._looking.limit(intent.meta))
-            field = focused_field(tree)
-            if field is not None and field.role in roles.TYPED_INTO and is_enabled(field):
-                # A text without a target goes where the focus is: where it is now, not where it is after the question.
-                return _Meant(routed, routed.window, element=field, tree=tree)
-            return _Meant(routed, routed.window, tree=tree)
+            # A text without a target goes where the focus is: where it is now, not where it is after the question.
+            return _Meant(routed, routed.window, element=typed_into(tree), tree=tree)
         return _Meant(routed, routed.window)
 
     async def _aimed(self, execution: Execution, method: str, intent: Any) -> _Meant:
@@ -114,7 +110,7 @@ class Resolving:
             await self._acting.mind_focus(aim.routed, intent.route)
         other: Aim | None = None
         if method == "desktop.drag":
-            other = await self._acting.aim(execution, intent, intent.to)
+            other = await self._acting.aim(execution, intent, "to")
         tree = aim.tree
         if tree is None:
             # A ref says which object, not where it is now and what is around it.

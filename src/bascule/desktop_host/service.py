@@ -18,6 +18,7 @@ from bascule.clock import Clock, rfc3339
 from bascule.desktop_host import ports
 from bascule.desktop_host.acting import Acting
 from bascule.desktop_host.executions import Execution, Executions
+from bascule.desktop_host.expecting import Expected
 from bascule.desktop_host.looking import Looking
 from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.pointing import Pointing
@@ -184,6 +185,8 @@ class Host:
         if self.stopped and (row.confirmed or _is_about_acting(decoded)):
             raise DesktopError(Code.HOST_STOPPED, "input was stopped: a person resumes it with desktop.resume")
         with self.executions.running(client, decoded.meta.request_id, method) as execution:
+            if row.confirmed and decoded.confirm.resolved is not None:
+                execution.expected = Expected(decoded.confirm.resolved)
             if on_execution is not None:
                 on_execution(execution)
             return await self._execute(row, execution, decoded, workspace)
@@ -211,7 +214,7 @@ class Host:
     def _check_confirm(
         self, row: DesktopMethod, client: Client, workspace: str, decoded: Any, params: codec.Raw
     ) -> None:
-        """Contract 4.2: the token before the phrase; any failure is DESKTOP_CONFIRM_REQUIRED."""
+        """Contract 4.2: the token before the phrase; any failure is DESKTOP_CONFIRM_REQUIRED. Ours comes last."""
         confirm: d.Confirm | None = decoded.confirm
         reason = "this method needs confirm"
         if confirm is not None and confirm.token is not None:
@@ -228,6 +231,9 @@ class Host:
                 return
             else:
                 reason = "confirm.phrase is neither CONFIRM nor CONFIRM:<requestId>"
+        elif confirm is not None and confirm.resolved is not None and not row.at_once:
+            # Compared when it acts.
+            return
         raise DesktopError(Code.CONFIRM_REQUIRED, reason, method=row.name)
 
     async def _execute(self, row: DesktopMethod, execution: Execution, decoded: Any, workspace: str) -> Any:

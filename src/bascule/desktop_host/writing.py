@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
-from bascule.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled, onto
+from bascule.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled, is_enabled, onto
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
@@ -40,6 +40,8 @@ class Writing:
             routed = aim.routed
         else:
             routed = await self._looking.route(execution, params.route)
+            if execution.expected is not None:
+                execution.expected.check_element("element", typed_into(await self._tree(execution, routed, params)))
         routed = await self._acting.bring_to_front(execution, routed, params.route)
         if aim is not None:
             aim.routed = routed
@@ -50,7 +52,7 @@ class Writing:
                 if not params.options.clear_before:
                     await self._desktop.caret_to_end(field)
         else:
-            field = await self._focused(execution, routed, params)
+            field = focused_field(await self._tree(execution, routed, params))
         before = field.value if field is not None else None
         pasted: Pasted | None = None
 
@@ -97,7 +99,7 @@ class Writing:
         if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.
-        tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
+        tree = await self._tree(execution, aim.routed, params)
         other = focused_field(tree)
         if other is not None and not tree.is_within(other, element):
             raise not_found("the target could not be given the focus: another field keeps it", reason="focus")
@@ -115,9 +117,8 @@ class Writing:
                 return None
             await asyncio.sleep(0.01)
 
-    async def _focused(self, execution: Execution, routed: Routed, params: Any) -> Element | None:
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
-        return focused_field(tree)
+    async def _tree(self, execution: Execution, routed: Routed, params: Any) -> Tree:
+        return await self._looking.tree(execution, routed, self._looking.limit(params.meta))
 
     def _blanked(self, routed: Routed, field: Element | None) -> tuple[Rect, ...]:
         # Lists of suggestions repeat what is typed.
@@ -149,7 +150,7 @@ class Writing:
             await asyncio.sleep(0.02)
 
     async def _save_tree(self, execution: Execution, routed: Routed, field: Element | None, params: Any) -> None:
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        tree = await self._tree(execution, routed, params)
         drop = [each for each in tree.elements if field is not None and each.key == field.key]
         if field is None:
             drop = tree.elements
@@ -159,3 +160,9 @@ class Writing:
 def focused_field(tree: Tree) -> Element | None:
     focused = [each for each in tree.elements if "focused" in each.states]
     return next((each for each in focused if each.role in roles.TYPED_INTO), focused[-1] if focused else None)
+
+
+def typed_into(tree: Tree) -> Element | None:
+    """The field that a text without a target is for; None: whatever has the focus."""
+    field = focused_field(tree)
+    return field if field is not None and field.role in roles.TYPED_INTO and is_enabled(field) else None

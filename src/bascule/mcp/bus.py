@@ -5,14 +5,14 @@ from collections.abc import Callable
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
 from bascule.call import Principal
-from bascule.dispatch import Dispatch
+from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 from bascule.mcp.recent import RECENT_URI
 from bascule.mcp.sessions import DOOR
 
 
 class AgentBus:
-    def __init__(self, dispatch: Dispatch, principal: Principal) -> None:
+    def __init__(self, dispatch: Gate, principal: Principal) -> None:
         self._dispatch = dispatch
         self._principal = principal
         # Called when the stream of events has ended.

@@ -10,8 +10,8 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from bascule.call import Call, Principal, agent_of
-from bascule.dispatch import Dispatch
 from bascule.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
+from bascule.kernel.gate import Gate
 from bascule.later import Later, within
 from bascule.protocols.tool import Result, Retry, Session, Tool
 from bascule.shim import words
@@ -58,7 +58,7 @@ class ToolCall:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         principal: Callable[[], Principal],
         facts: Facts,
         call_id: str,

@@ -7,15 +7,15 @@ may be repeated, under the same call ids: what such a call has done already is a
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
-from bascule.dispatch import Dispatch
 from bascule.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
 from bascule.ids import new_fault_id
+from bascule.kernel.gate import Gate
 from bascule.later import Carrier, Later
 from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.mcp.news import News
@@ -23,7 +23,8 @@ from bascule.mcp.recent import RECENT_URI, read
 from bascule.mcp.tools import shown
 from bascule.protocols.link import McpBecame, McpOpen, McpRequest
 from bascule.protocols.tool import Result, Retry, Tool
-from bascule.shim import mcp, tools, words
+from bascule.shim import mcp, words
+from bascule.shim.tools import plain_name
 from bascule.wire import codec
 
 DOOR = "link"
@@ -54,9 +55,10 @@ class Peer(Protocol):
 class LinkSessions:
     """All of them, and the tasks that their calls run in."""
 
-    def __init__(self, dispatch: Dispatch, log: Log, *, facts: Facts | None = None) -> None:
+    def __init__(self, dispatch: Gate, log: Log, tools: Sequence[Tool], *, facts: Facts | None = None) -> None:
         self.dispatch = dispatch
         self.log = log
+        self.tools = tools
         # What a session does not say for itself; tests set the clocks short.
         self.facts = facts or Facts(DOOR)
         self.tasks = Carrier()
@@ -124,9 +126,8 @@ class LinkSession:
         self._agent = principal
         if params.trust not in words.TRUST_LABELS:
             raise InvalidRequest(f"there is no trust label {params.trust!r}")
-        self._toolsets = [name for name in params.toolsets if name in tools.TOOLSETS]
-        self._hidden = params.hidden
-        self._tools = shown(self._toolsets, self._hidden)
+        self._toolsets = params.toolsets
+        self._tools = shown(all_.tools, params.toolsets, params.hidden)
         self._facts = all_.facts._replace(
             trust=params.trust,
             directory=params.directory,
@@ -225,10 +226,10 @@ class LinkSession:
     # -- tool calls --
 
     def _start_call(self, id_: int | str, asked: McpRequest, request: mcp.Request) -> None:
-        name = tools.name_of(request.params.get("name"), self._toolsets, self._hidden)
-        if name is None:
-            raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, f"there is no tool {request.params.get('name')}")
-        tool = self._tools[name]
+        name = request.params.get("name")
+        tool = self._tools.get(plain_name(name))
+        if tool is None:
+            raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, f"there is no tool {name}")
         me = self._caller(asked, request, may_repeat=repeats(tool))
         self._start(id_, asked, request, self._call_tool(me, tool, asked, request), may_repeat=repeats(tool))
 

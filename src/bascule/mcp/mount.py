@@ -9,14 +9,15 @@ import contextlib
 import gc
 import importlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal
-from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Unavailable
+from bascule.kernel.gate import Gate
 from bascule.mcp.delivery import Receive, Scope, Send
+from bascule.protocols.tool import Tool
 
 # A client that comes while the daemon starts is told to try again after this.
 RETRY_SECONDS = 1.0
@@ -76,18 +77,18 @@ class Mount:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         log: Log,
         *,
         on: bool = True,
-        toolsets: Collection[str],
+        tools: Sequence[Tool],
         trust: str,
         on_left: Callable[[str], None] | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._log = log
         self._on = on
-        self._toolsets = toolsets
+        self._tools = tools
         self._trust = trust
         self._on_left = on_left
         self._door: Door | None = None
@@ -102,7 +103,7 @@ class Mount:
 
     async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
         door: Door = surface.open_door(
-            self._dispatch, self._log, toolsets=self._toolsets, trust=self._trust, on_left=self._on_left
+            self._dispatch, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
         )
         running = asyncio.Event()
         self._task = group.create_task(door.run(running.set))

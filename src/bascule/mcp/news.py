@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Callable
 
 from bascule.call import Call, Principal, agent_of
-from bascule.dispatch import Dispatch
+from bascule.kernel.gate import Gate
 from bascule.protocols.broker import EventsParams
 from bascule.stream import Stream
 
@@ -21,7 +21,7 @@ class News:
 
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         principal: Principal,
         notify: Callable[[], None],
         ended: Callable[[], None] | None = None,

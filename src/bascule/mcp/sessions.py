@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
 from bascule.call import Principal, agent_of
-from bascule.dispatch import Dispatch
+from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 
 # Where calls of `/mcp` come in, for the log.
@@ -38,7 +38,7 @@ class Session:
 class Sessions:
     def __init__(
         self,
-        dispatch: Dispatch | None = None,
+        dispatch: Gate | None = None,
         *,
         per_agent: int = MAX_SESSIONS_PER_AGENT,
         on_left: Callable[[str], None] | None = None,

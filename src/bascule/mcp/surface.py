@@ -1,6 +1,6 @@
 """The SDK's server with our tools and our resource."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -15,22 +15,21 @@ from pydantic import ValidationError
 from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
-from bascule.dispatch import Dispatch
 from bascule.doors.values import new_ticket_id
 from bascule.errors import BasculeError, InvalidRequest
 from bascule.ids import is_ticket_id, new_fault_id
+from bascule.kernel.gate import Gate
 from bascule.mcp import recent, sdk_log
 from bascule.mcp.bus import AgentBus
 from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.mcp.delivery import Delivery, Handover
 from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
 from bascule.mcp.sessions import DOOR, Session, Sessions
-from bascule.mcp.tools import shown
 from bascule.policy.decision import Decision
 from bascule.protocols.tool import Tool
 from bascule.shim import words
 from bascule.shim.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
-from bascule.shim.tools import TOOLSETS, name_of
+from bascule.shim.tools import plain_name
 
 Context = ServerRequestContext[Any, Any]
 
@@ -39,22 +38,22 @@ REQUEST_CANCELLED = -32800
 
 
 def open_door(
-    dispatch: Dispatch, log: Log, *, toolsets: Collection[str], trust: str, on_left: Callable[[str], None] | None = None
+    dispatch: Gate, log: Log, *, tools: Sequence[Tool], trust: str, on_left: Callable[[str], None] | None = None
 ) -> McpDoor:
     sdk_log.listen(log)
     sessions = Sessions(dispatch, on_left=on_left)
-    surface = Surface(dispatch, sessions, log, toolsets=toolsets, facts=Facts(DOOR, trust))
+    surface = Surface(dispatch, sessions, log, tools=tools, facts=Facts(DOOR, trust))
     return McpDoor(surface.server, sessions)
 
 
 class Surface:
     def __init__(
         self,
-        dispatch: Dispatch,
+        dispatch: Gate,
         sessions: Sessions,
         log: Log,
         *,
-        toolsets: Collection[str] = TOOLSETS,
+        tools: Sequence[Tool],
         facts: Facts | None = None,
     ) -> None:
         self._dispatch = dispatch
@@ -62,8 +61,7 @@ class Surface:
         self._log = log
         # No deadline of our own: the daemon has its setting for messages that name none.
         self._facts = facts or Facts(DOOR)
-        self._toolsets = toolsets
-        self._tools = shown(toolsets)
+        self._tools = {tool.name: tool for tool in tools}
         self._listed = {name: tool.listed() for name, tool in self._tools.items()}
         listed = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
         self.server: Server[Any] = Server(
@@ -102,15 +100,14 @@ class Surface:
         return True
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        name = name_of(params.name, self._toolsets, ())
-        if name is None:
+        tool = self._tools.get(plain_name(params.name))
+        if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}")
-        tool = self._tools[name]
         me = self._caller(context, may_repeat=repeats(tool))
         try:
             result = await me.run(call_tool(me, tool, params.arguments or {}))
         except BasculeError as refused:
-            return _failed(words.describe(refused, name))
+            return _failed(words.describe(refused, tool.name))
         if result.acknowledge is not None:
             mark = str(result.acknowledge["ticketIds"][0]).encode()
             _delivery(context).hand_over(Handover(mark, lambda: me.acknowledge(result), me.give_back))

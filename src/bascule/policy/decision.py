@@ -40,3 +40,5 @@ class Verdict(msgspec.Struct, frozen=True):
     policy: str | None = None
     # True when the same principal and method get the same verdict whatever the params are.
     cacheable: bool = False
+    # The name of the rule for a while by which a person allowed what would have asked.
+    timed_rule: str | None = None

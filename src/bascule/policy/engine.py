@@ -12,7 +12,6 @@ import msgspec
 from bascule.call import Principal
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.facts import NOTHING, Facts, facts_of, family_of
-from bascule.policy.presets import DEFAULT_PRESET, PRESETS
 from bascule.policy.programs import ProgramRule, ProgramRules
 from bascule.policy.rules import NO_RULE, BadPolicy, Cause, Rule, could_apply, facts_match, params_match, parse_rules
 from bascule.protocols.methods import Effect
@@ -161,16 +160,12 @@ class Policy:
         return candidates
 
 
-def preset(name: str) -> Policy:
-    """One of the policies that come with the house."""
-    rules = PRESETS.get(name)
+def preset_in(presets: Mapping[str, tuple[Rule, ...]], name: str) -> Policy:
+    """One of the policies that come with us."""
+    rules = presets.get(name)
     if rules is None:
-        raise BadPolicy(f"there is no policy named {name!r}; there are: {', '.join(PRESETS)}")
+        raise BadPolicy(f"there is no policy named {name!r}; there are: {', '.join(presets)}")
     return Policy(rules, name, rules_digest(rules))
-
-
-def standard() -> Policy:
-    return preset(DEFAULT_PRESET)
 
 
 def load(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = "custom") -> Policy:

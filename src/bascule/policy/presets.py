@@ -1,13 +1,10 @@
-"""The policies that come with the house, as data.
+"""The policies that come with us: their names, and the rules on effects that are in each of them.
 
-Read top to bottom; of all rules that match a call the strictest decides, and what no rule matches is
-denied. Each rule carries examples that a test proves. The rules on files and commands are in `presets_workspace`,
-those on games in `presets_games`, those on the desktop in `presets_desktop`.
+Of all rules that match a call the strictest decides, and what no rule matches is denied. Each rule carries examples
+that a test proves. What else a preset says is declared by the bridges (`presets_broker`, `presets_workspace`,
+`presets_games`, `presets_desktop`); `bridge_list.presets_of` puts them together.
 """
 
-from bascule.policy import presets_desktop as desktop
-from bascule.policy import presets_games as games
-from bascule.policy import presets_workspace as workspace
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Example, Rule
 from bascule.protocols.methods import Effect
@@ -87,49 +84,14 @@ _NO_ADMIN_BY_AGENTS = Rule(
     ),
 )
 
-_REGISTER_FIRST = Rule(
-    name="register-first",
-    decision=Decision.DENY,
-    reason="under the restrictive policy a sender must have a name",
-    suggestion="Register a handle (agents.register, bridge-register) and send with its token",
-    principals=("local",),
-    methods=("messages.send", "messages.broadcast"),
-    match=(
-        Example(principal="local", method="messages.send"),
-        Example(principal="local", method="messages.broadcast"),
-    ),
-    not_match=(
-        Example(principal="local", method="agents.register"),
-        Example(principal="agent:Jerry", method="messages.send"),
-        Example(principal="person", method="messages.send"),
-    ),
-)
+ON_EFFECTS = (_READ, _MESSAGE, _STOP_ONES_OWN, _ADMIN_BY_THE_USER, _NO_ADMIN_BY_AGENTS)
 
-_NO_BROADCAST_BY_AGENTS = Rule(
-    name="no-broadcast-by-agents",
-    decision=Decision.DENY,
-    reason="under the restrictive policy agents do not broadcast",
-    suggestion="Send to each agent by name (messages.send)",
-    principals=("agent:*",),
-    methods=("messages.broadcast",),
-    match=(Example(principal="agent:Jerry", method="messages.broadcast"),),
-    not_match=(
-        Example(principal="agent:Jerry", method="messages.send"),
-        Example(principal="person", method="messages.broadcast"),
-    ),
-)
-
-_HOUSE = (_READ, _MESSAGE, _STOP_ONES_OWN, _ADMIN_BY_THE_USER, _NO_ADMIN_BY_AGENTS)
-
-PRESETS: dict[str, tuple[Rule, ...]] = {
+NAMES = (
     # Looking and talking.
-    "restrictive": (
-        *(*_HOUSE, _REGISTER_FIRST, _NO_BROADCAST_BY_AGENTS),
-        *(*workspace.RESTRICTIVE, *games.RESTRICTIVE, *desktop.RESTRICTIVE),
-    ),
+    "restrictive",
     # Work in a space; asked before what is hard to take back or cannot be read.
-    "standard": (*_HOUSE, *workspace.STANDARD, *games.STANDARD, *desktop.STANDARD),
+    "standard",
     # Asked only before what works outside of the sandbox. Administration stays closed to agents: that is not a
     # matter of comfort, an agent that may set the passphrase is the person.
-    "permissive": (*_HOUSE, *workspace.PERMISSIVE, *games.PERMISSIVE, *desktop.PERMISSIVE),
-}
+    "permissive",
+)

@@ -14,13 +14,12 @@ of the preset by name, where everybody who reads the file sees it.
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy, rules_digest
-from bascule.policy.presets import PRESETS
 from bascule.policy.rules import POLICY_VERSION, BadPolicy, Rule, check_rules, read_document, rules_in
 from bascule.protocols.methods import Effect
 
@@ -29,6 +28,8 @@ CUSTOM = "custom"
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _DEFAULTS: dict[str, Any] = msgspec.to_builtins(Rule(name="x", decision=Decision.ALLOW, reason="x"))
 _ALWAYS = ("name", "decision", "reason")
+# By name: `bridge_list.presets_of`.
+Presets: TypeAlias = Mapping[str, tuple[Rule, ...]]
 
 
 def text_digest(text: str) -> str:
@@ -39,39 +40,41 @@ def text_digest(text: str) -> str:
 # -- reading --------------------------------------------------------------------------------------
 
 
-def parse_policy(text: str, known_methods: Iterable[str], effects: Mapping[str, Effect]) -> tuple[Rule, ...]:
+def parse_policy(
+    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], presets: Presets
+) -> tuple[Rule, ...]:
     """The rules of a policy text, those of the preset it extends first; BadPolicy says what to change."""
-    rules = written_out(text)
+    rules = written_out(text, presets)
     check_rules(rules, known_methods, effects)
     return rules
 
 
-def written_out(text: str) -> tuple[Rule, ...]:
+def written_out(text: str, presets: Presets) -> tuple[Rule, ...]:
     """All rules that a text stands for, not yet checked against the methods there are: for comparing two texts."""
     document = read_document(text)
     extends = document.pop("extends", None)
     without = document.pop("without", [])
     own = rules_in(document)
-    return (*_extended(extends, without), *own)
+    return (*_extended(extends, without, presets), *own)
 
 
 def load_policy(
-    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], *, name: str = CUSTOM
+    text: str, known_methods: Iterable[str], effects: Mapping[str, Effect], presets: Presets, *, name: str = CUSTOM
 ) -> Policy:
-    rules = parse_policy(text, known_methods, effects)
+    rules = parse_policy(text, known_methods, effects, presets)
     return Policy(rules, name, rules_digest(rules))
 
 
-def _extended(extends: Any, without: Any) -> tuple[Rule, ...]:
+def _extended(extends: Any, without: Any, presets: Presets) -> tuple[Rule, ...]:
     if not isinstance(without, list) or not all(isinstance(each, str) for each in without):
         raise BadPolicy("`without` must be a list of rule names")
     if extends is None:
         if without:
             raise BadPolicy("`without` leaves rules out of a preset, and no preset is extended", hint=_EXTEND)
         return ()
-    if not isinstance(extends, str) or extends not in PRESETS:
-        raise BadPolicy(f"extends = {extends!r} is no preset; there are: {', '.join(PRESETS)}")
-    rules = PRESETS[extends]
+    if not isinstance(extends, str) or extends not in presets:
+        raise BadPolicy(f"extends = {extends!r} is no preset; there are: {', '.join(presets)}")
+    rules = presets[extends]
     names = [rule.name for rule in rules]
     for name in without:
         if name not in names:

@@ -5,16 +5,16 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta
 
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
     PERSON_ONLY,
+    Changes,
     Effect,
     Nothing,
     Params,
-    Record,
+    Reads,
     Result,
-    Row,
-    Shape,
+    Streams,
+    rows_of,
 )
 
 ApprovalRef = Annotated[str, Meta(min_length=1, max_length=64)]
@@ -135,64 +135,26 @@ class AcceptParams(Params, frozen=True, kw_only=True):
     digest: str
 
 
-METHODS: tuple[Row, ...] = (
-    Row(
-        name="approvals.list",
-        summary="List what waits for the person.",
-        params=ApprovalsListParams,
-        result=list[ApprovalView],
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="approvals.show",
-        summary="Show one question with its full preview.",
-        params=ApprovalParams,
-        result=ApprovalView,
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="approvals.decide",
-        summary="Approve or deny; only the person may.",
-        params=DecideParams,
-        result=DecideResult,
-        effect=Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="approvals.stream",
-        summary="Follow questions as they come and are answered.",
-        params=Nothing,
-        result=ApprovalView,
-        effect=Effect.READ,
-        who=LOCAL_USER,
-        shape=Shape.STREAM,
-    ),
-    Row(
-        name="policy.show",
-        summary="Show the policy in force, and what waits to be accepted.",
-        params=Nothing,
-        result=PolicyView,
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="policy.explain",
-        summary="Say what would happen to a call, by which rule, and why.",
-        params=ExplainParams,
-        result=ExplainResult,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="policy.accept",
-        summary="Put the edited policy file in force; only the person may.",
-        params=AcceptParams,
-        result=PolicyView,
-        effect=Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
+APPROVALS_LIST = Reads[ApprovalsListParams, list[ApprovalView]](
+    "approvals.list", "List what waits for the person.", who=LOCAL_USER
 )
+APPROVALS_SHOW = Reads[ApprovalParams, ApprovalView](
+    "approvals.show", "Show one question with its full preview.", who=LOCAL_USER
+)
+APPROVALS_DECIDE = Changes[DecideParams, DecideResult](
+    "approvals.decide", "Approve or deny; only the person may.", effect=Effect.ADMIN, who=PERSON_ONLY
+)
+APPROVALS_STREAM = Streams[Nothing, ApprovalView](
+    "approvals.stream", "Follow questions as they come and are answered.", who=LOCAL_USER
+)
+POLICY_SHOW = Reads[Nothing, PolicyView](
+    "policy.show", "Show the policy in force, and what waits to be accepted.", who=LOCAL_USER
+)
+POLICY_EXPLAIN = Reads[ExplainParams, ExplainResult](
+    "policy.explain", "Say what would happen to a call, by which rule, and why."
+)
+POLICY_ACCEPT = Changes[AcceptParams, PolicyView](
+    "policy.accept", "Put the edited policy file in force; only the person may.", effect=Effect.ADMIN, who=PERSON_ONLY
+)
+
+METHODS = rows_of(globals())

@@ -36,190 +36,124 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.methods import (
-    ANYONE,
     PERSON_ONLY,
+    Changes,
     Effect,
-    Record,
-    Row,
-    Shape,
+    Http,
+    Reads,
+    Streams,
+    Waits,
     party,
+    rows_of,
     self_,
 )
 
-METHODS: tuple[Row, ...] = (
-    Row(
-        name="agents.register",
-        summary="Announce a handle, or come back to it with its token.",
-        params=RegisterParams,
-        result=RegisterResult,
-        effect=Effect.MESSAGE,
-        who=ANYONE,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="agents.heartbeat",
-        summary="Say that the agent is alive.",
-        params=AgentParams,
-        result=HeartbeatResult,
-        effect=Effect.READ,
-        who=self_("agent_id"),
-    ),
-    Row(
-        name="agents.list",
-        summary="List registered agents with status and metadata.",
-        params=AgentsListParams,
-        result=list[AgentView],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="agents.revoke",
-        summary="Revoke an agent's token and free its handle.",
-        params=AgentParams,
-        result=RevokeResult,
-        effect=Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="messages.send",
-        summary="Send a message to an agent; the answer names the ticket.",
-        params=SendParams,
-        result=SendResult,
-        effect=Effect.MESSAGE,
-        who=ANYONE,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="messages.broadcast",
-        summary="Send one message to several agents, one ticket each.",
-        params=BroadcastParams,
-        result=BroadcastResult,
-        effect=Effect.MESSAGE,
-        who=ANYONE,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="replies.post",
-        summary="Answer a ticket.",
-        params=ReplyParams,
-        result=ReplyResult,
-        effect=Effect.MESSAGE,
-        who=party("ticket_id"),
-        record=Record.JOINED,
-    ),
-    Row(
-        name="replies.wait",
-        summary="Wait for the answer to a ticket (long poll).",
-        params=ReplyWaitParams,
-        result=ReplyView | None,
-        effect=Effect.READ,
-        who=party("ticket_id"),
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="replies.stream",
-        summary="Receive one event when the ticket settles, then the stream ends.",
-        params=TicketParams,
-        result=ReplyView,
-        effect=Effect.READ,
-        who=party("ticket_id"),
-        shape=Shape.STREAM,
-    ),
-    Row(
-        name="replies.gather",
-        summary="Wait for the answers to several tickets of the caller: all, or the first few.",
-        params=GatherParams,
-        result=GatherResult,
-        effect=Effect.READ,
-        # Each ticket's sides, checked by the handler: a row names one parameter.
-        who=ANYONE,
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="inbox.take",
-        summary="Take the next messages under a lease; acknowledge them or they come again.",
-        params=InboxTakeParams,
-        result=InboxTakeResult | None,
-        effect=Effect.READ,
-        who=self_("agent_id"),
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="inbox.watch",
-        summary="Say how many messages wait and from whom, or wait for one, without taking any.",
-        params=InboxWatchParams,
-        result=InboxWatchResult | None,
-        effect=Effect.READ,
-        who=self_("agent_id"),
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="inbox.stream",
-        summary="Receive messages as they come, at most 32 unacknowledged at a time.",
-        params=AgentParams,
-        result=InboxItem,
-        effect=Effect.READ,
-        who=self_("agent_id"),
-        shape=Shape.STREAM,
-    ),
-    Row(
-        name="inbox.ack",
-        summary="Acknowledge messages: they are delivered and will not come again.",
-        params=InboxAckParams,
-        result=InboxAckResult,
-        effect=Effect.MESSAGE,
-        who=self_("agent_id"),
-        record=Record.JOINED,
-    ),
-    Row(
-        name="tickets.cancel",
-        summary="Withdraw a ticket that is not settled.",
-        params=CancelParams,
-        result=TicketView,
-        effect=Effect.PROCESS_CONTROL,
-        who=party("ticket_id"),
-        record=Record.JOINED,
-    ),
-    Row(
-        name="tickets.list",
-        summary="List tickets, newest first.",
-        params=TicketsListParams,
-        result=list[TicketView],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="tickets.show",
-        summary="Show one ticket; its two sides also see payload and replies.",
-        params=TicketParams,
-        result=TicketView,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="conversations.show",
-        summary="Show the tickets of a conversation that the caller is a side of, oldest first.",
-        params=ConversationParams,
-        result=ConversationView,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="events.recent",
-        summary="Show the newest lifecycle events, oldest first.",
-        params=RecentEventsParams,
-        result=list[Event],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="events.stream",
-        summary="Receive lifecycle events: agents and tickets, ids and times, never payloads.",
-        params=EventsParams,
-        result=Event,
-        effect=Effect.READ,
-        who=ANYONE,
-        shape=Shape.STREAM,
-    ),
+AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](
+    "agents.register",
+    "Announce a handle, or come back to it with its token.",
+    Http("POST", "/agents/register", section="5.0"),
+    effect=Effect.MESSAGE,
 )
+MESSAGES_SEND = Changes[SendParams, SendResult](
+    "messages.send",
+    "Send a message to an agent; the answer names the ticket.",
+    Http("POST", "/agents/{agentId}/send", section="5.1"),
+    effect=Effect.MESSAGE,
+)
+# (5.2) "204 No Content".
+REPLIES_POST = Changes[ReplyParams, ReplyResult](
+    "replies.post",
+    "Answer a ticket.",
+    Http("POST", "/replies", status=204, section="5.2"),
+    effect=Effect.MESSAGE,
+    who=party("ticket_id"),
+)
+REPLIES_WAIT = Waits[ReplyWaitParams, ReplyView | None](
+    "replies.wait",
+    "Wait for the answer to a ticket (long poll).",
+    Http("GET", "/replies/{ticketId}", section="5.3"),
+    who=party("ticket_id"),
+)
+REPLIES_STREAM = Streams[TicketParams, ReplyView](
+    "replies.stream",
+    "Receive one event when the ticket settles, then the stream ends.",
+    Http("GET", "/replies/{ticketId}/stream", section="5.4"),
+    who=party("ticket_id"),
+)
+# Anyone: each ticket's sides are checked by the handler, since a row names one parameter.
+REPLIES_GATHER = Waits[GatherParams, GatherResult](
+    "replies.gather",
+    "Wait for the answers to several tickets of the caller: all, or the first few.",
+    Http("POST", "/replies/gather"),
+)
+AGENTS_LIST = Reads[AgentsListParams, list[AgentView]](
+    "agents.list", "List registered agents with status and metadata.", Http("GET", "/agents", section="5.5")
+)
+AGENTS_HEARTBEAT = Reads[AgentParams, HeartbeatResult](
+    "agents.heartbeat",
+    "Say that the agent is alive.",
+    Http("POST", "/agents/{agentId}/heartbeat", section="5.6"),
+    who=self_("agent_id"),
+)
+AGENTS_REVOKE = Changes[AgentParams, RevokeResult](
+    "agents.revoke", "Revoke an agent's token and free its handle.", effect=Effect.ADMIN, who=PERSON_ONLY
+)
+INBOX_TAKE = Waits[InboxTakeParams, InboxTakeResult | None](
+    "inbox.take",
+    "Take the next messages under a lease; acknowledge them or they come again.",
+    Http("GET", "/agents/{agentId}/inbox"),
+    who=self_("agent_id"),
+)
+INBOX_WATCH = Waits[InboxWatchParams, InboxWatchResult | None](
+    "inbox.watch",
+    "Say how many messages wait and from whom, or wait for one, without taking any.",
+    Http("GET", "/agents/{agentId}/inbox/watch"),
+    who=self_("agent_id"),
+)
+INBOX_STREAM = Streams[AgentParams, InboxItem](
+    "inbox.stream",
+    "Receive messages as they come, at most 32 unacknowledged at a time.",
+    Http("GET", "/agents/{agentId}/inbox/stream"),
+    who=self_("agent_id"),
+)
+INBOX_ACK = Changes[InboxAckParams, InboxAckResult](
+    "inbox.ack",
+    "Acknowledge messages: they are delivered and will not come again.",
+    Http("POST", "/agents/{agentId}/inbox/ack"),
+    effect=Effect.MESSAGE,
+    who=self_("agent_id"),
+)
+MESSAGES_BROADCAST = Changes[BroadcastParams, BroadcastResult](
+    "messages.broadcast",
+    "Send one message to several agents, one ticket each.",
+    Http("POST", "/broadcast"),
+    effect=Effect.MESSAGE,
+)
+TICKETS_LIST = Reads[TicketsListParams, list[TicketView]](
+    "tickets.list", "List tickets, newest first.", Http("GET", "/tickets")
+)
+TICKETS_SHOW = Reads[TicketParams, TicketView](
+    "tickets.show", "Show one ticket; its two sides also see payload and replies.", Http("GET", "/tickets/{ticketId}")
+)
+TICKETS_CANCEL = Changes[CancelParams, TicketView](
+    "tickets.cancel",
+    "Withdraw a ticket that is not settled.",
+    Http("POST", "/tickets/{ticketId}/cancel"),
+    effect=Effect.PROCESS_CONTROL,
+    who=party("ticket_id"),
+)
+CONVERSATIONS_SHOW = Reads[ConversationParams, ConversationView](
+    "conversations.show",
+    "Show the tickets of a conversation that the caller is a side of, oldest first.",
+    Http("GET", "/conversations/{conversationId}"),
+)
+EVENTS_STREAM = Streams[EventsParams, Event](
+    "events.stream",
+    "Receive lifecycle events: agents and tickets, ids and times, never payloads.",
+    Http("GET", "/events"),
+)
+EVENTS_RECENT = Reads[RecentEventsParams, list[Event]](
+    "events.recent", "Show the newest lifecycle events, oldest first.", Http("GET", "/events/recent")
+)
+
+METHODS = rows_of(globals())

@@ -64,6 +64,27 @@ class Meta(Params, frozen=True, kw_only=True):
     client: Annotated[str, msgspec.Meta(pattern=CLIENT)] | None = None
 
 
+class ResolvedElement(Params, frozen=True, kw_only=True):
+    fingerprint: Annotated[str, msgspec.Meta(max_length=4_096)]
+    role: str
+    native_role: str
+
+
+class Resolved(Params, frozen=True, kw_only=True):
+    """Addition: what `desktop.resolve` found. The host looks again when it acts, and refuses when anything differs."""
+
+    bundle_id: str
+    pid: int
+    program: str | None = None
+    window_id: str
+    window_title: str
+    element: ResolvedElement | None = None
+    # Of a drag.
+    to: ResolvedElement | None = None
+    # The elements must also be where they were.
+    unmoved: bool = True
+
+
 class Confirm(Params, frozen=True, kw_only=True):
     """Section 4.2."""
 
@@ -71,6 +92,8 @@ class Confirm(Params, frozen=True, kw_only=True):
     phrase: Annotated[str, msgspec.Meta(max_length=256)] | None = None
     approved_at: Annotated[str, msgspec.Meta(max_length=64)] | None = None
     approver: Annotated[str, msgspec.Meta(max_length=128)] | None = None
+    # Addition: confirms the act by itself, and limits one that a token or a phrase confirms.
+    resolved: Resolved | None = None
 
 
 class RouteApp(Params, frozen=True, kw_only=True):

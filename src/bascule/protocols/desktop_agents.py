@@ -1,28 +1,29 @@
 """The desktop bridge's method rows: what agents ask the daemon for, and what a person says about it.
 
 The same names and fields as in the contract, without what is the daemon's business: `meta` (who, when, for how long)
-is spread over the params, and there is no `confirm`: the daemon asks, and issues the token itself.
+is spread over the params, and there is no `confirm`: the daemon asks, and confirms.
 """
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
     PERSON_ONLY,
-    Consent,
+    Acts,
+    Changes,
     Effect,
+    Http,
     Nothing,
+    P,
     Params,
-    Record,
+    R,
+    Reads,
     Result,
-    Row,
-    Shape,
-    Who,
+    rows_of,
 )
 
 # What the host of a session needs of its environment, and nothing else is passed on.
@@ -135,101 +136,78 @@ class DesktopStatus(Result, frozen=True, kw_only=True, omit_defaults=False):
     seen: list[str] = []
 
 
-def _row(
-    name: str,
-    summary: str,
-    params: type[msgspec.Struct],
-    result: Any,
-    effect: Effect,
-    *,
-    who: Who = ANYONE,
-    record: Record = Record.NONE,
-    consent: Consent = Consent.NEVER,
-    shape: Shape = Shape.REPLY,
-) -> Row:
-    return Row(
-        name=f"desktop.{name}",
-        summary=summary,
-        params=params,
-        result=result,
-        effect=effect,
-        who=who,
-        record=record,
-        consent=consent,
-        shape=shape,
-    )
-
-
-def _look(name: str, summary: str, params: type[msgspec.Struct], result: Any, *, shape: Shape = Shape.REPLY) -> Row:
+class _Look(Acts[P, R]):
     """Asks once per app. Looked at often, and nothing changes by it: its record may come a moment later."""
-    return _row(name, summary, params, result, Effect.OBSERVE, record=Record.BEHIND, consent=Consent.HOLD, shape=shape)
+
+    def __init__(self, name: str, summary: str, *, verb: str = "POST", waits: bool = False) -> None:
+        at = Http(verb, f"/v1/desktop/{name}")
+        super().__init__(f"desktop.{name}", summary, at, effect=Effect.OBSERVE, behind=True, waits=waits)
 
 
-def _act(name: str, summary: str, params: type[msgspec.Struct], result: Any = m.ActResult) -> Row:
-    return _row(name, summary, params, result, Effect.UI_CONTROL, record=Record.AHEAD, consent=Consent.HOLD)
+class _Act(Acts[P, R]):
+    def __init__(self, name: str, summary: str) -> None:
+        at = Http("POST", f"/v1/desktop/{name}")
+        super().__init__(f"desktop.{name}", summary, at, effect=Effect.UI_CONTROL)
 
 
-METHODS: tuple[Row, ...] = (
-    _row("status", "Say whether the desktop is enabled, stopped and reachable.", Nothing, DesktopStatus, Effect.READ),
-    _row(
-        "enable",
-        "Let agents see and use the desktop, under the policy; only the person may.",
-        EnableParams,
-        DesktopStatus,
-        Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
-    _row(
-        "disable",
-        "Take the desktop away from agents, and forget which apps they may look at.",
-        Nothing,
-        DesktopStatus,
-        Effect.ADMIN,
-        who=LOCAL_USER,
-        record=Record.JOINED,
-    ),
-    _row(
-        "stop",
-        "Abort everything, release all keys, and take no more input until a person resumes.",
-        Nothing,
-        m.StopResult,
-        Effect.PROCESS_CONTROL,
-        who=LOCAL_USER,
-        record=Record.JOINED,
-    ),
-    _row(
-        "resume",
-        "Take input again after a stop; only the person may.",
-        Nothing,
-        DesktopStatus,
-        Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
-    _row("health", "Show the desktop host's version and permissions.", Nothing, d.HealthResult, Effect.READ),
-    _row("doctor", "Say what the desktop host is missing, and what to do.", DoctorCall, d.DoctorResult, Effect.READ),
-    _look("windows", "List the windows; titles only of apps that may be looked at.", DesktopCall, m.WindowsResult),
-    _look("observe", "See a window: its elements, and its picture on disk.", ObserveCall, d.ObserveResult),
-    _look("find", "Find elements of a window.", FindCall, d.FindResult),
-    _look("listModals", "List the dialogs that want an answer first.", Routed, m.ListModalsResult),
-    _look("waitUntil", "Wait until something is so in a window.", WaitUntilCall, d.WaitUntilResult, shape=Shape.WAIT),
-    _act("click", "Click an element.", TargetCall, d.ClickResult),
-    _act("doubleClick", "Click an element twice.", TargetCall),
-    _act("rightClick", "Click an element with the right button.", TargetCall),
-    _act("typeText", "Type a text into an element, or where the focus is.", TypeTextCall, d.TypeTextResult),
-    _act("hotkey", "Press keys together.", HotkeyCall, d.HotkeyResult),
-    _act("scroll", "Turn the wheel over an element.", ScrollCall),
-    _act("drag", "Drag one element to another.", DragCall),
-    _act("setValue", "Set the value of an element.", SetValueCall),
-    _act("focusWindow", "Bring a window to the front.", Routed),
-    _act("dismissModal", "Answer a dialog.", DismissModalCall),
-    _row(
-        "abort",
-        "Stop one's own call: nothing more of it reaches the screen.",
-        AbortCall,
-        d.AbortResult,
-        Effect.PROCESS_CONTROL,
-        record=Record.BEHIND,
-    ),
+DESKTOP_STATUS = Reads[Nothing, DesktopStatus](
+    "desktop.status", "Say whether the desktop is enabled, stopped and reachable.", Http("GET", "/v1/desktop/status")
 )
+DESKTOP_ENABLE = Changes[EnableParams, DesktopStatus](
+    "desktop.enable",
+    "Let agents see and use the desktop, under the policy; only the person may.",
+    effect=Effect.ADMIN,
+    who=PERSON_ONLY,
+)
+DESKTOP_DISABLE = Changes[Nothing, DesktopStatus](
+    "desktop.disable",
+    "Take the desktop away from agents, and forget which apps they may look at.",
+    effect=Effect.ADMIN,
+    who=LOCAL_USER,
+)
+DESKTOP_STOP = Changes[Nothing, m.StopResult](
+    "desktop.stop",
+    "Abort everything, release all keys, and take no more input until a person resumes.",
+    effect=Effect.PROCESS_CONTROL,
+    who=LOCAL_USER,
+)
+DESKTOP_RESUME = Changes[Nothing, DesktopStatus](
+    "desktop.resume", "Take input again after a stop; only the person may.", effect=Effect.ADMIN, who=PERSON_ONLY
+)
+DESKTOP_HEALTH = Reads[Nothing, d.HealthResult](
+    "desktop.health", "Show the desktop host's version and permissions.", Http("GET", "/v1/desktop/health")
+)
+DESKTOP_DOCTOR = Reads[DoctorCall, d.DoctorResult](
+    "desktop.doctor", "Say what the desktop host is missing, and what to do.", Http("GET", "/v1/desktop/doctor")
+)
+DESKTOP_WINDOWS = _Look[DesktopCall, m.WindowsResult](
+    "windows", "List the windows; titles only of apps that may be looked at.", verb="GET"
+)
+DESKTOP_OBSERVE = _Look[ObserveCall, d.ObserveResult]("observe", "See a window: its elements, and its picture on disk.")
+DESKTOP_FIND = _Look[FindCall, d.FindResult]("find", "Find elements of a window.")
+DESKTOP_LIST_MODALS = _Look[Routed, m.ListModalsResult]("listModals", "List the dialogs that want an answer first.")
+DESKTOP_WAIT_UNTIL = _Look[WaitUntilCall, d.WaitUntilResult](
+    "waitUntil", "Wait until something is so in a window.", waits=True
+)
+DESKTOP_CLICK = _Act[TargetCall, d.ClickResult]("click", "Click an element.")
+DESKTOP_DOUBLE_CLICK = _Act[TargetCall, m.ActResult]("doubleClick", "Click an element twice.")
+DESKTOP_RIGHT_CLICK = _Act[TargetCall, m.ActResult]("rightClick", "Click an element with the right button.")
+DESKTOP_TYPE_TEXT = _Act[TypeTextCall, d.TypeTextResult](
+    "typeText", "Type a text into an element, or where the focus is."
+)
+DESKTOP_HOTKEY = _Act[HotkeyCall, d.HotkeyResult]("hotkey", "Press keys together.")
+DESKTOP_SCROLL = _Act[ScrollCall, m.ActResult]("scroll", "Turn the wheel over an element.")
+DESKTOP_DRAG = _Act[DragCall, m.ActResult]("drag", "Drag one element to another.")
+DESKTOP_SET_VALUE = _Act[SetValueCall, m.ActResult]("setValue", "Set the value of an element.")
+DESKTOP_FOCUS_WINDOW = _Act[Routed, m.ActResult]("focusWindow", "Bring a window to the front.")
+DESKTOP_DISMISS_MODAL = _Act[DismissModalCall, m.ActResult]("dismissModal", "Answer a dialog.")
+DESKTOP_ABORT = Acts[AbortCall, d.AbortResult](
+    "desktop.abort",
+    "Stop one's own call: nothing more of it reaches the screen.",
+    Http("POST", "/v1/desktop/abort"),
+    effect=Effect.PROCESS_CONTROL,
+    asks=False,
+    behind=True,
+)
+
+METHODS = rows_of(globals())

@@ -75,6 +75,7 @@ EXTENSIONS: Final = {
     "observe": ["snapshot", "marks", "diff", "inline"],
     "route": ["app.pid", "window.windowId", "focusPolicy.requireFocused"],
     "target": ["rematch"],
+    "confirm": ["resolved"],
     "typeText": ["clearBefore"],
     "meta": ["client"],
     "doctor": ["programs"],

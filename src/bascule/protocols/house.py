@@ -5,14 +5,15 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
+    Changes,
     Effect,
+    Http,
     Nothing,
     Params,
-    Record,
+    Reads,
     Result,
-    Row,
+    rows_of,
 )
 
 MAX_LEDGER_PAGE = 1_000
@@ -105,72 +106,29 @@ class PersonResult(Result, frozen=True, kw_only=True):
     unlocked_s: float | None = None
 
 
-METHODS: tuple[Row, ...] = (
-    Row(
-        name="daemon.status",
-        summary="Say what runs, where it listens and how much it holds.",
-        params=Nothing,
-        result=StatusResult,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="daemon.gc",
-        summary="Remove what is past its retention now, or say what would go.",
-        params=GcParams,
-        result=GcResult,
-        effect=Effect.ADMIN,
-        who=LOCAL_USER,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="ledger.tail",
-        summary="Show the newest ledger records.",
-        params=LedgerTailParams,
-        result=list[LedgerRecord],
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="ledger.show",
-        summary="Show the ledger records of one ticket, handle, method or number.",
-        params=LedgerShowParams,
-        result=list[LedgerRecord],
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="ledger.verify",
-        summary="Check every record's hash, the chain and the anchors.",
-        params=Nothing,
-        result=VerifyResult,
-        effect=Effect.READ,
-        who=LOCAL_USER,
-    ),
-    Row(
-        name="person.set",
-        summary="Set the person's passphrase, once.",
-        params=PassphraseParams,
-        result=PersonResult,
-        effect=Effect.ADMIN,
-        who=LOCAL_USER,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="person.unlock",
-        summary="Make this link connection the person's for 15 minutes.",
-        params=PassphraseParams,
-        result=PersonResult,
-        effect=Effect.ADMIN,
-        who=LOCAL_USER,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="person.status",
-        summary="Say whether a passphrase is set and whether this connection is unlocked.",
-        params=Nothing,
-        result=PersonResult,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
+DAEMON_STATUS = Reads[Nothing, StatusResult](
+    "daemon.status", "Say what runs, where it listens and how much it holds.", Http("GET", "/status")
 )
+DAEMON_GC = Changes[GcParams, GcResult](
+    "daemon.gc", "Remove what is past its retention now, or say what would go.", effect=Effect.ADMIN, who=LOCAL_USER
+)
+LEDGER_TAIL = Reads[LedgerTailParams, list[LedgerRecord]](
+    "ledger.tail", "Show the newest ledger records.", who=LOCAL_USER
+)
+LEDGER_SHOW = Reads[LedgerShowParams, list[LedgerRecord]](
+    "ledger.show", "Show the ledger records of one ticket, handle, method or number.", who=LOCAL_USER
+)
+LEDGER_VERIFY = Reads[Nothing, VerifyResult](
+    "ledger.verify", "Check every record's hash, the chain and the anchors.", who=LOCAL_USER
+)
+PERSON_SET = Changes[PassphraseParams, PersonResult](
+    "person.set", "Set the person's passphrase, once.", effect=Effect.ADMIN, who=LOCAL_USER
+)
+PERSON_UNLOCK = Changes[PassphraseParams, PersonResult](
+    "person.unlock", "Make this link connection the person's for 15 minutes.", effect=Effect.ADMIN, who=LOCAL_USER
+)
+PERSON_STATUS = Reads[Nothing, PersonResult](
+    "person.status", "Say whether a passphrase is set and whether this connection is unlocked."
+)
+
+METHODS = rows_of(globals())

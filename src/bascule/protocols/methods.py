@@ -1,9 +1,28 @@
 """A method is one row. HTTP routes, link methods, MCP tools, docs and OpenAPI are derived from the rows."""
 
+from collections.abc import Callable, Mapping
 from enum import StrEnum
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 import msgspec
+
+from bascule.call import Call
+from bascule.protocols.route import Route
+
+if TYPE_CHECKING:
+    # The types of handlers. Rows are read by clients and docs, which load nothing of this.
+    from asyncio import Future
+    from collections.abc import Coroutine
+
+    from bascule.audit.journal import Transaction
+    from bascule.kernel.effects import RecordedEffect
+    from bascule.kernel.resolution import Resolution
+    from bascule.later import Later
+    from bascule.stream import Stream
+
+P = TypeVar("P", bound=msgspec.Struct)
+R = TypeVar("R")
+Answer: TypeAlias = "R | Later[R] | Future[R]"
 
 
 class Effect(StrEnum):
@@ -99,19 +118,171 @@ class Consent(StrEnum):
     PAUSE = "pause"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything the house knows about a method before it runs."""
+class Http(NamedTuple):
+    """One verb and path that reach a method. Names in braces are wire names of its parameters."""
 
-    name: str
-    # One sentence, imperative: it becomes the docs, the OpenAPI summary and the CLI help.
-    summary: str
-    params: type[msgspec.Struct]
-    result: Any
-    effect: Effect
-    who: Who
+    verb: str
+    path: str
+    status: int = 200
+    # Of the broker spec.
+    section: str = ""
+    max_body: int = 0
+
+
+class Row:
+    """Everything the daemon knows about a method before it runs.
+
+    Rows are written with one of the classes below, which fix what can go together: no read spends a grant, no call
+    inside a run has a route or a handler.
+    """
+
     shape: Shape = Shape.REPLY
     record: Record = Record.NONE
     consent: Consent = Consent.NEVER
+
+    def __init__(self, name: str, summary: str, *routes: Http, effect: Effect, who: Who) -> None:
+        self.name = name
+        # One sentence, imperative: it becomes the docs, the OpenAPI summary and the CLI help.
+        self.summary = summary
+        self.routes = tuple(Route(at.verb, at.path, name, at.status, at.section, at.max_body) for at in routes)
+        self.effect = effect
+        self.who = who
+
+    @property
+    def params(self) -> type[msgspec.Struct]:
+        return cast("type[msgspec.Struct]", self._types()[0])
+
+    @property
+    def result(self) -> Any:
+        """A Struct, or anything msgspec can encode: `list[View]`, `View | None`."""
+        return self._types()[1]
+
+    def _types(self) -> tuple[Any, ...]:
+        # `Reads[Params, Result](...)` leaves its subscript here, after `__init__`.
+        alias = getattr(self, "__orig_class__", None)
+        if alias is None:
+            raise TypeError(f"the row {self.name} does not say its params and result: write Reads[Params, Result](...)")
+        return get_args(alias)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Bound(NamedTuple):
+    """A row and what carries it out. Made by `bind` of a row, which mypy checks against the handler."""
+
+    row: Row
+    handler: Callable[..., Any]
+    # Gives back what a wait took when its client was gone before the answer could be written.
+    abandon: Callable[[Any, Any], None] | None = None
+    # Finds out what a call means: which window, which tool, which files. For the policy and the person.
+    resolve: Callable[[Call, Any], Any] | None = None
+
+
+class Reads(Row, Generic[P, R]):
+    """Changes nothing: log and metrics only."""
+
+    def __init__(self, name: str, summary: str, *routes: Http, effect: Effect = Effect.READ, who: Who = ANYONE) -> None:
+        super().__init__(name, summary, *routes, effect=effect, who=who)
+
+    def bind(self, handler: "Callable[[Call, P], Answer[R]]") -> Bound:
+        return Bound(self, handler)
+
+
+class Waits(Reads[P, R]):
+    """Held at most 60 s; a client that goes away releases its waiter."""
+
+    shape = Shape.WAIT
+
+    def bind(
+        self, handler: "Callable[[Call, P], Answer[R]]", *, abandon: Callable[[P, Any], None] | None = None
+    ) -> Bound:
+        return Bound(self, handler, abandon=abandon)
+
+
+class Streams(Row, Generic[P, R]):
+    """One decision when it opens; its items are of the result's type."""
+
+    shape = Shape.STREAM
+
+    def __init__(self, name: str, summary: str, *routes: Http, who: Who = ANYONE) -> None:
+        super().__init__(name, summary, *routes, effect=Effect.READ, who=who)
+
+    def bind(self, handler: "Callable[[Call, P], Stream]") -> Bound:
+        return Bound(self, handler)
+
+
+class Changes(Row, Generic[P, R]):
+    """Changes tables of ours; the change and its record are one transaction."""
+
+    record = Record.JOINED
+
+    def __init__(
+        self, name: str, summary: str, *routes: Http, effect: Effect, who: Who = ANYONE, asks: bool = False
+    ) -> None:
+        """`asks`: a rule that says `ask` puts it before the person; else such a call is refused."""
+        super().__init__(name, summary, *routes, effect=effect, who=who)
+        self.consent = Consent.HOLD if asks else Consent.NEVER
+
+    def bind(self, handler: "Callable[[Call, P, Transaction], Answer[R] | None]") -> Bound:
+        """The handler returns None where `tx.then` makes the answer."""
+        return Bound(self, handler)
+
+
+class Runs(Changes[P, R]):
+    """A container: its operations are calls of their own. Held until it is over."""
+
+    shape = Shape.RUN
+
+
+class Acts(Row, Generic[P, R]):
+    """Acts outside of our tables."""
+
+    def __init__(
+        self,
+        name: str,
+        summary: str,
+        *routes: Http,
+        effect: Effect,
+        who: Who = ANYONE,
+        asks: bool = True,
+        behind: bool = False,
+        waits: bool = False,
+    ) -> None:
+        """`behind`: its record may reach the disk some milliseconds after it begins. `waits`: it only waits for
+        something, so it ends when its caller leaves."""
+        super().__init__(name, summary, *routes, effect=effect, who=who)
+        self.record = Record.BEHIND if behind else Record.AHEAD
+        self.consent = Consent.HOLD if asks else Consent.NEVER
+        self.shape = Shape.WAIT if waits else Shape.REPLY
+
+    def bind(
+        self,
+        handler: "Callable[[Call, P, RecordedEffect], Answer[R] | Coroutine[Any, Any, R]]",
+        *,
+        resolve: "Callable[[Call, P], Resolution | Coroutine[Any, Any, Resolution]] | None" = None,
+    ) -> Bound:
+        return Bound(self, handler, resolve=resolve)
+
+
+class Operation(Row, Generic[P, R]):
+    """A call inside a run: no route leads to it, and the run carries it out."""
+
+    shape = Shape.OPERATION
+
+    def __init__(self, name: str, summary: str, *, effect: Effect, recorded: bool = True, asks: bool = True) -> None:
+        super().__init__(name, summary, effect=effect, who=ANYONE)
+        self.record = Record.AHEAD if recorded else Record.NONE
+        self.consent = Consent.PAUSE if asks else Consent.NEVER
+
+
+def rows_of(module: Mapping[str, object]) -> tuple[Row, ...]:
+    """The methods of a module in the order they are written in it; operations of runs are not among them."""
+    return tuple(each for each in module.values() if isinstance(each, Row) and each.shape is not Shape.OPERATION)
+
+
+def operations_of(module: Mapping[str, object]) -> tuple[Row, ...]:
+    return tuple(each for each in module.values() if isinstance(each, Row) and each.shape is Shape.OPERATION)
 
 
 class Params(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel", gc=False):

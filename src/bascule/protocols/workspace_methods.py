@@ -1,14 +1,19 @@
 """The workspace's method rows: spaces, runs, commands, files, and the operations inside a run."""
 
 from bascule.protocols.methods import (
-    ANYONE,
     PERSON_ONLY,
-    Consent,
+    Acts,
+    Changes,
     Effect,
+    Http,
     Nothing,
-    Record,
-    Row,
-    Shape,
+    Operation,
+    Reads,
+    Runs,
+    Streams,
+    Waits,
+    operations_of,
+    rows_of,
     starter,
 )
 from bascule.protocols.workspace import (
@@ -53,270 +58,139 @@ from bascule.protocols.workspace import (
     UndoResult,
 )
 
-METHODS: tuple[Row, ...] = (
-    Row(
-        name="spaces.open",
-        summary="Make a directory a space, or find the space it is.",
-        params=SpaceOpenParams,
-        result=SpaceView,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        record=Record.JOINED,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="spaces.list",
-        summary="List the spaces.",
-        params=Nothing,
-        result=list[SpaceView],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="spaces.show",
-        summary="Show one space.",
-        params=SpaceParams,
-        result=SpaceView,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="spaces.close",
-        summary="End a space's commands and forget it; its files stay.",
-        params=SpaceParams,
-        result=SpaceView,
-        effect=Effect.PROCESS_CONTROL,
-        who=starter("space_id"),
-        record=Record.JOINED,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="runs.start",
-        summary="Carry out an operations message.",
-        params=RunParams,
-        result=EventsMessage,
-        effect=Effect.EXEC,
-        who=ANYONE,
-        shape=Shape.RUN,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="runs.list",
-        summary="List runs, newest first.",
-        params=RunsListParams,
-        result=list[RunView],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="runs.show",
-        summary="Show what a run answered so far.",
-        params=RunIdParams,
-        result=EventsMessage,
-        effect=Effect.READ,
-        who=starter("run_id"),
-    ),
-    Row(
-        name="runs.wait",
-        summary="Wait until a run is over or asks.",
-        params=RunWaitParams,
-        result=EventsMessage,
-        effect=Effect.READ,
-        who=starter("run_id"),
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="runs.stream",
-        summary="Follow a run: events, and output as it comes.",
-        params=RunStreamParams,
-        result=StreamedOutput,
-        effect=Effect.READ,
-        who=starter("run_id"),
-        shape=Shape.STREAM,
-    ),
-    Row(
-        name="runs.resume",
-        summary="Answer what a run asks; only the person may.",
-        params=ResumeParams,
-        result=EventsMessage,
-        effect=Effect.ADMIN,
-        who=PERSON_ONLY,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="runs.cancel",
-        summary="Stop a run and everything it started.",
-        params=CancelRunParams,
-        result=EventsMessage,
-        effect=Effect.PROCESS_CONTROL,
-        who=starter("run_id"),
-        record=Record.JOINED,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="runs.diff",
-        summary="Show what a run changed.",
-        params=RunIdParams,
-        result=DiffResult,
-        effect=Effect.READ,
-        who=starter("run_id"),
-    ),
-    Row(
-        name="runs.undo",
-        summary="Put back what a run changed, or say what that would be.",
-        params=UndoParams,
-        result=UndoResult,
-        effect=Effect.WRITE,
-        who=starter("run_id"),
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="runs.commit",
-        summary="Take over what a run did on a copy.",
-        params=RunIdParams,
-        result=DiffResult,
-        effect=Effect.WRITE,
-        who=starter("run_id"),
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="processes.start",
-        summary="Start a command in the background.",
-        params=ProcessStartParams,
-        result=ProcessView,
-        effect=Effect.EXEC,
-        who=ANYONE,
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="processes.list",
-        summary="List commands that run, and those that ended lately.",
-        params=ProcessesListParams,
-        result=list[ProcessView],
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="processes.logs",
-        summary="Read a command's output.",
-        params=ProcessLogsParams,
-        result=ProcessLogs,
-        effect=Effect.READ,
-        who=starter("process_id"),
-        shape=Shape.WAIT,
-    ),
-    Row(
-        name="processes.stop",
-        summary="Stop a command and everything it started.",
-        params=ProcessParams,
-        result=ProcessView,
-        effect=Effect.PROCESS_CONTROL,
-        who=starter("process_id"),
-        record=Record.AHEAD,
-        consent=Consent.HOLD,
-    ),
-    Row(
-        name="files.list",
-        summary="List a directory of a space.",
-        params=FilesListParams,
-        result=FilesList,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="files.read",
-        summary="Read a file of a space.",
-        params=FileParams,
-        result=ReadFileEvent,
-        effect=Effect.READ,
-        who=ANYONE,
-    ),
-    Row(
-        name="files.write",
-        summary="Write a file of a space, as a run of one operation.",
-        params=FileWriteParams,
-        result=EventsMessage,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        record=Record.JOINED,
-    ),
-    Row(
-        name="files.delete",
-        summary="Delete a file of a space, as a run of one operation.",
-        params=FilePathParams,
-        result=EventsMessage,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        record=Record.JOINED,
-    ),
+_SPACE = "/v1/spaces/{spaceId}"
+_RUN = f"{_SPACE}/runs/{{runId}}"
+# A file of 10 MiB as base64, or as text with some escapes, and the message around it.
+_MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+
+SPACES_OPEN = Changes[SpaceOpenParams, SpaceView](
+    "spaces.open",
+    "Make a directory a space, or find the space it is.",
+    Http("POST", "/v1/spaces"),
+    effect=Effect.WRITE,
+    asks=True,
+)
+SPACES_LIST = Reads[Nothing, list[SpaceView]]("spaces.list", "List the spaces.", Http("GET", "/v1/spaces"))
+SPACES_SHOW = Reads[SpaceParams, SpaceView]("spaces.show", "Show one space.", Http("GET", _SPACE))
+SPACES_CLOSE = Changes[SpaceParams, SpaceView](
+    "spaces.close",
+    "End a space's commands and forget it; its files stay.",
+    Http("DELETE", _SPACE),
+    effect=Effect.PROCESS_CONTROL,
+    who=starter("space_id"),
+    asks=True,
+)
+RUNS_START = Runs[RunParams, EventsMessage](
+    "runs.start",
+    "Carry out an operations message.",
+    Http("POST", f"{_SPACE}/runs", max_body=_MAX_MESSAGE_BYTES),
+    effect=Effect.EXEC,
+)
+RUNS_LIST = Reads[RunsListParams, list[RunView]]("runs.list", "List runs, newest first.", Http("GET", f"{_SPACE}/runs"))
+RUNS_SHOW = Reads[RunIdParams, EventsMessage](
+    "runs.show", "Show what a run answered so far.", Http("GET", _RUN), who=starter("run_id")
+)
+RUNS_WAIT = Waits[RunWaitParams, EventsMessage](
+    "runs.wait", "Wait until a run is over or asks.", Http("GET", f"{_RUN}/wait"), who=starter("run_id")
+)
+RUNS_STREAM = Streams[RunStreamParams, StreamedOutput](
+    "runs.stream", "Follow a run: events, and output as it comes.", Http("GET", f"{_RUN}/stream"), who=starter("run_id")
+)
+RUNS_RESUME = Changes[ResumeParams, EventsMessage](
+    "runs.resume",
+    "Answer what a run asks; only the person may.",
+    Http("POST", f"{_RUN}/resume"),
+    effect=Effect.ADMIN,
+    who=PERSON_ONLY,
+)
+RUNS_CANCEL = Changes[CancelRunParams, EventsMessage](
+    "runs.cancel",
+    "Stop a run and everything it started.",
+    Http("POST", f"{_RUN}/cancel"),
+    effect=Effect.PROCESS_CONTROL,
+    who=starter("run_id"),
+    asks=True,
+)
+RUNS_DIFF = Reads[RunIdParams, DiffResult](
+    "runs.diff", "Show what a run changed.", Http("GET", f"{_RUN}/diff"), who=starter("run_id")
+)
+RUNS_UNDO = Acts[UndoParams, UndoResult](
+    "runs.undo",
+    "Put back what a run changed, or say what that would be.",
+    Http("POST", f"{_RUN}/undo"),
+    effect=Effect.WRITE,
+    who=starter("run_id"),
+)
+RUNS_COMMIT = Acts[RunIdParams, DiffResult](
+    "runs.commit",
+    "Take over what a run did on a copy.",
+    Http("POST", f"{_RUN}/commit"),
+    effect=Effect.WRITE,
+    who=starter("run_id"),
+)
+PROCESSES_START = Acts[ProcessStartParams, ProcessView](
+    "processes.start", "Start a command in the background.", Http("POST", f"{_SPACE}/processes"), effect=Effect.EXEC
+)
+PROCESSES_LIST = Reads[ProcessesListParams, list[ProcessView]](
+    "processes.list", "List commands that run, and those that ended lately.", Http("GET", f"{_SPACE}/processes")
+)
+PROCESSES_LOGS = Waits[ProcessLogsParams, ProcessLogs](
+    "processes.logs",
+    "Read a command's output.",
+    Http("GET", f"{_SPACE}/processes/{{processId}}/logs"),
+    # For a caller that has nothing but the id.
+    Http("GET", "/v1/processes/{processId}/logs"),
+    who=starter("process_id"),
+)
+PROCESSES_STOP = Acts[ProcessParams, ProcessView](
+    "processes.stop",
+    "Stop a command and everything it started.",
+    Http("POST", f"{_SPACE}/processes/{{processId}}/stop"),
+    Http("POST", "/v1/processes/{processId}/stop"),
+    effect=Effect.PROCESS_CONTROL,
+    who=starter("process_id"),
+)
+FILES_LIST = Reads[FilesListParams, FilesList](
+    "files.list",
+    "List a directory of a space.",
+    Http("GET", f"{_SPACE}/files"),
+    Http("GET", f"{_SPACE}/files/{{path...}}/"),
+)
+FILES_READ = Reads[FileParams, ReadFileEvent](
+    "files.read", "Read a file of a space.", Http("GET", f"{_SPACE}/files/{{path...}}")
+)
+FILES_WRITE = Changes[FileWriteParams, EventsMessage](
+    "files.write",
+    "Write a file of a space, as a run of one operation.",
+    Http("PUT", f"{_SPACE}/files/{{path...}}", max_body=_MAX_MESSAGE_BYTES),
+    effect=Effect.WRITE,
+)
+FILES_DELETE = Changes[FilePathParams, EventsMessage](
+    "files.delete",
+    "Delete a file of a space, as a run of one operation.",
+    Http("DELETE", f"{_SPACE}/files/{{path...}}"),
+    effect=Effect.WRITE,
 )
 
-# Calls of their own inside a run: each is decided, consented to and recorded, and none has a door.
-OPERATIONS: tuple[Row, ...] = (
-    Row(
-        name="workspace.message",
-        summary="Say something; nothing is executed.",
-        params=MessageOperation,
-        result=MessageEvent,
-        effect=Effect.READ,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-    ),
-    Row(
-        name="workspace.createFile",
-        summary="Create a file.",
-        params=CreateFileOperation,
-        result=CreateFileEvent,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-        record=Record.AHEAD,
-        consent=Consent.PAUSE,
-    ),
-    Row(
-        name="workspace.readFile",
-        summary="Read a file.",
-        params=ReadFileOperation,
-        result=ReadFileEvent,
-        effect=Effect.READ,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-        consent=Consent.PAUSE,
-    ),
-    Row(
-        name="workspace.editFile",
-        summary="Apply edits to a file.",
-        params=EditFileOperation,
-        result=EditFileEvent,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-        record=Record.AHEAD,
-        consent=Consent.PAUSE,
-    ),
-    Row(
-        name="workspace.deleteFile",
-        summary="Delete a file.",
-        params=DeleteFileOperation,
-        result=DeleteFileEvent,
-        effect=Effect.WRITE,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-        record=Record.AHEAD,
-        consent=Consent.PAUSE,
-    ),
-    Row(
-        name="workspace.shell",
-        summary="Execute a command in the sandbox.",
-        params=ShellOperation,
-        result=ShellEvent,
-        effect=Effect.EXEC,
-        who=ANYONE,
-        shape=Shape.OPERATION,
-        record=Record.AHEAD,
-        consent=Consent.PAUSE,
-    ),
+# Calls of their own inside a run: each is decided, consented to and recorded, and no route leads to it.
+WORKSPACE_MESSAGE = Operation[MessageOperation, MessageEvent](
+    "workspace.message", "Say something; nothing is executed.", effect=Effect.READ, recorded=False, asks=False
 )
+WORKSPACE_CREATE_FILE = Operation[CreateFileOperation, CreateFileEvent](
+    "workspace.createFile", "Create a file.", effect=Effect.WRITE
+)
+WORKSPACE_READ_FILE = Operation[ReadFileOperation, ReadFileEvent](
+    "workspace.readFile", "Read a file.", effect=Effect.READ, recorded=False
+)
+WORKSPACE_EDIT_FILE = Operation[EditFileOperation, EditFileEvent](
+    "workspace.editFile", "Apply edits to a file.", effect=Effect.WRITE
+)
+WORKSPACE_DELETE_FILE = Operation[DeleteFileOperation, DeleteFileEvent](
+    "workspace.deleteFile", "Delete a file.", effect=Effect.WRITE
+)
+WORKSPACE_SHELL = Operation[ShellOperation, ShellEvent](
+    "workspace.shell", "Execute a command in the sandbox.", effect=Effect.EXEC
+)
+
+METHODS = rows_of(globals())
+OPERATIONS = operations_of(globals())

@@ -50,10 +50,13 @@ def visible(toolsets: Collection[str] = TOOLSETS, hidden: Collection[str] = ()) 
 
 
 def name_of(name: object, toolsets: Collection[str], hidden: Collection[str]) -> str | None:
-    """The tool meant, if it is one of these; GABS writes `games.list` for `games_list`."""
-    if not isinstance(name, str):
-        return None
-    if name.startswith("games."):
-        name = name.replace(".", "_")
-    known = any(name in table()["toolsets"][toolset] for toolset in toolsets)
-    return name if known and name not in hidden else None
+    """The tool meant, if it is one of these."""
+    plain = plain_name(name)
+    known = any(plain in table()["toolsets"][toolset] for toolset in toolsets)
+    return plain if known and plain not in hidden else None
+
+
+def plain_name(name: object) -> str:
+    """GABS writes `games.list` for `games_list`."""
+    text = name if isinstance(name, str) else ""
+    return text.replace(".", "_") if text.startswith("games.") else text

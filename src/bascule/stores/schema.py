@@ -1,9 +1,16 @@
-"""The SQLite schema, its versions, and the way from one to the next."""
+"""The SQLite schema, its versions, and the way from one to the next.
+
+Two things make tables. Versions: numbered, never edited once released; they made every table up to version 4, and from
+there on change the form of what is kept. Declarations: a bridge's new table is made when a daemon that declares it
+opens the file, without a version, because nothing that was there changes. A file with a table that nobody declares
+any more opens too, so an older daemon and one without that bridge both go on; the table is left alone.
+"""
 
 import os
+import re
 import sqlite3
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from bascule.errors import BasculeError
 from bascule.places import make_private_dir, sync_dir
@@ -15,6 +22,7 @@ _TABLES_2 = ("approvals", "rules", "begun", "spaces", "runs")
 _TABLES_3 = ("pins",)
 # The desktop: its switch, and the apps that a person said yes to.
 _TABLES_4 = ("desktop", "desktop_apps")
+# What the versions make.
 TABLES = _TABLES_1 + _TABLES_2 + _TABLES_3 + _TABLES_4
 
 SCHEMA_VERSION = 4
@@ -26,6 +34,9 @@ def _table(name: str) -> str:
     # `crc` finds a flipped bit that SQLite's own format does not notice.
     return f"CREATE TABLE {name} (key TEXT PRIMARY KEY, body BLOB NOT NULL, crc INTEGER NOT NULL) WITHOUT ROWID"
 
+
+# A table of a bridge that this daemon does not have.
+_OURS = re.compile(re.escape(_table("NAME")).replace("NAME", "[a-z_]+"))
 
 _VERSION_1 = (
     *map(_table, _TABLES_1),
@@ -56,11 +67,23 @@ Migration = Callable[[sqlite3.Connection], None]
 MIGRATIONS: Mapping[int, Migration] = {1: _add_version_2, 2: _add_version_3, 3: _add_version_4}
 
 
-def check_schema(connection: sqlite3.Connection) -> str | None:
-    """What is there besides, or instead of, what we made: a flipped bit in a column's type changes what it keeps."""
+def check_schema(connection: sqlite3.Connection, declared: Collection[str]) -> str | None:
+    """What speaks against the schema; where nothing does, tables that are declared and missing are made.
+
+    A flipped bit in a column's type changes what it keeps, and one in a name hides a whole table: so nothing is made
+    where a table is there that nobody knows.
+    """
     found = {sql for (sql,) in connection.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
-    odd = found.symmetric_difference(_VERSION_1 + _VERSION_2 + _VERSION_3 + _VERSION_4)
-    return f"its schema is not ours: {min(odd)!r}" if odd else None
+    versioned = {*_VERSION_1, *_VERSION_2, *_VERSION_3, *_VERSION_4}
+    wanted = {_table(name) for name in declared} - versioned
+    beside = found - versioned - wanted
+    missing = wanted - found
+    odd = (versioned - found) | {sql for sql in beside if not _OURS.fullmatch(sql)} | (beside if missing else set())
+    if odd:
+        return f"its schema is not ours: {min(odd)!r}"
+    for statement in sorted(missing):
+        connection.execute(statement)
+    return None
 
 
 class StoreUnusable(BasculeError):

@@ -9,6 +9,7 @@ there too. Structs are encoded on that thread, off the event loop.
 import asyncio
 import contextlib
 import os
+import re
 import sqlite3
 import threading
 import zlib
@@ -38,9 +39,20 @@ CHECK_ALWAYS_BYTES = 256 * 1024 * 1024
 
 class SqliteStore:
     def __init__(
-        self, path: str, *, durability: str = "fsync", check: bool = False, fold_after: float = FOLD_AFTER_SECONDS
+        self,
+        path: str,
+        *,
+        durability: str = "fsync",
+        check: bool = False,
+        fold_after: float = FOLD_AFTER_SECONDS,
+        tables: Iterable[str] = (),
     ) -> None:
-        """`check` walks the whole file first, however large: after an unclean stop."""
+        """`check` walks the whole file first, however large: after an unclean stop. `tables`: of the bridges."""
+        self._tables = frozenset((*TABLES, *tables))
+        if odd := [name for name in self._tables if not _NAME.fullmatch(name)]:
+            raise ValueError(f"{odd[0]!r} cannot be the name of a table: use a-z and _")
+        self._put = {name: _puts(f"INSERT INTO {name} (key, body, crc) VALUES ", _UPSERT) for name in self._tables}  # noqa: S608 - checked above
+        self._put["ledger"] = _puts("INSERT INTO ledger (seq, hash, body) VALUES ", "")
         self.durability = durability
         self._path = path
         self._fold_after = fold_after
@@ -105,7 +117,7 @@ class SqliteStore:
             if verdict != "ok":
                 raise self._damaged(verdict)
         self.backup = prepare(self._connection, self._path)
-        wrong = check_schema(self._connection)
+        wrong = check_schema(self._connection, self._tables)
         if wrong is not None:
             raise self._damaged(wrong)
 
@@ -117,6 +129,11 @@ class SqliteStore:
         except (sqlite3.DatabaseError, codec.BadJson) as error:
             raise self._damaged(f"{table}: {error}") from error
 
+    def _known(self, table: str) -> str:
+        if table not in self._tables:
+            raise ValueError(f"no table {table!r}: its bridge does not declare it")
+        return table
+
     def _damaged(self, what: str) -> StoreUnusable:
         return StoreUnusable(
             f"{self._path} is damaged: {what}",
@@ -126,7 +143,7 @@ class SqliteStore:
     def _load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         decode = codec.stored(type_)
         crc32 = zlib.crc32
-        for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {_known(table)}"):  # noqa: S608 - table names are ours
+        for key, body, crc in self._connection.execute(f"SELECT key, body, crc FROM {self._known(table)}"):  # noqa: S608 - table names are ours
             # `_checksum` without a call: everything there is passes here before the daemon is ready. A flipped bit may
             # change a value's type, too.
             if type(key) is not str or type(body) is not bytes or crc32(body, crc32(key.encode())) != crc:
@@ -239,7 +256,7 @@ class SqliteStore:
         puts: dict[str, list[tuple[Any, ...]]] = {}
         for (table, key), value in rows.items():
             if value is None:
-                self._connection.execute(_DELETE[table], (key,))
+                self._connection.execute(f"DELETE FROM {self._known(table)} WHERE key = ?", (key,))  # noqa: S608 - table names are ours
             else:
                 body = codec.encode(value)
                 puts.setdefault(table, []).append((key, body, _checksum(key, body)))
@@ -253,7 +270,7 @@ class SqliteStore:
 
     def _put_many(self, table: str, rows: list[tuple[Any, ...]]) -> None:
         """Few statements: each one gives the interpreter away and has to wait for the busy loop to get it back."""
-        statements = _PUT[table]
+        statements = self._put[table]
         at = 0
         for size in _AT_ONCE:
             while len(rows) - at >= size:
@@ -314,12 +331,6 @@ def _checksum(key: str, body: bytes) -> int:
     return zlib.crc32(body, zlib.crc32(key.encode()))
 
 
-def _known(table: str) -> str:
-    if table not in TABLES:
-        raise ValueError(f"no table {table!r}")
-    return table
-
-
 # Rows written by one statement: as many as there are, in few sizes, for each is prepared once and kept.
 _AT_ONCE = (64, 16, 4, 1)
 _UPSERT = " ON CONFLICT (key) DO UPDATE SET body = excluded.body, crc = excluded.crc"
@@ -329,6 +340,4 @@ def _puts(head: str, tail: str) -> dict[int, str]:
     return {size: head + ", ".join(["(?, ?, ?)"] * size) + tail for size in _AT_ONCE}
 
 
-_PUT = {table: _puts(f"INSERT INTO {table} (key, body, crc) VALUES ", _UPSERT) for table in TABLES}  # noqa: S608 - table names are ours
-_PUT["ledger"] = _puts("INSERT INTO ledger (seq, hash, body) VALUES ", "")
-_DELETE = {table: f"DELETE FROM {table} WHERE key = ?" for table in TABLES}  # noqa: S608 - table names are ours
+_NAME = re.compile("[a-z_]+")

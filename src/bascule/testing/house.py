@@ -17,40 +17,30 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from bascule import __version__
-from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
-from bascule.approval.holding import Draw
 from bascule.approval.limits import Limits as ConsentLimits
 from bascule.approval.ports import Pictures
-from bascule.audit.begun import BegunBook
-from bascule.audit.journal import Journal, Table, Transaction
+from bascule.audit.journal import Transaction
 from bascule.audit.ledger import SEGMENT_RECORDS
 from bascule.audit.ports import JournalStore, LogLine
-from bascule.audit.refusals import Refusals
+from bascule.bridge_list import BRIDGES
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
 from bascule.bridges.desktop.ports import Launcher, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
-from bascule.bridges.house.consent import Consent
-from bascule.bridges.house.records import PERSON_KEY, HouseFact
-from bascule.bridges.house.rulebook import Rulebook
-from bascule.bridges.house.service import House as HouseBridge
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.service import Workspace
 from bascule.call import DAEMON, Call, Principal, agent_principal
-from bascule.clock import rfc3339
 from bascule.daemon.compose_desktop import compose
-from bascule.dispatch import Dispatch
+from bascule.daemon.composition import Composition
+from bascule.daemon.config import Config
+from bascule.daemon.ports import ANCHORS, CONFIG
 from bascule.identity.tokens import TokenBook
+from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.later import Later, within
-from bascule.operations import Operations
 from bascule.policy.engine import Policy
-from bascule.protocols import approvals, broker_methods, desktop_agents, game_methods, workspace_methods
+from bascule.policy.presets import DEFAULT_PRESET
 from bascule.protocols import house as house_protocol
-from bascule.protocols.house import StatusResult
-from bascule.protocols.link import PROTOCOL_VERSION
-from bascule.protocols.methods import Row, Shape
+from bascule.protocols.methods import Bound, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.stream import Stream
@@ -65,6 +55,7 @@ from bascule.testing.fakes import (
 )
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
+from bascule.testing.stores import StoreOfOneLife
 from bascule.wire import codec
 
 __all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
@@ -75,17 +66,7 @@ T = TypeVar("T")
 PATIENCE_SECONDS = 10.0
 # Turns of the loop after which every callback that a call scheduled has run, and theirs.
 _TURNS = 4
-
-# What rules can speak of.
-_RULED = (
-    *broker_methods.METHODS,
-    *house_protocol.METHODS,
-    *approvals.METHODS,
-    *workspace_methods.METHODS,
-    *workspace_methods.OPERATIONS,
-    *game_methods.METHODS,
-    *desktop_agents.METHODS,
-)
+_KEY = b"testing"
 
 
 class Screen(Launcher, Workspaces, Protocol):
@@ -108,11 +89,9 @@ class House:
         limits: Limits | None = None,
         policy: Policy | None = None,
         consent_limits: ConsentLimits | None = None,
-        rows: tuple[Row, ...] = (),
-        handlers: Mapping[str, Any] | None = None,
+        methods: tuple[Bound, ...] = (),
         machine: Machine | None = None,
         workspace_limits: WorkspaceLimits | None = None,
-        draw: Mapping[str, Draw] | None = None,
         screen: Screen | None = None,
         ledger_days: int = 90,
         segment_records: int = SEGMENT_RECORDS,
@@ -122,13 +101,11 @@ class House:
         self.limits = limits or Limits()
         self._policy = policy
         self._consent_limits = consent_limits
-        # More methods than the house has, for tests of what a bridge of one's own would do.
-        self._rows = rows
-        self._handlers = dict(handlers or {})
+        # More methods than the house has, or one in place of ours: what a bridge of one's own would do.
+        self._methods = methods
         # Where spaces are: directories and commands as the test says.
         self.machine = machine or Machine()
         self._workspace_limits = workspace_limits
-        self._draw = draw
         # With one there is a desktop bridge, and its host is as the test says.
         self._screen = screen
         self.desktop: DesktopBridge | None = None
@@ -154,7 +131,7 @@ class House:
     ) -> Any:
         """Carry out a call and answer as its client would read it."""
         pending = self.begin(principal, method, params, connection=connection)
-        if not pending.done and self.dispatch.methods[method].row.shape is not Shape.WAIT:
+        if not pending.done and self.gate.methods[method].row.shape is not Shape.WAIT:
             self._within(self._patiently(pending.later))
         return pending.result()
 
@@ -168,7 +145,7 @@ class House:
     ) -> Pending:
         """Start a call and hold it open; refusals are raised at once, as an edge would meet them."""
         call = Call(Principal(principal), method, codec.encode(params or {}), door="testing", connection=connection)
-        return Pending(self, call, self.run(lambda: self.dispatch.call(call)))
+        return Pending(self, call, self.run(lambda: self.gate.call(call)))
 
     def register(self, agent_id: str, **params: Any) -> str:
         """Register a free handle as `local` would, and return its agentToken."""
@@ -208,12 +185,12 @@ class House:
     def restart(self, *, down_seconds: float = 0.0, clean: bool = True) -> None:
         """Stop, stay down, start again. Not clean is what kill -9 leaves: nothing is said or stored on the way."""
         if clean:
-            self.run(self._end_waits)
-            self.run(self.broker.store_presence)
-            self._within(self.workspace.close())
+            self._stop()
         else:
+            self._store_of_life.die()
+            self._within(self.gate.close(0))
             self._within(self.workspace.keeper.close(0))
-        self._close_desktop()
+            self._close_desktop()
         self.clock.advance(down_seconds)
         self._start_life()
 
@@ -252,9 +229,7 @@ class House:
     def close(self) -> None:
         """End the loop and the store."""
         if not self._loop.is_closed():
-            self.run(self._end_waits)
-            self._within(self.workspace.close())
-            self._close_desktop()
+            self._stop()
             self.store.close()
             self._within(self._loop.shutdown_default_executor())
             self._loop.close()
@@ -269,173 +244,115 @@ class House:
 
     def _start_life(self) -> None:
         self.run(self._begin_life)
-        if self.desktop is not None:
-            self._within(self.desktop.open())
+        self._within(self.life.open())
+
+    def _stop(self) -> None:
+        self.run(self.life.end)
+        self._within(self.gate.close(0))
+        self._within(self.life.close())
 
     def _close_desktop(self) -> None:
         if self.desktop is not None:
             self.run(self.desktop.end)
             self._within(self.desktop.close())
 
-    def _end_waits(self) -> None:
-        self.broker.end()
-        self.desk.end()
-        self.bridge.consent.end()
-
     def _begin_life(self) -> None:
-        clock, store = self.clock, self.store
-        self._started = clock.monotonic()
-        self._started_at = clock.wall_ms()
         self.tokens = TokenBook()
         self.connections = FakeConnections()
-        facts: Table[HouseFact] = Table("house", HouseFact)
-        for key, fact in store.load("house", HouseFact):
-            facts.rows[key] = fact
-        self.journal = Journal(
-            store, clock, on_anchor=self.anchors.anchors.append, segment_records=self._segment_records
+        self._store_of_life: Any = StoreOfOneLife(self.store)
+        faked = {"broker": self._make_broker, "workspace": self._make_workspace, "desktop": self._make_desktop}
+        absent = {"game"} if self._screen is not None else {"game", "desktop"}
+        life = self.life = Composition(
+            [each for each in BRIDGES if each.name not in absent],
+            make=faked,
+            provided=[
+                CONFIG.provided_by(Config(ledger_days=self._ledger_days)),
+                ANCHORS.provided_by(self.anchors),
+            ],
+            store=self._store_of_life,
+            clock=self.clock,
+            log=self._log,
+            key=_KEY,
+            on_anchor=self.anchors.anchors.append,
+            policy_file=self.policy_file,
+            setting=DEFAULT_PRESET,
+            policy=self._policy,
+            quota=NoQuota(),
+            observe=lambda _method, _outcome, _seconds: None,
+            pictures=self._screen.pictures if self._screen is not None else None,
+            consent_limits=self._consent_limits,
+            segment_records=self._segment_records,
+            methods=self._methods,
         )
+        self.journal, self.desk, self.effects = life.journal, life.desk, life.effects
+        self.gate, self.timers = life.gate, life.timers
+        tx = Transaction()
+        if self.desk.begin_life(tx):
+            self.journal.commit(tx, DAEMON, "daemon.start")
+        life.recover()
+
+    def _make_broker(self, lent: Lent, _ports: Ports) -> Bridge:
         self.broker = Broker(
-            store=store,
-            journal=self.journal,
-            clock=clock,
+            store=lent.store,
+            journal=lent.journal,
+            clock=lent.clock,
+            timers=lent.timers,
             limits=self.limits,
             tokens=self.tokens,
             files=self.files,
             connections=self.connections,
-            log=self._log,
-            key=b"testing",
+            log=lent.log,
+            key=lent.key,
+            on_revoked=lent.forget_agent,
         )
-        self.desk = Desk(
-            store=store,
-            journal=self.journal,
-            clock=clock,
-            timers=self.broker.state.deadlines,
-            has_person=lambda: PERSON_KEY in facts.rows,
-            log=self._log,
-            key=b"testing",
-            limits=self._consent_limits,
-            pictures=self._screen.pictures if self._screen is not None else None,
-        )
-        self.broker.agents.on_revoked.append(self.desk.end_agent)
-        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(store))
-        rulebook = Rulebook(
-            facts=facts,
-            file=self.policy_file,
-            setting="standard",
-            rows=(*_RULED, *self._rows),
-            clock=clock,
-            log=self._log,
-            desk=self.desk,
-        )
-        self.operations = Operations(
-            policy=lambda: self.policy,
-            journal=self.journal,
-            desk=self.desk,
-            effects=self.effects,
-            rows=(*workspace_methods.METHODS, *workspace_methods.OPERATIONS),
-        )
+        return self.broker.bridge()
+
+    def _make_workspace(self, lent: Lent, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
-            store=store,
-            journal=self.journal,
-            clock=clock,
-            operations=self.operations,
+            store=lent.store,
+            journal=lent.journal,
+            clock=lent.clock,
+            gate=lent.gate,
             files=self.machine,
             sandboxes=FakeSandboxes(self.machine),
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
-            log=self._log,
-            key=b"testing",
-            policy_digest=lambda: self.policy.digest,
+            log=lent.log,
+            key=lent.key,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
-        self.broker.sweep_also.append(self.workspace.sweep)
-        self.journal.start()
-        self.bridge = HouseBridge(
-            store=store,
-            journal=self.journal,
-            facts=facts,
-            clock=clock,
-            anchors=self.anchors,
-            collectors=[self.broker, self.desk],
-            status=self._status,
-            ledger_days=self._ledger_days,
-            consent=Consent(self.desk),
-            rulebook=rulebook,
-        )
-        self.dispatch = Dispatch(
-            policy=self._policy or rulebook.policy,
-            desk=self.desk,
-            effects=self.effects,
-            journal=self.journal,
-            refusals=Refusals(self.journal, self.clock, self.broker.state.deadlines),
-            quota=NoQuota(),
-            parties=self.broker.parties,
-            seen=self.broker.agents.seen,
-            log=self._log,
-            observe=lambda _method, _outcome, _seconds: None,
-            starters=self.workspace.starters(),
-        )
-        self.dispatch.mount(broker_methods.METHODS, self.broker.handlers(), self.broker.abandon())
-        self.dispatch.mount(house_protocol.METHODS, self.bridge.handlers())
-        self.dispatch.mount(approvals.METHODS, self.bridge.consent_handlers())
-        # A test's own row stands in place of ours.
-        ours = {name: each for name, each in self.workspace.handlers().items() if name not in self._handlers}
-        rows = tuple(row for row in workspace_methods.METHODS if row.name in ours)
-        self.dispatch.mount(rows, ours, draw=self.workspace.draw())
-        self.dispatch.mount(self._rows, self._handlers, draw=self._draw)
-        if self._screen is not None:
-            self.desktop = self._make_desktop(self._screen)
-        rulebook.on_change = self._change_policy
-        tx = Transaction()
-        if self.desk.begin_life(tx):
-            self.journal.commit(tx, DAEMON, "daemon.start")
-        self.effects.recover([self.workspace.on_unknown])
-        self.workspace.recover()
+        return self.workspace.bridge()
 
-    def _make_desktop(self, screen: Screen) -> DesktopBridge:
-        made = compose(
-            *(screen, screen, screen.program_of),
-            store=self.store,
-            journal=self.journal,
-            clock=self.clock,
-            log=self._log,
-            desk=self.desk,
-            policy=lambda: self.policy,
-        )
-        self.broker.agents.on_revoked.append(made.forget_agent)
-        self.dispatch.mount(desktop_agents.METHODS, made.handlers(), draw=made.draw())
-        return made
+    def _make_desktop(self, lent: Lent, _ports: Ports) -> Bridge:
+        assert self._screen is not None
+        self.desktop = compose(lent, self._screen, self._screen, self._screen.program_of)
+        return self.desktop.bridge()
 
     @property
     def policy(self) -> Policy:
         """The one in force."""
-        return self.dispatch.policy
-
-    def _change_policy(self, policy: Policy) -> None:
-        self.dispatch.policy = policy
+        return self.gate.policy
 
     def _within(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run_until_complete(coroutine)
 
     async def _advance(self, until: float) -> None:
-        deadlines = self.broker.state.deadlines
-        while (due := deadlines.next()) is not None and due <= until:
+        while (due := self.timers.next()) is not None and due <= until:
             self.clock.move_to(max(due, self.clock.monotonic()))
             await self._tick_all()
         self.clock.move_to(until)
 
     async def _tick_all(self) -> None:
         now = self.clock.monotonic()
-        deadlines = self.broker.state.deadlines
-        while (due := deadlines.next()) is not None and due <= now:
-            self.broker.tick(now)
+        while (due := self.timers.next()) is not None and due <= now:
+            self.timers.tick(now)
             await self._settle()
 
     async def _settle(self) -> None:
         if isinstance(self.store, SqliteStore):
             # A thread writes, and time that stands still for the house passes for a disk.
-            durable = self.journal.settled(self.journal.newest())
+            durable = self.journal.durable()
             if durable is not None:
                 await self._patiently(durable)
         for _ in range(_TURNS):
@@ -451,29 +368,6 @@ class House:
             fields = msgspec.to_builtins(event)
         name = fields.pop("event") if isinstance(event, LogLine) else event
         self.log.append((name, {"level": level, **fields}))
-
-    def _status(self, principal: Principal) -> StatusResult:
-        state = self.broker.state
-        return StatusResult(
-            version=__version__,
-            protocol=PROTOCOL_VERSION,
-            pid=0,
-            started_at=rfc3339(self._started_at),
-            uptime_s=self.clock.monotonic() - self._started,
-            state_dir="",
-            doors={},
-            durability=self.store.durability,
-            policy=self.policy.name,
-            auth="on",
-            person=self.bridge.person.is_set,
-            agents_online=self.broker.agents.online_count(),
-            agents=len(state.agents.rows),
-            tickets_open=state.open_count,
-            tickets=len(state.tickets.rows),
-            ledger_records=self.journal.chain.seq,
-            ledger_head=self.journal.chain.head.hex(),
-            principal=principal,
-        )
 
 
 def agent(agent_id: str) -> Principal:

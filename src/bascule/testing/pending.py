@@ -73,7 +73,7 @@ class Pending:
     def abandon(self) -> None:
         """The client is gone when the answer is there and could be written: what edges then call."""
         answer = self._raw()
-        self._house.run(lambda: self._house.dispatch.abandoned(self._call, answer))
+        self._house.run(lambda: self._house.gate.abandoned(self._call, answer))
 
     def leave(self) -> None:
         """The client goes away, whether or not its answer is there: what an edge does when it notices."""

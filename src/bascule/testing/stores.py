@@ -2,9 +2,27 @@
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
-from bascule.audit.ports import Batch
+from bascule.audit.ports import Batch, JournalStore
 from bascule.stores.memory import MemoryStore
+
+
+class StoreOfOneLife:
+    """A store as one life of a daemon has it: after `die` nothing that this life still does reaches the disk."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self._dead = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def write(self, batch: Batch) -> bool:
+        return self._dead or self._store.write(batch)
+
+    def die(self) -> None:
+        self._dead = True
 
 
 class HeldStore(MemoryStore):

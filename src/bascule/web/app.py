@@ -1,4 +1,4 @@
-"""Requests to calls, answers to responses: gate, route, decode, dispatch.
+"""Requests to calls, answers to responses: gate, route, decode, call.
 
 `web.http` drives this straight from the parser: no task is made for a request, and a long poll is one
 object that waits. What sends for as long as it lives (streams) or is an application of its own (/mcp) is
@@ -11,10 +11,11 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bascule import __version__
-from bascule.call import Call, Principal
-from bascule.dispatch import Dispatch
+from bascule.call import LOCAL, Call, Principal
 from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
 from bascule.ids import is_agent_id, is_ticket_id
+from bascule.kernel.gate import Gate as CallGate
+from bascule.kernel.passage import Answer
 from bascule.later import Later
 from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
@@ -94,7 +95,7 @@ class App:
         self,
         gate: Gate | SpaceGate,
         table: RouteTable,
-        dispatch: Dispatch,
+        calls: CallGate,
         turns: Turns,
         *,
         door: str,
@@ -102,16 +103,19 @@ class App:
         mounts: dict[str, Mount],
         on_status: Callable[[int], None],
         on_fault: Callable[[Exception], BasculeError],
+        as_owner: frozenset[str] = frozenset(),
         forms: Mapping[str, Form] | None = None,
         closes_refused: bool = False,
     ) -> None:
+        # Methods that `local` may use for any agent here: only with `--auth off`, only on TCP.
+        self._as_owner = as_owner
         self._forms = dict(forms or {})
         self._gate = gate
         # A refused head costs its sender nothing and us some microseconds, before any turn is taken: sent ahead by
         # the thousand they would keep the loop. Where hostile code is expected, one of them ends the connection.
         self.closes_refused = closes_refused
         self._table = table
-        self._dispatch = dispatch
+        self._calls = calls
         self.turns = turns
         self._door = door
         self._pages = pages
@@ -131,7 +135,7 @@ class App:
     def is_direct(self, admitted: Admitted) -> bool:
         """Whether `answer` answers it; else it is for ASGI."""
         method = admitted.found.route.method
-        mounted = self._dispatch.methods.get(method)
+        mounted = self._calls.methods.get(method)
         return method in self._pages or (mounted is not None and not mounted.streams)
 
     def answer(self, admitted: Admitted, query: bytes, headers: Headers, body: bytes) -> Response | Held:
@@ -154,13 +158,13 @@ class App:
         """The client left before it could be answered: a dead waiter eats no messages, an effect stays one."""
         later = held.later
         if not later.done():
-            row = self._dispatch.methods[held.call.method].row
-            # A run belongs to whoever waits for it; what only waits or asks has changed nothing.
+            row = self._calls.methods[held.call.method].row
+            # A run belongs to whoever waits for it; what waits or has not begun has changed nothing.
             waits = row.shape in (Shape.WAIT, Shape.RUN) or bool(getattr(held.call.params, "wait_ms", 0))
-            if waits or held.call.asking:
+            if waits or (isinstance(later, Answer) and not later.begun):
                 later.cancel()
         elif not later.cancelled() and later.exception() is None:
-            self._dispatch.abandoned(held.call, later.result())
+            self._calls.abandoned(held.call, later.result())
 
     def _refused(self, error: Exception) -> Response:
         """The boundary of I4: of what we did not foresee the peer hears an id, the log has the rest."""
@@ -194,7 +198,7 @@ class App:
             if form is None:
                 raise
             return self._response(route, form.refusal(error))
-        answer = self._dispatch.call(call)
+        answer = self._calls.call(call)
         if isinstance(answer, Later):
             return Held(call, route, answer)
         return self._response(route, answer)
@@ -221,13 +225,14 @@ class App:
                 raise InvalidRequest(f"`{name}` stands in the path already", hint="leave it out of the rest")
             fields[name] = value
         try:
-            params: Any = codec.convert(fields, self._dispatch.methods[route.method].params, lax=route.verb == "GET")
+            params: Any = codec.convert(fields, self._calls.methods[route.method].params, lax=route.verb == "GET")
         except codec.BadJson as error:
             refusal = InvalidRequest(error.message, details={"method": route.method})
             ids = (_known_id(fields, "agentId", is_agent_id), _known_id(fields, "ticketId", is_ticket_id))
-            self._dispatch.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
+            self._calls.call_log.refused(Call(principal, route.method, None, door=self._door), refusal, *ids)
             raise refusal from error
-        return Call(principal, route.method, params, door=self._door)
+        as_owner = principal == LOCAL and route.method in self._as_owner
+        return Call(principal, route.method, params, door=self._door, as_owner=as_owner)
 
     # -- ASGI --
 
@@ -269,7 +274,7 @@ class App:
             await _send(send, answer)
             return
         fields = self._fields(route, scope["query_string"], scope["headers"], b"")
-        stream = self._dispatch.call(self._call(admitted.principal, route, path_params, fields))
+        stream = self._calls.call(self._call(admitted.principal, route, path_params, fields))
         await self._stream(receive, send, route, stream)
 
     async def _until_gone(self, receive: Receive, held: Held) -> None:

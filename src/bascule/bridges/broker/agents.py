@@ -391,7 +391,7 @@ class Agents:
         """One entry in the heap per agent, however often it acts; a shorter interval adds an earlier one."""
         if when < presence.armed_at:
             presence.armed_at = when
-            self._state.deadlines.at(when, partial(self._check, agent_id))
+            self._state.timers.at(when, partial(self._check, agent_id))
 
     def _check(self, agent_id: str, now: float) -> None:
         presence = self._presence.get(agent_id)

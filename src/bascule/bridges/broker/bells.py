@@ -68,12 +68,12 @@ class Bells:
         if watcher.is_bell:
             self._supersede(params.agent_id, params.by)
         self.watchers.setdefault(params.agent_id, {})[watcher] = None
-        deadlines = self._state.deadlines
-        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, later, None))
+        timers = self._state.timers
+        deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, later, None))
 
         def over(_: object) -> None:
             self._let_go(call.principal, later)
-            deadlines.call_off(deadline)
+            timers.call_off(deadline)
             members = self.watchers.get(params.agent_id, {})
             members.pop(watcher, None)
             if not members:

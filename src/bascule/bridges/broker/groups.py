@@ -38,7 +38,7 @@ class Groups:
         agents.on_groups = self.freed
         if state.assigned:
             # Leases end with the daemon: what nobody had acknowledged is anybody's again.
-            state.deadlines.after_ms(0, self._resume)
+            state.timers.after_ms(0, self._resume)
 
     # -- what waits tell --
 
@@ -124,7 +124,7 @@ class Groups:
             "ticket.assigned", ticket_id=ticket_id, agent_id=member, status=ticket.status.value, detail=ticket.group
         )
         limit = self._state.limits.lease_ms
-        self._state.deadlines.after_ms(limit, partial(self._untouched, ticket_id, member))
+        self._state.timers.after_ms(limit, partial(self._untouched, ticket_id, member))
 
     def _give_back(self, ticket: Ticket) -> None:
         """As if it had never been handed out, except that it says how often it was."""
@@ -165,7 +165,7 @@ class Groups:
 
     def _offline(self, agent_id: str) -> None:
         if agent_id in self._state.assigned:
-            self._state.deadlines.after_ms(GRACE_MS, partial(self._dead, agent_id))
+            self._state.timers.after_ms(GRACE_MS, partial(self._dead, agent_id))
 
     def _dead(self, agent_id: str, _now: float) -> None:
         if self._agents.status(agent_id) is AgentStatus.ONLINE:

@@ -8,8 +8,9 @@ from collections.abc import Callable
 from functools import partial
 
 from bascule.bridges.broker.records import Ticket
-from bascule.bridges.broker.state import Deadline, State
+from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import is_settled
+from bascule.timers import Deadline
 
 # A full disk is not emptied within milliseconds.
 RETRY_SECONDS = 1.0
@@ -60,10 +61,10 @@ class Lifetimes:
         self._forget_at.pop(ticket_id, None)
 
     def expect_reply_by(self, ticket_id: str, when: float) -> None:
-        self._due[ticket_id] = self._state.deadlines.at(when, partial(self._reply_due, ticket_id))
+        self._due[ticket_id] = self._state.timers.at(when, partial(self._reply_due, ticket_id))
 
     def end_at(self, ticket_id: str, when: float) -> None:
-        self._state.deadlines.at(when, lambda _now: self._end(ticket_id))
+        self._state.timers.at(when, lambda _now: self._end(ticket_id))
 
     # -- what is over --
 
@@ -122,13 +123,13 @@ class Lifetimes:
     def _no_reply_due(self, ticket_id: str) -> None:
         deadline = self._due.pop(ticket_id, None)
         if deadline is not None:
-            self._state.deadlines.call_off(deadline)
+            self._state.timers.call_off(deadline)
 
     def _watch_ends(self) -> None:
         # All live equally long once settled, so the first to be settled is the first to go: one deadline for all.
         if self._ends and not self._ends_watched:
             self._ends_watched = True
-            self._state.deadlines.at(next(iter(self._ends.values())), self._ends_due)
+            self._state.timers.at(next(iter(self._ends.values())), self._ends_due)
 
     def _ends_due(self, now: float) -> None:
         self._ends_watched = False

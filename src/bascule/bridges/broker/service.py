@@ -1,13 +1,13 @@
-"""The broker behind its method rows: puts the parts together and keeps time for them."""
+"""The broker behind its method rows: puts the parts together."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import msgspec
 
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.broker.agents import Agents
+from bascule.bridges.broker.declared import BrokerDeclared
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.gathering import Gathering
 from bascule.bridges.broker.groups import Groups
@@ -23,6 +23,9 @@ from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.clock import Clock
 from bascule.errors import NotFound
 from bascule.identity.tokens import TokenBook
+from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
+from bascule.protocols import broker_methods as rows
 from bascule.protocols.broker import (
     ConversationParams,
     ConversationView,
@@ -31,11 +34,7 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.house import GcItem
-
-# Work done per wake-up of the timer, so that a thousand deadlines at once do not hold up the loop.
-MAX_DUE_PER_TICK = 200
-# Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
-SWEEP_EVERY_MS = 60_000
+from bascule.timers import Timers
 
 
 class Broker:
@@ -45,18 +44,20 @@ class Broker:
         store: JournalStore,
         journal: Journal,
         clock: Clock,
+        timers: Timers,
         limits: Limits,
         tokens: TokenBook,
         files: TokenFiles,
         connections: Connections,
         log: Log,
         key: bytes,
+        on_revoked: Callable[[str], None] = lambda _agent_id: None,
+        configured: Sequence[AgentRecord] = (),
     ) -> None:
+        """`configured`: agents of the settings, known from the start."""
         self._journal = journal
-        self._log = log
-        # Other parts of the house that have something to remove now and then.
-        self.sweep_also: list[Callable[[Transaction], list[GcItem]]] = []
-        self.state = State(store, clock, limits)
+        self._configured = configured
+        self.state = State(store, clock, timers, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.residents = Residents(self.state, self.agents, journal)
@@ -71,34 +72,56 @@ class Broker:
         )
         self.groups = Groups(self.state, self.agents, self.events, journal, self.waits)
         self.gathering = Gathering(self.state, self.waits)
-        self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
+        # After `waits`, which ends what was opened with the token.
+        self.agents.on_revoked.append(on_revoked)
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "agents.register": self.agents.register,
-            "agents.heartbeat": self.agents.heartbeat,
-            "agents.list": self.agents.list_agents,
-            "agents.revoke": self.agents.revoke,
-            "messages.send": self.tickets.send,
-            "messages.broadcast": self.tickets.broadcast,
-            "replies.post": self.tickets.reply,
-            "replies.wait": self.waits.wait_reply,
-            "replies.stream": self.waits.stream_reply,
-            "replies.gather": self.gathering.gather,
-            "inbox.take": self.waits.take,
-            "inbox.watch": self.waits.watch,
-            "inbox.stream": self.waits.stream_inbox,
-            "inbox.ack": self.tickets.ack,
-            "tickets.cancel": self.tickets.cancel,
-            "tickets.list": self.list_tickets,
-            "tickets.show": self.show_ticket,
-            "conversations.show": self.show_conversation,
-            "events.recent": self.events.recent,
-            "events.stream": self.waits.stream_events,
-        }
-
-    def abandon(self) -> Mapping[str, Callable[[Any, Any], None]]:
-        return {"inbox.take": self.waits.give_back, "inbox.watch": self.waits.bells.unring}
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=BrokerDeclared(),
+            service=self,
+            methods=[
+                rows.AGENTS_REGISTER.bind(self.agents.register),
+                rows.AGENTS_HEARTBEAT.bind(self.agents.heartbeat),
+                rows.AGENTS_LIST.bind(self.agents.list_agents),
+                rows.AGENTS_REVOKE.bind(self.agents.revoke),
+                rows.MESSAGES_SEND.bind(self.tickets.send),
+                rows.MESSAGES_BROADCAST.bind(self.tickets.broadcast),
+                rows.REPLIES_POST.bind(self.tickets.reply),
+                rows.REPLIES_WAIT.bind(self.waits.wait_reply),
+                rows.REPLIES_STREAM.bind(self.waits.stream_reply),
+                rows.REPLIES_GATHER.bind(self.gathering.gather),
+                rows.INBOX_TAKE.bind(self.waits.take, abandon=self.waits.give_back),
+                rows.INBOX_WATCH.bind(self.waits.watch, abandon=self.waits.bells.unring),
+                rows.INBOX_STREAM.bind(self.waits.stream_inbox),
+                rows.INBOX_ACK.bind(self.tickets.ack),
+                rows.TICKETS_CANCEL.bind(self.tickets.cancel),
+                rows.TICKETS_LIST.bind(self.list_tickets),
+                rows.TICKETS_SHOW.bind(self.show_ticket),
+                rows.CONVERSATIONS_SHOW.bind(self.show_conversation),
+                rows.EVENTS_RECENT.bind(self.events.recent),
+                rows.EVENTS_STREAM.bind(self.waits.stream_events),
+            ],
+            provides=[
+                PARTIES.provided_by(self.parties),
+                SEEN.provided_by(self.agents.seen),
+                PRESENCES.provided_by(self.agents),
+                SPACE_AGENTS.provided_by(self.residents),
+                COUNT_MAIL.provided_by(self.count),
+            ],
+            gauges=[
+                Gauge("bascule_tickets", "Tickets kept.", lambda: len(self.state.tickets.rows)),
+                Gauge("bascule_tickets_open", "Tickets not settled.", lambda: self.state.open_count),
+                Gauge("bascule_agents", "Agents known.", lambda: len(self.state.agents.rows)),
+                Gauge("bascule_agents_online", "Agents online.", self.agents.online_count),
+                Gauge("bascule_waits", "Long polls and streams held open.", self.waits.count),
+            ],
+            recover=self.declare_configured,
+            collect=self.gc,
+            sweep=self.sweep,
+            end=self.end,
+            waiting=self.waits.count,
+            close=self.close,
+        )
 
     def parties(self, ticket_id: str) -> tuple[Principal, ...]:
         ticket = self.state.ticket(ticket_id)
@@ -137,17 +160,12 @@ class Broker:
             raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
         return ConversationView(conversation_id=params.conversation_id, tickets=mine[-params.limit :])
 
-    # -- time --
+    # -- its life --
 
-    def tick(self, now: float) -> None:
-        """Do what is due. The daemon's one timer calls this and asks `deadlines.next()` again."""
-        for happen in self.state.deadlines.due(now, MAX_DUE_PER_TICK):
-            try:
-                happen(now)
-            except Exception as error:  # noqa: BLE001 - one deadline's fault must not stop the clock for the rest
-                self._log("fault", level="error", error=error)
+    def declare_configured(self) -> None:
+        self.declare(self._configured)
 
-    def declare(self, records: list[AgentRecord]) -> None:
+    def declare(self, records: Sequence[AgentRecord]) -> None:
         """Agents of the configuration: known from the start, offline until they come."""
         tx = Transaction()
         for record in records:
@@ -188,15 +206,18 @@ class Broker:
         self.waits.end()
         self.events.end()
 
-    def _sweep(self, _now: float) -> None:
+    def sweep(self, _tx: Transaction) -> list[GcItem]:
         self.store_presence()
         self.state.drop_idle_inboxes()
-        self.state.deadlines.tidy()
-        tx = Transaction()
-        items = self.gc(tx, dry_run=False)
-        for sweep in self.sweep_also:
-            items += sweep(tx)
-        if tx.changes:
-            tx.details = {item.what: item.count for item in items if item.count}
-            self._journal.commit(tx, DAEMON, "daemon.sweep")
-        self.state.deadlines.after_ms(SWEEP_EVERY_MS, self._sweep)
+        return []
+
+    async def close(self) -> None:
+        self.store_presence()
+
+    def count(self) -> MailCount:
+        return MailCount(
+            agents=len(self.state.agents.rows),
+            agents_online=self.agents.online_count(),
+            tickets=len(self.state.tickets.rows),
+            tickets_open=self.state.open_count,
+        )

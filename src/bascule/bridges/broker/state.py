@@ -4,10 +4,8 @@ Indexes are kept by `on_change(old, new)`, which is symmetric: undoing a transac
 durable runs the same code the other way round.
 """
 
-import heapq
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator
-from itertools import count
+from collections.abc import Callable, Collection
 
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import JournalStore
@@ -16,6 +14,7 @@ from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.clock import Clock
 from bascule.errors import NotFound
+from bascule.timers import Timers
 
 
 def message_key(ticket_id: str, number: int) -> str:
@@ -23,82 +22,11 @@ def message_key(ticket_id: str, number: int) -> str:
     return f"{ticket_id}/{number}"
 
 
-class Deadline:
-    """Something that happens by itself at a time, unless it is called off."""
-
-    __slots__ = ("what",)
-
-    def __init__(self, what: Callable[[float], None]) -> None:
-        self.what: Callable[[float], None] | None = what
-
-
-class Deadlines:
-    """One heap for everything that happens by itself.
-
-    What is called off stays in the heap, empty, until its time or until half of the heap is such: most
-    waits and reply deadlines never come up, and must not keep what they would have answered.
-    """
-
-    # Below this many it is not worth looking.
-    MIN_SWEEP = 64
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._heap: list[tuple[float, int, Deadline]] = []
-        self._order = count()
-        self._called_off = 0
-        # Set by the daemon: arms its one timer.
-        self.on_earlier: Callable[[float], None] | None = None
-
-    def at(self, when: float, what: Callable[[float], None]) -> Deadline:
-        heap = self._heap
-        deadline = Deadline(what)
-        earlier = not heap or when < heap[0][0]
-        heapq.heappush(heap, (when, next(self._order), deadline))
-        if earlier and self.on_earlier is not None:
-            self.on_earlier(when)
-        return deadline
-
-    def after_ms(self, ms: float, what: Callable[[float], None]) -> Deadline:
-        return self.at(self._clock.monotonic() + ms / 1000, what)
-
-    def call_off(self, deadline: Deadline) -> None:
-        if deadline.what is None:
-            return
-        deadline.what = None
-        self._called_off += 1
-        self.tidy()
-
-    def tidy(self) -> None:
-        """Told now and then too: the living half may have come up meanwhile."""
-        if self._called_off >= self.MIN_SWEEP and self._called_off * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].what is not None]
-            heapq.heapify(self._heap)
-            self._called_off = 0
-
-    def next(self) -> float | None:
-        return self._heap[0][0] if self._heap else None
-
-    def due(self, now: float, limit: int) -> Iterator[Callable[[float], None]]:
-        while limit and self._heap and self._heap[0][0] <= now:
-            deadline = heapq.heappop(self._heap)[2]
-            what, deadline.what = deadline.what, None
-            if what is None:
-                self._called_off -= 1
-            else:
-                limit -= 1
-                yield what
-
-    def __len__(self) -> int:
-        """How many are still to happen."""
-        return len(self._heap) - self._called_off
-
-
 class State:
-    def __init__(self, store: JournalStore, clock: Clock, limits: Limits) -> None:
+    def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: Limits) -> None:
         self.clock = clock
         self.limits = limits
-        self.deadlines = Deadlines(clock)
+        self.timers = timers
         self.agents: Table[AgentRecord] = Table("agents", AgentRecord)
         self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)
         self.messages: Table[Message] = Table("messages", Message, self._message_changed)

@@ -308,14 +308,12 @@ class Tickets:
 
     def _commit(self, tx: Transaction, method: str, again: Callable[[float], None]) -> None:
         """What happens by itself has no caller to try again: if it cannot be stored, it happens later."""
-        durable = self._journal.settled(self._journal.commit(tx, DAEMON, method))
 
-        def look(settled: "Later[None]") -> None:
-            if settled.exception() is not None:
+        def look(_: object) -> None:
+            if tx.exception() is not None:
                 again(self._state.clock.monotonic() + RETRY_SECONDS)
 
-        if durable is not None:
-            durable.add_done_callback(look)
+        self._journal.commit(tx, DAEMON, method).add_done_callback(look)
 
     def _acked(self, ticket: Ticket, tx: Transaction) -> Ticket:
         now = self._state.clock.wall_ms()

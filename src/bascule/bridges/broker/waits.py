@@ -169,13 +169,13 @@ class Waits:
             self._on_ticket[ticket_id] = {later: None}
         else:
             waiting[later] = None
-        deadlines = self._state.deadlines
-        deadline = deadlines.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
+        timers = self._state.timers
+        deadline = timers.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Later[ReplyView | None]") -> None:
             self._let_go(principal, later)
             self._leave(ticket_id, later)
-            deadlines.call_off(deadline)
+            timers.call_off(deadline)
 
         later.add_done_callback(over)
         return later
@@ -201,7 +201,7 @@ class Waits:
             stream.end()
         elif not is_settled(ticket):
             self._on_ticket.setdefault(ticket_id, {})[stream] = None
-        elif (durable := self._journal.settled(self._journal.newest())) is None:
+        elif (durable := self._journal.durable()) is None:
             self._push_end(stream, ticket)
         else:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
@@ -226,14 +226,14 @@ class Waits:
         poll = _Poll(self, inbox, params.max, later)
         inbox.receivers[poll] = None
         self._polls.add(later)
-        deadlines = self._state.deadlines
-        deadline = deadlines.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
+        timers = self._state.timers
+        deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Later[InboxTakeResult | None]") -> None:
             self._let_go(call.principal, later)
             inbox.receivers.pop(poll, None)
             self._polls.discard(later)
-            deadlines.call_off(deadline)
+            timers.call_off(deadline)
 
         later.add_done_callback(over)
         inbox.pump(self._expires, partial(self._leased, inbox))
@@ -340,12 +340,12 @@ class Waits:
 
     def _nothing_yet(self, later: Later[Any], now: float) -> None:
         """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
-        durable = self._journal.settled(self._journal.newest())
+        durable = self._journal.durable()
         if durable is None:
             _give_up(later, now)
         else:
             # Behind what comes back to the inbox when it could not be stored.
-            durable.add_done_callback(lambda _: self._state.deadlines.after_ms(0, partial(_give_up, later)))
+            durable.add_done_callback(lambda _: self._state.timers.after_ms(0, partial(_give_up, later)))
 
     def _expires(self) -> float:
         return self._state.clock.monotonic() + self._state.limits.lease_ms / 1000
@@ -354,7 +354,7 @@ class Waits:
         # All leases are equally long, so the first to be given is the first to end: one deadline per inbox.
         if not inbox.watched:
             inbox.watched = True
-            self._state.deadlines.after_ms(self._state.limits.lease_ms, partial(self._leases_over, inbox))
+            self._state.timers.after_ms(self._state.limits.lease_ms, partial(self._leases_over, inbox))
 
     def _leases_over(self, inbox: Inbox, now: float) -> None:
         # Watched all the while: what is handed over again in here ends later than what is out already.
@@ -363,7 +363,7 @@ class Waits:
         if first is None:
             inbox.watched = False
         else:
-            self._state.deadlines.at(first.expires, partial(self._leases_over, inbox))
+            self._state.timers.at(first.expires, partial(self._leases_over, inbox))
 
     def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
         """Leases that ended without acknowledgement; a message that always comes back is said to."""
@@ -382,7 +382,7 @@ class Waits:
 
     def pump_soon(self, agent_id: str) -> None:
         # Not at once: this is told in the middle of undoing.
-        self._state.deadlines.after_ms(0, lambda _now: self.pump(agent_id))
+        self._state.timers.after_ms(0, lambda _now: self.pump(agent_id))
 
     def _hold(self, principal: Principal, held: Stream | Later[Any]) -> None:
         """Count a wait or stream of this principal, until `_let_go`."""

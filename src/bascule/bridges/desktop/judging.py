@@ -5,24 +5,22 @@ deny, and not allow: whether a call is allowed at all is decided before any wind
 """
 
 import glob
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 import msgspec
 
-from bascule.approval.asking import allowed_for_now, would_be_new
-from bascule.approval.desk import Desk
-from bascule.approval.holding import Drawn
 from bascule.bridges.desktop import previews
 from bascule.bridges.desktop.apps import App, Apps, Doing, Seen
 from bascule.bridges.desktop.chords import reach_beyond
 from bascule.bridges.desktop.refusals import form_of, put_into_form
 from bascule.bridges.desktop.terminals import is_terminal
 from bascule.call import Call, Principal
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Decision, Verdict
-from bascule.policy.engine import Policy
 from bascule.policy.rules import Rule
-from bascule.protocols.desktop import FoundElement
+from bascule.protocols.desktop import FoundElement, Resolved, ResolvedElement
 from bascule.protocols.desktop_agents import METHODS, HotkeyCall
 from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_more import ResolveResult, WindowInfo
@@ -59,46 +57,51 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     beyond: bool = False
 
 
-class Tied(msgspec.Struct, frozen=True, kw_only=True):
+class Target(msgspec.Struct, frozen=True, kw_only=True):
     """The call as it was judged: what the handler does, and nothing else."""
 
     about: About
     # The contract's params, by pid, windowId and elementRef.
     params: dict[str, Any]
+    # What the host compares with before it acts. None: the windows of all apps, where nothing acts.
+    resolved: Resolved | None = None
+
+
+Again = Callable[[], Awaitable[Resolution]]
 
 
 class Judging:
-    def __init__(self, policy: Callable[[], Policy], desk: Desk, apps: Apps) -> None:
-        # Asked anew each time: a person may accept another policy at any moment.
-        self._policy = policy
-        self._desk = desk
+    def __init__(self, gate: Gate, apps: Apps) -> None:
+        self._gate = gate
         self._apps = apps
 
-    def drawn(self, call: Call, found: ResolveResult) -> Drawn:
+    def of_window(
+        self, call: Call, found: ResolveResult, *, illustrate: Again | None = None, renew: Again | None = None
+    ) -> Resolution:
         about = self._about(call, found)
         params: Any = call.params
         picture = found.picture
-        return self._drawn(
+        return self._resolution(
             call,
-            about,
-            Tied(about=about, params=found.params),
+            Target(about=about, params=found.params, resolved=_resolved(found)),
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
                 previews.preview(call.method, params, found, _notes(about)),
             ),
             picture=None if picture is None else msgspec.json.decode(f'"{picture.data}"'.encode(), type=bytes),
+            illustrate=illustrate,
+            renew=renew,
         )
 
-    def everywhere(self, call: Call, params: dict[str, Any], condition: str) -> Drawn:
+    def of_every_window(self, call: Call, params: dict[str, Any], condition: str) -> Resolution:
         """Of no one app: the windows' titles."""
         about = About(
             app=EVERY_APP, seen=self._apps.compare(call.principal, doing_of(call.method), App(EVERY_APP, None))
         )
-        return self._drawn(
+        return self._resolution(
             call,
-            about,
-            Tied(about=about, params=params),
+            Target(about=about, params=params),
             {"app": EVERY_APP},
             lambda: (
                 f"{call.method.removeprefix('desktop.')} of all windows",
@@ -106,15 +109,14 @@ class Judging:
             ),
         )
 
-    def listing(self, call: Call) -> Drawn:
+    @staticmethod
+    def of_the_list() -> Resolution:
         """The list of windows: which apps are open, and no title that the caller may not see."""
-        row = _ROWS[call.method]
-        verdict = self._policy().decide(call.principal, row.name, row.effect, lambda: call.params)
         shown = "Which apps have windows open. Titles are shown only of apps that may be looked at."
-        return Drawn(summary="list the windows", preview=shown, verdict=verdict, form=put_into_form)
+        return Resolution(summary="list the windows", preview=shown, adapt=put_into_form)
 
     @staticmethod
-    def kept_out(error: DesktopError) -> Drawn:
+    def kept_out(error: DesktopError) -> Resolution:
         """The host's own no, recorded like one of the policy."""
         verdict = Verdict(
             Decision.DENY,
@@ -122,13 +124,7 @@ class Judging:
             error.message,
             "Do not try it another way; ask the user of this machine to do it",
         )
-        return Drawn(summary="", preview="", verdict=verdict, form=form_of(error))
-
-    def asks_anew(self, call: Call, drawn: Drawn) -> bool:
-        """Whether this would be a new question, for which a picture is taken."""
-        verdict = drawn.verdict
-        assert verdict is not None
-        return would_be_new(self._desk, verdict, call, _ROWS[call.method], facts=drawn.facts, bound=drawn.bound)
+        return Resolution(verdict=verdict, adapt=form_of(error))
 
     def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
         return self._may_look(principal, App(window.bundle_id, program), window.pid, window.title)
@@ -146,11 +142,8 @@ class Judging:
             seen=self._apps.compare(principal, "look", app),
             terminal=is_terminal(*app),
         )
-        row = _ROWS["desktop.observe"]
         facts = {"about": msgspec.to_builtins(about)}
-        verdict = self._policy().decide(principal, row.name, row.effect, lambda: facts)
-        timed = allowed_for_now(self._desk, verdict, principal, row, None, facts=facts)
-        return (timed or verdict).decision is Decision.ALLOW
+        return self._gate.verdict(principal, "desktop.observe", None, facts=facts).decision is Decision.ALLOW
 
     def _about(self, call: Call, found: ResolveResult) -> About:
         return About(
@@ -163,32 +156,35 @@ class Judging:
             beyond=isinstance(call.params, HotkeyCall) and reach_beyond(call.params.keys),
         )
 
-    def _drawn(
+    def _resolution(
         self,
         call: Call,
-        about: About,
-        tied: Tied,
+        target: Target,
         bound: dict[str, Any],
         shown: Callable[[], tuple[str, str]],
         *,
         picture: bytes | None = None,
-    ) -> Drawn:
-        row = _ROWS[call.method]
-        facts = {**msgspec.to_builtins(call.params), "about": msgspec.to_builtins(about)}
-        verdict = self._policy().decide(call.principal, row.name, row.effect, lambda: facts)
-        summary, preview = shown() if verdict.decision is Decision.ASK else ("", "")
-        return Drawn(
-            summary=summary,
-            preview=preview,
-            offers=_offers(call.principal, row, about),
+        illustrate: Again | None = None,
+        renew: Again | None = None,
+    ) -> Resolution:
+        about = target.about
+        resolution = Resolution(
+            facts={**msgspec.to_builtins(call.params), "about": msgspec.to_builtins(about)},
             bound=bound,
-            verdict=verdict,
-            facts=facts,
-            tied=tied,
+            resolved=target,
             subject=about.app[:MAX_APP_CHARS],
+            offers=_offers(call.principal, _ROWS[call.method], about),
             picture=picture,
-            form=put_into_form,
+            illustrate=illustrate,
+            renew=renew,
+            adapt=put_into_form,
         )
+
+        async def describe(_: Verdict) -> Resolution:
+            summary, preview = shown()
+            return msgspec.structs.replace(resolution, summary=summary, preview=preview, describe=None)
+
+        return msgspec.structs.replace(resolution, describe=describe)
 
 
 def _notes(about: About) -> tuple[str, ...]:
@@ -210,6 +206,24 @@ def _bound(call: Call, found: ResolveResult) -> dict[str, Any]:
         "element": _identity(found.element),
         "to": _identity(found.to),
     }
+
+
+def _resolved(found: ResolveResult) -> Resolved:
+    return Resolved(
+        bundle_id=found.bundle_id,
+        pid=found.pid,
+        program=found.program,
+        window_id=found.window_id,
+        window_title=found.window_title,
+        element=_resolved_element(found.element),
+        to=_resolved_element(found.to),
+    )
+
+
+def _resolved_element(element: FoundElement | None) -> ResolvedElement | None:
+    if element is None:
+        return None
+    return ResolvedElement(fingerprint=element.fingerprint, role=element.role, native_role=element.native_role)
 
 
 def _identity(element: FoundElement | None) -> list[str] | None:

@@ -14,6 +14,7 @@ from bascule.errors import (
     PolicyDenied,
     Unavailable,
 )
+from bascule.kernel.effects import RecordedEffect
 from bascule.protocols.desktop_errors import Code, DesktopError
 
 # When to come back to a host that is not ready, in seconds.
@@ -90,6 +91,24 @@ def lost_while_acting(error: HostGone) -> BasculeError:
         message,
         hint="look (desktop.observe) before you do it again",
         details={"executed": "unknown", **_with(told)},
+    )
+
+
+def failed(error: DesktopError, effect: RecordedEffect) -> BasculeError:
+    """Into the record goes the code, and not the words: these may name what stands on the screen."""
+    effect.details |= {"desktop": error.code.value, "reason": error.code.value}
+    execution_id = error.details.get("executionId")
+    if isinstance(execution_id, str):
+        effect.details["executionId"] = execution_id
+    if error.code is not Code.CONFIRM_REQUIRED:
+        return refusal(error)
+    # The host looked before it acted, and found something else than what was judged.
+    effect.details["executed"] = "no"
+    since = "it was judged" if effect.approval_id is None else f"{effect.approval_id} was approved"
+    return Conflict(
+        f"what this call would do has changed since {since}",
+        hint="nothing was done; call again to ask about what it would do now",
+        details={"executed": "no", **_with(error)},
     )
 
 

@@ -8,32 +8,35 @@ import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
+from bascule.bridges.desktop.declared import DesktopDeclared
 from bascule.bridges.desktop.guesses import Guesses
 from bascule.bridges.desktop.hosting import Hosting
-from bascule.bridges.desktop.judging import Judging, Tied, doing_of
+from bascule.bridges.desktop.judging import Judging, Target, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Forbidden, InvalidRequest
+from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.resolution import Resolution
 from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.methods import Effect, Nothing
+from bascule.protocols.methods import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -41,9 +44,6 @@ WAIT_GRACE_MS: Final = 1_000
 RESOLVE_MS: Final = 15_000
 # Of a call, and not of what it does.
 _OURS: Final = ("workspacePath", "requestId", "timeoutMs")
-
-_LOOKS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.OBSERVE and row.name != "desktop.windows")
-_ACTS: Final = tuple(row.name for row in a.METHODS if row.effect is Effect.UI_CONTROL)
 
 Ask = Callable[[Host], Coroutine[Any, Any, Any]]
 
@@ -78,24 +78,47 @@ class DesktopBridge:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "desktop.status": self.status,
-            "desktop.enable": self.enable,
-            "desktop.disable": self.disable,
-            "desktop.stop": self.stop,
-            "desktop.resume": self.resume,
-            "desktop.health": self.health,
-            "desktop.doctor": self.doctor,
-            "desktop.windows": self.windows,
-            "desktop.abort": self.abort,
-            **dict.fromkeys(_LOOKS, self.look),
-            **dict.fromkeys(_ACTS, self.act),
-        }
-
-    def draw(self) -> dict[str, Draw]:
-        """What a call is about: the policy hears it, and so does the person."""
-        return {**dict.fromkeys((*_LOOKS, *_ACTS), self._draw), "desktop.windows": self._draw_windows}
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=DesktopDeclared(),
+            service=self,
+            methods=[
+                a.DESKTOP_STATUS.bind(self.status),
+                a.DESKTOP_ENABLE.bind(self.enable),
+                a.DESKTOP_DISABLE.bind(self.disable),
+                a.DESKTOP_STOP.bind(self.stop),
+                a.DESKTOP_RESUME.bind(self.resume),
+                a.DESKTOP_HEALTH.bind(self.health),
+                a.DESKTOP_DOCTOR.bind(self.doctor),
+                a.DESKTOP_WINDOWS.bind(self.windows, resolve=self._resolve_windows),
+                a.DESKTOP_OBSERVE.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_FIND.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_LIST_MODALS.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_WAIT_UNTIL.bind(self.look, resolve=self._resolve),
+                a.DESKTOP_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DOUBLE_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_RIGHT_CLICK.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_TYPE_TEXT.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_HOTKEY.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_SCROLL.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DRAG.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_SET_VALUE.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_FOCUS_WINDOW.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_DISMISS_MODAL.bind(self.act, resolve=self._resolve),
+                a.DESKTOP_ABORT.bind(self.abort),
+            ],
+            gauges=[
+                Gauge("bascule_desktop_enabled", "1 while agents may use the desktop.", lambda: self.switch.enabled),
+                Gauge("bascule_desktop_stopped", "1 after a stop, until a resume.", lambda: self.switch.stopped),
+                Gauge(
+                    "bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: self.traffic.count
+                ),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self._carrier.open()
@@ -182,53 +205,67 @@ class DesktopBridge:
     def resume(self, call: Call, params: Nothing, tx: Transaction) -> None:
         self.switch.resume(tx)
         tx.subject = "desktop"
-
         # Not before it is on disk: what a crash would undo must not have reached the screen.
-        durable: Later[None] = Later()
-        tx.after.append(lambda: durable.set_result(None))
-        tx.then = lambda _: self._carrier.carry(self._resuming(call, durable), call.method)
+        tx.then = lambda _: self._carrier.carry(self._resuming(call, self._journal.durable()), call.method)
 
-    async def _resuming(self, call: Call, durable: Later[None]) -> a.DesktopStatus:
-        await durable
+    async def _resuming(self, call: Call, durable: Later[None] | None) -> a.DesktopStatus:
+        if durable is not None:
+            await durable
         await self.hosting.resume()
         return self.status(call, Nothing())
 
     # -- looking and acting --
 
-    def _draw(self, call: Call, params: Any) -> Later[Drawn]:
+    def _resolve(self, call: Call, params: a.Routed) -> Coroutine[Any, Any, Resolution]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
-        return self._carrier.carry(self._drawing(call, params), call.method)
+        return self._resolution(call, params)
 
     def _check(self, call: Call) -> None:
         self.switch.must_be_enabled()
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _drawing(self, call: Call, params: Any) -> Drawn:
+    async def _resolution(self, call: Call, params: a.Routed, *, picture: bool = False) -> Resolution:
         awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
+            return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
         try:
-            drawn = self._judging.drawn(call, await self._resolved(call, params, picture=False))
-            if self._judging.asks_anew(call, drawn):
-                drawn = self._judging.drawn(call, await self._resolved(call, params, picture=True))
+            found = await self._resolved(call, params, picture=picture)
+            if doing_of(call.method) == "look":
+                return self._judging.of_window(call, found)
+            return self._judging.of_window(
+                call,
+                found,
+                illustrate=None if picture else partial(self._resolution, call, params, picture=True),
+                renew=partial(
+                    self._renewed, call, params, msgspec.structs.replace(found, picture=None), self.hosting.live
+                ),
+            )
         except DesktopError as error:
             if error.code is Code.APP_FORBIDDEN:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.everywhere(call, _intent(params), awaited.title_pattern)
+                return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
-            told = refusals.refusal(error)
+            refusal = refusals.refusal(error)
             if isinstance(params, a.WaitUntilCall):
-                told.hint = "there is no such window yet: wait for one first, with the condition windowExists"
-            raise told from None
-        return drawn
+                refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
+            raise refusal from None
 
-    async def _count_miss(self, call: Call, params: Any) -> None:
+    async def _renewed(self, call: Call, params: a.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
+        """After the person's yes. What is on the screen is compared by the host when it acts."""
+        self._check(call)
+        self._workspaces.place(params.workspace_path)
+        if self.hosting.live is not host:
+            # Another host does not know the elements by these names.
+            return await self._resolution(call, params)
+        return self._judging.of_window(call, found)
+
+    async def _count_miss(self, call: Call, params: a.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
@@ -252,26 +289,29 @@ class DesktopBridge:
             return True
         return self._judging.may_look_at(call.principal, found)
 
-    async def _resolved(self, call: Call, params: Any, *, picture: bool) -> m.ResolveResult:
+    async def _resolved(self, call: Call, params: a.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
         )
         return found
 
-    def _draw_windows(self, call: Call, params: a.DesktopCall) -> Drawn:
+    def _resolve_windows(self, call: Call, params: a.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
-        return self._judging.listing(call)
+        return self._judging.of_the_list()
 
-    def look(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Later[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
-        return self._carry(call, params, self._looking(call, params, doing))
+        work = self._looking(call, params, effect)
+        if isinstance(params, a.WaitUntilCall):
+            return self.traffic.waiting(self._carrier.carry(work, call.method))
+        return work
 
-    async def _looking(self, call: Call, params: Any, doing: Doing) -> Any:
-        tied: Tied = call.tied
-        yes = self._note(call, tied, doing)
-        ask = tied.params
+    async def _looking(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
+        target: Target = effect.resolution.resolved
+        yes = self._note(call, target, effect)
+        ask = target.params
         limit = params.timeout_ms
         if isinstance(params, a.WaitUntilCall):
             limit = min(limit, MAX_WAIT_MS)
@@ -298,18 +338,17 @@ class DesktopBridge:
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
-                _failed(doing, error)
-                raise refusals.refusal(error) from None
-        doing.details["executionId"] = result.execution_id
+                raise refusals.failed(error, effect) from None
+        effect.details["executionId"] = result.execution_id
         return result
 
-    def act(self, call: Call, params: Any, doing: Doing) -> Later[Any]:
+    async def act(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
-        return self._carry(call, params, self._acting(call, params, doing))
-
-    async def _acting(self, call: Call, params: Any, doing: Doing) -> Any:
-        tied: Tied = call.tied
-        yes = self._note(call, tied, doing)
+        target: Target = effect.resolution.resolved
+        assert target.resolved is not None
+        # A person was shown where the elements are; the policy does not judge that.
+        resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
+        yes = self._note(call, target, effect)
         request_id = params.request_id or str(uuid.uuid4())
         host = await self.hosting.host(self.switch.environment)
         # Between the judging and this lie the record on disk and perhaps the start of a host.
@@ -317,47 +356,43 @@ class DesktopBridge:
         with yes:
             async with self.traffic.acting(call.principal, request_id):
                 try:
-                    result = await host.confirmed(
+                    result = await host.call(
                         call.method,
-                        tied.params,
+                        {**target.params, "confirm": {"resolved": msgspec.to_builtins(resolved)}},
                         client=call.principal,
                         request_id=request_id,
                         timeout_ms=params.timeout_ms,
                         workspace=self._workspaces.place(params.workspace_path),
                     )
                 except DesktopError as error:
-                    _failed(doing, error)
-                    raise refusals.refusal(error) from None
+                    raise refusals.failed(error, effect) from None
                 except asyncio.CancelledError:
                     # The house closes, and the host with it.
-                    doing.unknown = True
+                    effect.unknown = True
                     raise
                 except HostGone as error:
                     self.hosting.lost(host, str(error))
-                    doing.unknown = True
-                    doing.details |= {"executed": "unknown", "reason": str(error)}
+                    effect.unknown = True
+                    effect.details |= {"executed": "unknown", "reason": str(error)}
                     raise refusals.lost_while_acting(error) from None
-        doing.details |= {"executionId": result.execution_id, "effect": result.effect}
+        effect.details |= {"executionId": result.execution_id, "effect": result.effect}
         return result
 
-    def _note(self, call: Call, tied: Tied, doing: Doing) -> AbstractContextManager[None]:
+    def _note(self, call: Call, target: Target, effect: RecordedEffect) -> AbstractContextManager[None]:
         """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for, and
         counts already while that lasts."""
-        about = tied.about
+        about = target.about
         if about.pid is not None:
-            doing.details["pid"] = about.pid
-        approval_id = doing.approval_id
+            effect.details["pid"] = about.pid
+        approval_id = effect.approval_id
         if approval_id is None:
             return nullcontext()
         kind, app = doing_of(call.method), App(about.app, about.program)
-        doing.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
+        effect.changes.append(lambda tx: self.apps.add(tx, call.principal, kind, app, approval_id=approval_id))
         return self.apps.spending(call.principal, kind, app)
 
-    def windows(self, call: Call, params: a.DesktopCall, doing: Doing) -> Later[m.WindowsResult]:
+    async def windows(self, call: Call, params: a.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
         self.switch.must_be_enabled()
-        return self._carry(call, params, self._windows(call, params))
-
-    async def _windows(self, call: Call, params: a.DesktopCall) -> m.WindowsResult:
         found: m.WindowsResult = await self._refusing(
             call,
             lambda host: host.call(
@@ -393,12 +428,9 @@ class DesktopBridge:
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
         return self._carrier.carry(asking, call.method)
 
-    def abort(self, call: Call, params: a.AbortCall, doing: Doing) -> Later[d.AbortResult]:
-        self.switch.must_be_enabled()
-        return self._carrier.carry(self._aborting(call, params), call.method, withdrawn=False)
-
-    async def _aborting(self, call: Call, params: a.AbortCall) -> Any:
+    async def abort(self, call: Call, params: a.AbortCall, effect: RecordedEffect) -> Any:
         """Without waiting for a turn behind what it aborts."""
+        self.switch.must_be_enabled()
         host = self.hosting.live
         asked = {"executionId": params.execution_id}
         if host is None:
@@ -425,10 +457,6 @@ class DesktopBridge:
                 return
 
         self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
-
-    def _carry(self, call: Call, params: Any, work: Coroutine[Any, Any, Any]) -> Later[Any]:
-        waits = isinstance(params, a.WaitUntilCall)
-        return self.traffic.waiting(self._carrier.carry(work, call.method, withdrawn=waits), waits=waits)
 
     async def _refusing(self, call: Call, ask: Ask) -> Any:
         try:
@@ -459,14 +487,6 @@ def _without_nothing(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nothing(each) for name, each in value.items() if each is not None}
     return value
-
-
-def _failed(doing: Doing, error: DesktopError) -> None:
-    """The code, and not the words: these may name what stands on the screen."""
-    doing.details |= {"desktop": error.code.value, "reason": error.code.value}
-    execution_id = error.details.get("executionId")
-    if isinstance(execution_id, str):
-        doing.details["executionId"] = execution_id
 
 
 def _apart(work: Later[Any]) -> Later[Any]:

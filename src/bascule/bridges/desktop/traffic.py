@@ -91,10 +91,10 @@ class Traffic:
             if not line.count:
                 del self._lines[principal]
 
-    def waiting(self, later: Later[Any], *, waits: bool) -> Later[Any]:
-        if waits:
-            self._waiting.add(later)
-            later.add_done_callback(self._waiting.discard)
+    def waiting(self, later: Later[Any]) -> Later[Any]:
+        """One that `end` answers."""
+        self._waiting.add(later)
+        later.add_done_callback(self._waiting.discard)
         return later
 
     def end(self) -> None:

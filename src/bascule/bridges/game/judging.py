@@ -7,15 +7,15 @@ or deny, and not allow: whether a call is allowed at all is decided before the g
 import glob
 import json
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from bascule.approval.holding import Drawn
 from bascule.bridges.game.catalog import KnownTool
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.pins import Pinned, Pins
-from bascule.call import PERSON, Call, Principal
+from bascule.call import PERSON, Call
+from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.rules import Rule
 from bascule.protocols import game
@@ -29,16 +29,6 @@ _SET_STATE_HASH = digest({"method": SET_STATE})
 TRUST_RULE = "timed.games.trust"
 # Named in the question one by one; the largest mod known has 123, and nobody reads more.
 MAX_TRUSTED_TOOLS = 500
-
-
-class Judge(Protocol):
-    def __call__(self, principal: Principal, method: str, facts: Any, /) -> Verdict: ...
-
-
-class TimedRuleOver(Protocol):
-    """The name of the timed rule that a person laid over the `ask` of the rule `over`, if one speaks of this call."""
-
-    def __call__(self, principal: Principal, method: str, over: str, facts: Any, /) -> str | None: ...
 
 
 class About(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,13 +46,20 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = True
 
 
-class Judging:
-    def __init__(self, judge: Judge, pins: Pins, timed: TimedRuleOver) -> None:
-        self._judge = judge
-        self._pins = pins
-        self._timed = timed
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """What the handler calls, as it was judged."""
 
-    def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Drawn:
+    # Of the tool's description and schemas; None for what is no tool.
+    schema_hash: str | None = None
+    # The tools that "trust this game" pins together with this one.
+    trusted: dict[str, str] = {}
+
+
+class Judging:
+    def __init__(self, pins: Pins) -> None:
+        self._pins = pins
+
+    def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Resolution:
         about = About(
             destructive=known.is_destructive,
             attached=found.settings.command is None,
@@ -71,7 +68,7 @@ class Judging:
             listing=found.catalog.digest,
         )
         trusted = self._trusted(found) if about.attached and about.pin == "new" and not about.destructive else {}
-        return self._drawn(
+        return _resolution(
             call,
             params,
             about,
@@ -80,8 +77,8 @@ class Judging:
                 _tool_preview(found, known, about, params.arguments, trusted),
             ),
             bound={"tool": known.schema_hash, "attached": about.attached},
+            target=Target(schema_hash=known.schema_hash, trusted=trusted),
             tool=params.tool,
-            trusted=trusted,
         )
 
     def _trusted(self, found: Game) -> dict[str, str]:
@@ -93,14 +90,14 @@ class Judging:
         }
         return new if 1 < len(new) <= MAX_TRUSTED_TOOLS else {}
 
-    def set_state(self, call: Call, params: SetStateParams, found: Game) -> Drawn:
+    def set_state(self, call: Call, params: SetStateParams, found: Game) -> Resolution:
         about = About(
             attached=found.settings.command is None,
             pin=self._pins.compare(found.pinned_as, SET_STATE, _SET_STATE_HASH),
             own=_is_own(call, found),
         )
         player = "" if params.player_id is None else f"\nof the player: {params.player_id}"
-        return self._drawn(
+        return _resolution(
             call,
             params,
             about,
@@ -109,13 +106,14 @@ class Judging:
                 f"{_title(found)}\nchanges its state:\n{_indented(params.updates)}{player}",
             ),
             bound={"tool": _SET_STATE_HASH, "attached": about.attached},
+            target=Target(schema_hash=_SET_STATE_HASH),
         )
 
-    def end(self, call: Call, params: GameParams, found: Game) -> Drawn:
+    def end(self, call: Call, params: GameParams, found: Game) -> Resolution:
         about = About(attached=found.settings.command is None, own=_is_own(call, found))
         what = "lets go of" if about.attached else "ends"
         owner = found.started_by or "nobody"
-        return self._drawn(
+        return _resolution(
             call,
             params,
             about,
@@ -127,41 +125,36 @@ class Judging:
             bound={"launch": found.launches},
         )
 
-    def _drawn(
-        self,
-        call: Call,
-        params: Any,
-        about: About,
-        shown: Callable[[], tuple[str, str]],
-        *,
-        bound: dict[str, Any],
-        tool: str | None = None,
-        trusted: dict[str, str] | None = None,
-    ) -> Drawn:
-        facts = {**msgspec.to_builtins(params), "about": msgspec.to_builtins(about)}
-        verdict = self._judge(call.principal, call.method, facts)
-        if verdict.decision is not Decision.ASK:
-            return Drawn(summary="", preview="", bound=bound, verdict=verdict, ahead=about.destructive)
-        summary, preview = shown()
-        offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
-        if trusted:
-            offers = (*offers, _trust_offer(call, params.game_id, about, len(trusted)))
-        is_trusted = bool(trusted) and self._timed(call.principal, call.method, verdict.rule, facts) == TRUST_RULE
-        return Drawn(
-            summary=summary,
-            preview=preview,
-            bound=bound,
-            verdict=verdict,
-            offers=offers,
-            ahead=about.destructive,
-            facts=facts,
-            # Its handler pins them all: one answer, and not one for each.
-            tied=trusted if is_trusted else None,
-        )
-
     @staticmethod
     def hash_of(params: CallToolParams | SetStateParams, found: Game) -> str:
         return _SET_STATE_HASH if isinstance(params, SetStateParams) else found.tool(params.tool).schema_hash
+
+
+def _resolution(
+    call: Call,
+    params: Any,
+    about: About,
+    shown: Callable[[], tuple[str, str]],
+    *,
+    bound: dict[str, Any],
+    target: Target | None = None,
+    tool: str | None = None,
+) -> Resolution:
+    resolution = Resolution(
+        facts={**msgspec.to_builtins(params), "about": msgspec.to_builtins(about)},
+        bound=bound,
+        resolved=target,
+        record_first=about.destructive,
+    )
+
+    async def describe(_: Verdict) -> Resolution:
+        summary, preview = shown()
+        offers = () if tool is None or about.pin == "changed" else (_offer(call, params.game_id, tool),)
+        if target is not None and target.trusted:
+            offers = (*offers, _trust_offer(call, params.game_id, about, len(target.trusted)))
+        return msgspec.structs.replace(resolution, summary=summary, preview=preview, offers=offers, describe=None)
+
+    return msgspec.structs.replace(resolution, describe=describe)
 
 
 def _is_own(call: Call, found: Game) -> bool:

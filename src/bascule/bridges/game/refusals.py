@@ -5,8 +5,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
-from bascule.approval.ahead import Doing
 from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound, PeerFailed
+from bascule.kernel.effects import RecordedEffect
 from bascule.later import Later, Leavable
 from bascule.protocols.game_errors import ErrorCode, GameError
 
@@ -40,7 +40,7 @@ def refusal(error: GameError) -> BasculeError:
     return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
 
 
-def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], doing: Doing) -> Later[U]:
+def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], effect: RecordedEffect) -> Later[U]:
     """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
 
     When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
@@ -48,9 +48,9 @@ def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], doing: Doing) 
 
     def failed(error: BaseException) -> BaseException:
         if isinstance(error, GameError):
-            doing.details |= {"executed": error.executed, "gabp": error.code, "reason": f"GABP {error.code}"}
+            effect.details |= {"executed": error.executed, "gabp": error.code, "reason": f"GABP {error.code}"}
         elif isinstance(error, BasculeError):
-            doing.details.setdefault("executed", "no")
+            effect.details.setdefault("executed", "no")
         return error
 
     try:
@@ -60,12 +60,12 @@ def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], doing: Doing) 
         raise (refusal(error) if isinstance(error, GameError) else error) from None
 
     def done(result: T) -> U:
-        doing.details["executed"] = "yes"
+        effect.details["executed"] = "yes"
         return to_answer(result)
 
     out: Leavable[U] = Leavable()
     # Before anybody else hears of it: the record of its end says what is known.
-    out.add_done_callback(lambda _: doing.details.update(executed="unknown") if out.cancelled() else None)
+    out.add_done_callback(lambda _: effect.details.update(executed="unknown") if out.cancelled() else None)
     return answer_with(asked, done, failed, out)
 
 

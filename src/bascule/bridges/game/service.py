@@ -6,24 +6,27 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
 from bascule.audit.journal import Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.game.attaching import attached_settings
 from bascule.bridges.game.catalog import KnownTool, check_arguments
+from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.game.following import Following
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.games import Games
-from bascule.bridges.game.judging import SET_STATE, Judge, Judging, TimedRuleOver
+from bascule.bridges.game.judging import SET_STATE, TRUST_RULE, Judging, Target
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.call import Call, agent_principal
 from bascule.clock import Clock
 from bascule.errors import Conflict
+from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.resolution import Resolution
 from bascule.later import Later
 from bascule.protocols import game
+from bascule.protocols import game_methods as rows
 from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_words import bounded_names, bounded_resources
@@ -77,48 +80,48 @@ class GameBridge:
         games: Games,
         store: JournalStore,
         clock: Clock,
-        judge: Judge,
-        timed: TimedRuleOver = lambda *_: None,
     ) -> None:
         self.games = games
         self.pins = Pins(store, clock)
-        self._judging = Judging(judge, self.pins, timed)
+        self._judging = Judging(self.pins)
         self.following = Following(games)
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "games.list": self.list_games,
-            "games.status": self.status,
-            "games.show": self.show,
-            "games.start": self.start,
-            "games.connect": self.connect,
-            "games.attach": self.attach,
-            "games.stop": self.stop,
-            "games.kill": self.kill,
-            "games.tools": self.list_tools,
-            "games.tool": self.show_tool,
-            "games.call": self.call_tool,
-            "games.events": self.read_events,
-            "games.stream": self.following.stream,
-            "games.unsubscribe": self.unsubscribe,
-            "games.resources": self.list_resources,
-            "games.resource": self.read_resource,
-            "games.state": self.get_state,
-            "games.setState": self.set_state,
-            "games.attention": self.attention,
-            "games.acknowledge": self.acknowledge,
-        }
-
-    def draw(self) -> dict[str, Draw]:
-        """What the bridge knows of a call that its params do not say: the policy hears it too."""
-        return {
-            "games.call": self._draw_call,
-            "games.setState": self._draw_set_state,
-            "games.stop": self._draw_end,
-            "games.kill": self._draw_end,
-        }
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=GameDeclared(),
+            service=self,
+            methods=[
+                rows.GAMES_LIST.bind(self.list_games),
+                rows.GAMES_STATUS.bind(self.status),
+                rows.GAMES_SHOW.bind(self.show),
+                rows.GAMES_START.bind(self.start),
+                rows.GAMES_CONNECT.bind(self.connect),
+                rows.GAMES_ATTACH.bind(self.attach),
+                rows.GAMES_STOP.bind(self.stop, resolve=self._resolve_end),
+                rows.GAMES_KILL.bind(self.kill, resolve=self._resolve_end),
+                rows.GAMES_TOOLS.bind(self.list_tools),
+                rows.GAMES_TOOL.bind(self.show_tool),
+                rows.GAMES_CALL.bind(self.call_tool, resolve=self._resolve_call),
+                rows.GAMES_EVENTS.bind(self.read_events),
+                rows.GAMES_STREAM.bind(self.following.stream),
+                rows.GAMES_UNSUBSCRIBE.bind(self.unsubscribe),
+                rows.GAMES_RESOURCES.bind(self.list_resources),
+                rows.GAMES_RESOURCE.bind(self.read_resource),
+                rows.GAMES_STATE.bind(self.get_state),
+                rows.GAMES_SET_STATE.bind(self.set_state, resolve=self._resolve_set_state),
+                rows.GAMES_ATTENTION.bind(self.attention),
+                rows.GAMES_ACKNOWLEDGE.bind(self.acknowledge),
+            ],
+            gauges=[
+                Gauge("bascule_games_running", "Games that are not stopped.", lambda: len(self.games.running())),
+            ],
+            open=self.open,
+            forget_agent=self.forget_agent,
+            end=self.end,
+            close=self.close,
+        )
 
     async def open(self) -> None:
         await self.games.__aenter__()
@@ -170,37 +173,37 @@ class GameBridge:
             output=found.process.output()[-MAX_OUTPUT_CHARS:] if found.process is not None else "",
         )
 
-    def start(self, call: Call, params: GameStartParams, doing: Doing) -> Later[GameStatus]:
+    def start(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Later[GameStatus]:
         seconds = params.wait_ms / 1000
-        return self._life(call, self.games.start(params.game_id, seconds, started_by=call.principal), doing)
+        return self._life(call, self.games.start(params.game_id, seconds, started_by=call.principal), effect)
 
-    def connect(self, call: Call, params: GameStartParams, doing: Doing) -> Later[GameStatus]:
+    def connect(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Later[GameStatus]:
         found = self.games.find(params.game_id)
         seconds = params.wait_ms / 1000
         if found.state is GameState.STOPPED and found.settings.command is None:
-            return self._life(call, self.games.start(found.id, seconds, started_by=call.principal), doing)
-        return self._life(call, self.games.connect(found.id, seconds), doing)
+            return self._life(call, self.games.start(found.id, seconds, started_by=call.principal), effect)
+        return self._life(call, self.games.connect(found.id, seconds), effect)
 
-    def attach(self, call: Call, params: AttachParams, doing: Doing) -> Later[GameStatus]:
+    def attach(self, call: Call, params: AttachParams, effect: RecordedEffect) -> Later[GameStatus]:
         """Not in games.toml: for as long as the daemon lives, or until it is stopped."""
         settings = attached_settings(params)
         seconds = params.wait_ms / 1000
-        return self._life(call, self.games.attach(params.game_id, settings, seconds, by=call.principal), doing)
+        return self._life(call, self.games.attach(params.game_id, settings, seconds, by=call.principal), effect)
 
-    def stop(self, call: Call, params: GameParams, doing: Doing) -> Later[GameStatus]:
-        return self._life(call, self.games.stop(params.game_id), doing)
+    def stop(self, call: Call, params: GameParams, effect: RecordedEffect) -> Later[GameStatus]:
+        return self._life(call, self.games.stop(params.game_id), effect)
 
-    def kill(self, call: Call, params: GameParams, doing: Doing) -> Later[GameStatus]:
-        return self._life(call, self.games.stop(params.game_id, kill=True), doing)
+    def kill(self, call: Call, params: GameParams, effect: RecordedEffect) -> Later[GameStatus]:
+        return self._life(call, self.games.stop(params.game_id, kill=True), effect)
 
-    def _draw_end(self, call: Call, params: GameParams) -> Drawn:
+    def _resolve_end(self, call: Call, params: GameParams) -> Resolution:
         return self._judging.end(call, params, self.games.find(params.game_id))
 
-    def _life(self, call: Call, work: Coroutine[Any, Any, GameStatus], doing: Doing) -> Later[GameStatus]:
+    def _life(self, call: Call, work: Coroutine[Any, Any, GameStatus], effect: RecordedEffect) -> Later[GameStatus]:
         def noted(status: GameStatus) -> GameStatus:
-            doing.details |= {"state": str(status.state)}
+            effect.details |= {"state": str(status.state)}
             if status.pid is not None:
-                doing.details["pid"] = status.pid
+                effect.details["pid"] = status.pid
             return status
 
         return self.games.carry(work, call.method).mapped(noted)
@@ -252,16 +255,16 @@ class GameBridge:
             schema_hash=known.schema_hash,
         )
 
-    def _draw_call(self, call: Call, params: CallToolParams) -> Drawn:
+    def _resolve_call(self, call: Call, params: CallToolParams) -> Resolution:
         found, known = self._tool(params.game_id, params.tool)
         # A person is not asked about what the game would not even be sent.
         or_refuse(lambda: check_arguments(known, params.arguments))
         return self._judging.call_tool(call, params, found, known)
 
-    def call_tool(self, call: Call, params: CallToolParams, doing: Doing) -> Later[CallToolResult]:
+    def call_tool(self, call: Call, params: CallToolParams, effect: RecordedEffect) -> Later[CallToolResult]:
         found = self.games.find(params.game_id)
-        doing.details |= {"tool": params.tool, "bytes": len(canonical(params.arguments))}
-        self._pin(call, params, found, doing)
+        effect.details |= {"tool": params.tool, "bytes": len(canonical(params.arguments))}
+        self._pin(call, params, found, effect)
         seconds = None if params.timeout_ms is None else params.timeout_ms / 1000
 
         def ask() -> Later[Raw | KeptResult]:
@@ -273,26 +276,28 @@ class GameBridge:
             inline, kept = (UNSET, result) if isinstance(result, KeptResult) else (result, None)
             return CallToolResult(game_id=found.id, tool=params.tool, executed="yes", result=inline, resource=kept)
 
-        return act(ask, told, doing)
+        return act(ask, told, effect)
 
-    def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, doing: Doing) -> None:
+    def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, effect: RecordedEffect) -> None:
         """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
+        target: Target = effect.resolution.resolved
         now = or_refuse(lambda: self._judging.hash_of(params, found))
-        if now != call.bound.get("tool"):
-            doing.details["executed"] = "no"
+        if now != target.schema_hash:
+            effect.details["executed"] = "no"
             raise Conflict(
                 "the tool has changed since this call was judged; it was not called",
                 hint="call again: it is judged as it is now",
                 details={"executed": "no"},
             )
         tool = params.tool if isinstance(params, CallToolParams) else SET_STATE
-        pinned = {**(call.tied or {}), tool: now}
+        # "Trust this game" is one answer, and not one for each of its tools.
+        pinned = {**(target.trusted if effect.timed_rule == TRUST_RULE else {}), tool: now}
 
         def pin(tx: Transaction) -> None:
             for name, schema_hash in pinned.items():
                 self.pins.pin(tx, found.pinned_as, name, schema_hash, call.principal)
 
-        doing.changes.append(pin)
+        effect.changes.append(pin)
 
     def _tool(self, game_id: str, name: str) -> tuple[Game, KnownTool]:
         found = self.games.find(game_id)
@@ -388,12 +393,12 @@ class GameBridge:
             lambda result: GameStateView(game_id=found.id, state=result.state, timestamp=result.timestamp),
         )
 
-    def _draw_set_state(self, call: Call, params: SetStateParams) -> Drawn:
+    def _resolve_set_state(self, call: Call, params: SetStateParams) -> Resolution:
         return self._judging.set_state(call, params, self.games.find(params.game_id))
 
-    def set_state(self, call: Call, params: SetStateParams, doing: Doing) -> Later[StateChanged]:
+    def set_state(self, call: Call, params: SetStateParams, effect: RecordedEffect) -> Later[StateChanged]:
         found = self.games.find(params.game_id)
-        self._pin(call, params, found, doing)
+        self._pin(call, params, found, effect)
         asked = game.StateSetParams(
             updates={name: Raw(to_json(value)) for name, value in params.updates.items()},
             player_id=_or_unset(params.player_id),
@@ -403,14 +408,14 @@ class GameBridge:
         def told(result: game.StateSetResult) -> StateChanged:
             return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
 
-        return act(lambda: found.set_state(call.principal, asked), told, doing)
+        return act(lambda: found.set_state(call.principal, asked), told, effect)
 
     def attention(self, call: Call, params: GameParams) -> AttentionView:
         found = self.games.find(params.game_id)
         found.require_live()
         return AttentionView(game_id=found.id, attention=found.attention)
 
-    def acknowledge(self, call: Call, params: AcknowledgeParams, doing: Doing) -> Later[Acknowledged]:
+    def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Later[Acknowledged]:
         found = self.games.find(params.game_id)
 
         def told(result: game.AttentionAckResult) -> Acknowledged:
@@ -421,7 +426,7 @@ class GameBridge:
                 attention=result.current_attention,
             )
 
-        return act(lambda: found.acknowledge(call.principal, params.attention_id), told, doing)
+        return act(lambda: found.acknowledge(call.principal, params.attention_id), told, effect)
 
 
 def _speaks_of(tool: game.Tool, query: str) -> bool:

@@ -19,6 +19,7 @@ from bascule.protocols.approvals import (
     DecideResult,
     RuleOffer,
 )
+from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.stream import Stream
 
@@ -84,6 +85,12 @@ class Consent:
         for approval in self._desk.pending():
             stream.push(self._view(approval, whole=True))
         return stream
+
+    def pending(self) -> int:
+        return len(self._desk.pending())
+
+    def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
+        return self._desk.gc(tx, dry_run=dry_run)
 
     def end(self) -> None:
         self._stopping = True

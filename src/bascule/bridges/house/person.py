@@ -101,11 +101,9 @@ class Person:
                     self._journal.commit(tx, call.principal, call.method, error.code)
                 _settle(answer, error)
                 return
-            durable = self._journal.settled(self._journal.commit(tx, call.principal, call.method))
-            if durable is None:
-                _settle(answer, result)
-            else:
-                durable.add_done_callback(lambda future: _settle(answer, future.exception() or result))
+            self._journal.commit(tx, call.principal, call.method).add_done_callback(
+                lambda _: _settle(answer, tx.exception() or result)
+            )
 
         loop.run_in_executor(None, work).add_done_callback(finish)
         return answer

@@ -2,9 +2,7 @@
 
 from typing import Protocol
 
-from bascule.audit.journal import Transaction
 from bascule.audit.ledger import Anchor
-from bascule.protocols.house import GcItem
 
 
 class Unlockable(Protocol):
@@ -17,12 +15,6 @@ class Unlockable(Protocol):
 
 class Anchors(Protocol):
     def read(self) -> tuple[list[Anchor], list[str]]: ...
-
-
-class Collector(Protocol):
-    """A part of the daemon that has something to remove."""
-
-    def gc(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]: ...
 
 
 class PolicySource(Protocol):

@@ -14,9 +14,9 @@ from bascule.clock import Clock, rfc3339
 from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound
 from bascule.ids import is_agent_id
 from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, preset
+from bascule.policy.engine import Policy, preset_in
 from bascule.policy.rules import BadPolicy
-from bascule.policy.text import load_policy, render, text_digest
+from bascule.policy.text import Presets, load_policy, render, text_digest
 from bascule.protocols.approvals import (
     AcceptParams,
     ExplainParams,
@@ -38,6 +38,7 @@ class Rulebook:
         file: PolicySource,
         setting: str,
         rows: Iterable[Row],
+        presets: Presets,
         clock: Clock,
         log: Log,
         desk: Desk,
@@ -46,6 +47,7 @@ class Rulebook:
         self._file = file
         self._setting = setting
         self._rows = {row.name: row for row in rows}
+        self._presets = presets
         self._effects = {name: row.effect for name, row in self._rows.items()}
         self._clock = clock
         self._log = log
@@ -53,7 +55,7 @@ class Rulebook:
         self._problem: str | None = None
         self._reported: str | None = None
         self.policy = self._in_force()
-        # Dispatch holds the policy it decides by; a new one is a new object.
+        # The gate holds the policy it decides by; a new one is a new object.
         self.on_change: Callable[[Policy], None] | None = None
 
     # -- methods --
@@ -99,7 +101,7 @@ class Rulebook:
                 hint="look at it again: bascule policy accept",
                 details={"digest": digest},
             )
-        policy = load_policy(text, self._rows, self._effects)
+        policy = load_policy(text, self._rows, self._effects, self._presets)
         tx.put(self._facts, POLICY_KEY, HouseFact(text, self._clock.wall_ms()))
         tx.subject = "policy"
         tx.details = {
@@ -141,7 +143,7 @@ class Rulebook:
             return self._view_of(text, self.policy, pending=False)
         problem = None
         try:
-            load_policy(file, self._rows, self._effects)
+            load_policy(file, self._rows, self._effects, self._presets)
         except BasculeError as error:
             problem = error.message
         return self._view_of(text, self.policy, pending=True, problem=problem, file=file)
@@ -175,14 +177,14 @@ class Rulebook:
     def _in_force(self) -> Policy:
         fact = self._facts.rows.get(POLICY_KEY)
         if fact is None:
-            return preset(self._setting)
+            return preset_in(self._presets, self._setting)
         try:
-            return load_policy(fact.text, self._rows, self._effects)
+            return load_policy(fact.text, self._rows, self._effects, self._presets)
         except BasculeError as error:
             # Written for another version of ours. Nothing wider than the narrowest may come of that.
             self._problem = f"the accepted policy cannot be used: {error.message}; {FALLBACK} is in force instead"
             self._log("policy_unusable", level="error", error=error.message, in_force=FALLBACK)
-            return preset(FALLBACK)
+            return preset_in(self._presets, FALLBACK)
 
     def _put_in_force(self, policy: Policy) -> None:
         self.policy = policy

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from time import perf_counter
-from typing import Any
 
 import msgspec
 
@@ -11,12 +10,16 @@ from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ledger import Segment, Verifier, read_record
 from bascule.audit.ports import JournalStore, LedgerReader, LedgerRow
 from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.declared import HouseDeclared
 from bascule.bridges.house.person import Person
-from bascule.bridges.house.ports import Anchors, Collector
+from bascule.bridges.house.ports import Anchors
 from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
+from bascule.kernel.bridge import Bridge, Collect, Gauge
+from bascule.protocols import approvals
+from bascule.protocols import house as rows
 from bascule.protocols.house import (
     GcItem,
     GcParams,
@@ -49,7 +52,7 @@ class House:
         facts: Table[HouseFact],
         clock: Clock,
         anchors: Anchors,
-        collectors: list[Collector],
+        collect_all: Collect,
         status: StatusSource,
         ledger_days: int,
         consent: Consent,
@@ -59,7 +62,7 @@ class House:
         self._journal = journal
         self._clock = clock
         self._anchors = anchors
-        self._collectors = collectors
+        self._collect_all = collect_all
         self._status = status
         self._ledger_days = ledger_days
         self.person = Person(facts, journal, clock)
@@ -72,37 +75,41 @@ class House:
         }
         journal.segments.on_change = self._segment_changed
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "daemon.status": self.status,
-            "daemon.gc": self.gc,
-            "ledger.tail": self.tail,
-            "ledger.show": self.show,
-            "ledger.verify": self.verify,
-            "person.set": self.person.set,
-            "person.unlock": self.person.unlock,
-            "person.status": self.person.status,
-        }
-
-    def consent_handlers(self) -> dict[str, Any]:
-        return {
-            "approvals.list": self.consent.list_approvals,
-            "approvals.show": self.consent.show,
-            "approvals.decide": self.consent.decide,
-            "approvals.stream": self.consent.stream,
-            "policy.show": self.rulebook.show,
-            "policy.explain": self.rulebook.explain,
-            "policy.accept": self.rulebook.accept,
-        }
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=HouseDeclared(),
+            service=self,
+            methods=[
+                rows.DAEMON_STATUS.bind(self.status),
+                rows.DAEMON_GC.bind(self.gc),
+                rows.LEDGER_TAIL.bind(self.tail),
+                rows.LEDGER_SHOW.bind(self.show),
+                rows.LEDGER_VERIFY.bind(self.verify),
+                rows.PERSON_SET.bind(self.person.set),
+                rows.PERSON_UNLOCK.bind(self.person.unlock),
+                rows.PERSON_STATUS.bind(self.person.status),
+                approvals.APPROVALS_LIST.bind(self.consent.list_approvals),
+                approvals.APPROVALS_SHOW.bind(self.consent.show),
+                approvals.APPROVALS_DECIDE.bind(self.consent.decide),
+                approvals.APPROVALS_STREAM.bind(self.consent.stream),
+                approvals.POLICY_SHOW.bind(self.rulebook.show),
+                approvals.POLICY_EXPLAIN.bind(self.rulebook.explain),
+                approvals.POLICY_ACCEPT.bind(self.rulebook.accept),
+            ],
+            gauges=[
+                Gauge("bascule_approvals_pending", "Questions that wait for the person.", self.consent.pending),
+                Gauge("bascule_ledger_records", "Number of the newest ledger record.", lambda: self._journal.chain.seq),
+            ],
+            collect=self.collect,
+            sweep=self.sweep,
+            end=self.consent.end,
+        )
 
     def status(self, call: Call, params: Nothing) -> StatusResult:
         return self._status(call.principal)
 
     def gc(self, call: Call, params: GcParams, tx: Transaction) -> GcResult:
-        items: list[GcItem] = []
-        for collector in self._collectors:
-            items.extend(collector.gc(tx, dry_run=params.dry_run))
-        items.append(self._gc_ledger(tx, dry_run=params.dry_run))
+        items = self._collect_all(tx, dry_run=params.dry_run)
         if not params.dry_run:
             tx.subject = "gc"
             tx.details = {item.what: item.count for item in items if item.count}
@@ -110,7 +117,10 @@ class House:
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
         self.rulebook.look_at_file()
-        return [self._gc_ledger(tx, dry_run=False)]
+        return []
+
+    def collect(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
+        return [*self.consent.gc(tx, dry_run=dry_run), self._gc_ledger(tx, dry_run=dry_run)]
 
     def _gc_ledger(self, tx: Transaction, *, dry_run: bool) -> GcItem:
         """Whole closed segments only: their summaries stay, so the rest of the chain can still be checked."""

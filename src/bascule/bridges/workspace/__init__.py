@@ -2,5 +2,5 @@
 
 `records` is what lasts, `spaces`, `runs`, `operations`, `processes` one idea each, `edits` the ladder that finds
 what an edit means, `service` puts them together behind the method rows, `ports` says what is needed of the
-machine (files, sandbox, checkpoints), `edge` is the table from HTTP to methods.
+machine (files, sandbox, checkpoints), `edge` how HTTP answers an operations message that is not valid.
 """

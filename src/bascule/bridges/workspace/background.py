@@ -5,12 +5,9 @@ undone like any run once it is over. Nothing waits for it, and it waits for noth
 """
 
 import asyncio
-from collections.abc import Callable
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Drawn
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.checkpointing import Checkpointing, say_what_stays
@@ -29,7 +26,9 @@ from bascule.call import Call
 from bascule.clock import Clock
 from bascule.errors import Conflict, InvalidRequest, Unavailable
 from bascule.ids import new_id
-from bascule.operations import Operations
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import ErrorEvent, ProcessStartParams, ProcessView, ShellEvent, ShellOperation
 from bascule.protocols.workspace_paths import WorkspacePath
@@ -46,29 +45,27 @@ class Background:
         spaces: Spaces,
         processes: Processes,
         checkpointing: Checkpointing,
-        operations: Operations,
+        gate: Gate,
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
         teller: Teller,
         keeper: Keeper,
         threads: Threads,
-        policy_digest: Callable[[], str],
     ) -> None:
         self._runs = runs
         self._spaces = spaces
         self._processes = processes
         self._checkpointing = checkpointing
-        self._operations = operations
+        self._gate = gate
         self._journal = journal
         self._clock = clock
         self._limits = limits
         self._teller = teller
         self._keeper = keeper
         self._threads = threads
-        self._policy_digest = policy_digest
 
-    async def start(self, call: Call, params: ProcessStartParams, doing: Doing) -> ProcessView:
+    async def start(self, call: Call, params: ProcessStartParams, effect: RecordedEffect) -> ProcessView:
         space = self._spaces.find(params.space_id)
         cwd = _checked(params)
         self._processes.check_room(space.space_id)
@@ -85,10 +82,10 @@ class Background:
                 cwd=cwd,
                 env=params.env,
                 limit=None,
-                programs=self._operations.program_rules(call.principal),
+                programs=self._gate.program_rules(call.principal),
                 run_id=run.run_id,
                 repositories=run.repositories,
-                sealed=sealed_files(call.bound.get("files", {})) if doing.approval_id is not None else {},
+                sealed=sealed_files(effect.resolution.bound.get("files", {})) if effect.approval_id is not None else {},
                 on_output=lambda stream, data: run.feed.output(_STEP_ID, stream, data),
             )
         except BaseException as error:
@@ -96,7 +93,7 @@ class Background:
             if isinstance(error, SandboxFault | FileFault):
                 raise Unavailable(str(error), hint="`bascule doctor` says what commands need on this machine") from None
             raise
-        doing.details |= {"process": process.process_id, "space": space.space_id, "run": run.run_id}
+        effect.details |= {"process": process.process_id, "space": space.space_id, "run": run.run_id}
         run.process = process
         if run.stop is not None and process.running is not None:
             # The daemon or the space was closed while the command was being started.
@@ -104,23 +101,23 @@ class Background:
         self._keeper.keep(self._until_over(run, space, process, sandbox.kind), f"background {process.process_id}")
         return process.view()
 
-    async def draw(self, call: Call, params: ProcessStartParams) -> Drawn:
+    async def resolve(self, call: Call, params: ProcessStartParams) -> Resolution:
         """A command in the background is judged as the same command in a run would be."""
         space = self._spaces.find(params.space_id)
         cwd = _checked(params)
         operation = ShellOperation(command=params.command, cwd=params.cwd, env=params.env)
-        verdict = self._operations.judge(call, "workspace.shell", operation)
+        verdict = self._gate.verdict(call.principal, "workspace.shell", operation)
         if verdict.decision is Decision.ALLOW:
-            return Drawn(summary="", preview="")
-        pinned, preview = await self._drawn_command(space, operation, cwd, verdict)
-        return Drawn(
+            return Resolution()
+        pinned, preview = await self._looked_at(space, operation, cwd, verdict)
+        return Resolution(
             summary=f"in the background: {params.command}",
             preview=f"in the background of {space.record.path}\n{preview}",
-            bound={"policy": self._policy_digest(), "files": pinned.files},
+            bound={"policy": self._gate.policy.digest, "files": pinned.files},
             verdict=verdict,
         )
 
-    async def _drawn_command(
+    async def _looked_at(
         self, space: Space, operation: ShellOperation, cwd: WorkspacePath | None, verdict: Verdict
     ) -> previews.Looked:
         try:
@@ -152,10 +149,9 @@ class Background:
         run.record = msgspec.structs.replace(run.record, number=book.number + 1, note=run.note)
         book.put(tx, run.record)
         book.put_plan(tx, run.run_id, RunPlan(ids=[_STEP_ID], types=["shell"]))
-        durable = self._journal.settled(self._journal.commit_quietly(tx))
+        recorded = self._journal.commit_quietly(tx)
         self._runs.live[run.run_id] = run
-        if durable is not None:
-            await durable
+        await recorded
 
     def _never_was(self, run: Run, space: Space) -> None:
         self._checkpointing.forget(run, space)

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bascule.approval.effects import Changes
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
@@ -22,6 +21,7 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.steering import steering_left
 from bascule.bridges.workspace.threads import Threads
 from bascule.clock import Clock
+from bascule.kernel.effects import Changes
 from bascule.protocols.workspace import PathReason
 
 # A run that is under way says so in its record: after a crash, what changed later than that is not taken for its work.

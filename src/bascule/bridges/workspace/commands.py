@@ -14,7 +14,7 @@ from bascule.bridges.workspace.previews import ABSENT
 from bascule.bridges.workspace.processes import Process, Processes
 from bascule.bridges.workspace.records import Step
 from bascule.bridges.workspace.spaces import Space, Spaces
-from bascule.operations import Operations
+from bascule.kernel.gate import Gate
 from bascule.protocols.workspace import ShellOperation
 from bascule.protocols.workspace_paths import WorkspacePath, parse_path
 from bascule.protocols.workspace_validation import path_of
@@ -26,11 +26,11 @@ MAX_RECORDED_PROGRAMS = 64
 
 class Commands:
     def __init__(
-        self, *, spaces: Spaces, processes: Processes, operations: Operations, limits: WorkspaceLimits, teller: Teller
+        self, *, spaces: Spaces, processes: Processes, gate: Gate, limits: WorkspaceLimits, teller: Teller
     ) -> None:
         self._spaces = spaces
         self._processes = processes
-        self._operations = operations
+        self._gate = gate
         self._limits = limits
         self._teller = teller
 
@@ -46,7 +46,7 @@ class Commands:
                 cwd=path_of(operation),
                 env=operation.env,
                 limit=timedelta(milliseconds=operation.timeout),
-                programs=self._operations.program_rules(run.principal),
+                programs=self._gate.program_rules(run.principal),
                 repositories=run.repositories,
                 sealed=sealed_files(run.sealed),
                 on_output=lambda stream, data: run.feed.output(step.id, stream, data),

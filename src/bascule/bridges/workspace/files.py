@@ -10,14 +10,14 @@ from bascule.bridges.workspace.acts import FileActs
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
-from bascule.bridges.workspace.resolving import judge_resolved, resolve
+from bascule.bridges.workspace.resolving import leads, resolve
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
 from bascule.clock import Clock, rfc3339
 from bascule.errors import InvalidRequest, NotFound, PolicyDenied, Unavailable
-from bascule.operations import Operations
+from bascule.kernel.gate import Gate
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import (
     FileParams,
@@ -46,7 +46,7 @@ class FileMethods:
         *,
         spaces: Spaces,
         runs: Runs,
-        operations: Operations,
+        gate: Gate,
         clock: Clock,
         limits: WorkspaceLimits,
         threads: Threads,
@@ -54,7 +54,7 @@ class FileMethods:
     ) -> None:
         self._spaces = spaces
         self._runs = runs
-        self._operations = operations
+        self._gate = gate
         self._clock = clock
         self._limits = limits
         self._threads = threads
@@ -83,7 +83,7 @@ class FileMethods:
                 place.close()
         return FilesList(path=path or "", entries=entries, more=more)
 
-    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent | FilesList]":
+    def read(self, call: Call, params: FileParams) -> "asyncio.Future[ReadFileEvent]":
         space = self._spaces.find(params.space_id)
         operation = ReadFileOperation(path=params.path, encoding=params.encoding)
         path = _path(params.path)
@@ -130,15 +130,19 @@ class FileMethods:
         self._runs.begin(call, tx, self._spaces.find(params.space_id), [operation])
 
     def _judge(self, call: Call, method: str, params: msgspec.Struct) -> _Judged:
-        verdict = self._operations.judge(call, method, params)
+        verdict = self._gate.verdict(call.principal, method, params)
         _check_allowed(call, verdict)
         return _Judged(method, params, verdict)
 
     def _check_resolved(self, call: Call, place: ResolvedPath | FileFault, *judged: _Judged) -> None:
+        """The path that was asked for was judged; where a link leads is judged as well."""
+        if not isinstance(place, ResolvedPath) or not place.elsewhere:
+            return
         for each in judged:
-            _check_allowed(
-                call, judge_resolved(self._operations, call, each.params, place, each.verdict, method=each.method)
-            )
+            moved = msgspec.structs.replace(each.params, path=place.path)
+            verdict = self._gate.verdict(call.principal, each.method, moved)
+            if verdict.decision > each.verdict.decision:
+                _check_allowed(call, msgspec.structs.replace(verdict, reason=f"{verdict.reason} ({leads(place)})"))
 
     async def _open_root(self, space: Space) -> Root:
         try:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Drawn
 from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -31,8 +29,10 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
 from bascule.errors import BasculeError, Conflict, InvalidRequest
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolution
 from bascule.later import within
-from bascule.operations import Operations
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
 
@@ -65,7 +65,7 @@ class History:
         live: Mapping[str, Run],
         book: RunBook,
         spaces: Spaces,
-        operations: Operations,
+        gate: Gate,
         limits: WorkspaceLimits,
         threads: Threads,
         files: Files,
@@ -76,7 +76,7 @@ class History:
         self._live = live
         self._book = book
         self._spaces = spaces
-        self._operations = operations
+        self._gate = gate
         self._limits = limits
         self._threads = threads
         self._files = files
@@ -89,7 +89,7 @@ class History:
         record = self._book.find(params.run_id, params.space_id)
         return self._result(record, await self.drawn(record))
 
-    async def undo(self, params: UndoParams, doing: Doing) -> UndoResult:
+    async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
         record = self._undoable(params)
         space = self._spaces.find(record.space_id)
         turn = space.turns.take()
@@ -111,14 +111,14 @@ class History:
         finally:
             space.turns.give_back()
         drawn = drawn._replace(unknown=_without_checkpoint(record) + drawn.unknown)
-        doing.details["files"] = len(drawn.changes)
+        effect.details["files"] = len(drawn.changes)
         if drawn.unknown:
-            doing.details["left_alone"] = len(drawn.unknown)
+            effect.details["left_alone"] = len(drawn.unknown)
         if params.dry_run:
-            doing.details["dry_run"] = True
+            effect.details["dry_run"] = True
         elif not again:
             # Else the same undo may be tried again.
-            doing.changes.append(lambda tx: self._note(tx, record.run_id, undone=True))
+            effect.changes.append(lambda tx: self._note(tx, record.run_id, undone=True))
         return UndoResult(
             run_id=record.run_id,
             dry_run=params.dry_run,
@@ -129,7 +129,7 @@ class History:
             note=self._remark(record),
         )
 
-    async def commit(self, params: RunIdParams, doing: Doing) -> DiffResult:
+    async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
         record = self.committable(params)
         space = self._spaces.find(record.space_id)
         drawn = await self.drawn(record)
@@ -149,24 +149,24 @@ class History:
             ) from None
         finally:
             space.turns.give_back()
-        doing.details["files"] = len(drawn.changes)
-        doing.changes.append(lambda tx: self._note(tx, record.run_id, committed=True))
+        effect.details["files"] = len(drawn.changes)
+        effect.changes.append(lambda tx: self._note(tx, record.run_id, committed=True))
         return self._result(record, drawn._replace(unknown=left))
 
-    async def draw_commit(self, call: Call, params: RunIdParams) -> Drawn:
+    async def resolve_commit(self, call: Call, params: RunIdParams) -> Resolution:
         """What the person sees before the result of a run on a copy becomes real."""
         record = self.committable(params)
         drawn = await self.drawn(record)
-        verdict = await judge_changes(self._operations, call, drawn.changes)
+        verdict = await judge_changes(self._gate, call, drawn.changes)
         asks = record.would_ask
         if asks is not None and (verdict is None or verdict.decision is Decision.ASK):
             verdict = Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}")
         summary = f"take over {len(drawn.changes)} changed files of {record.run_id}"
         return _question(summary, record.segments, drawn, verdict, record.steering)
 
-    async def draw_undo(self, call: Call, params: UndoParams) -> Drawn:
+    async def resolve_undo(self, call: Call, params: UndoParams) -> Resolution:
         """What the person sees before a run is undone that changed what they are asked about."""
-        nothing = Drawn(summary="", preview="")
+        nothing = Resolution()
         try:
             record = self._undoable(params)
         except BasculeError:
@@ -180,7 +180,7 @@ class History:
             drawn, _ = await self._threads.do(self._undone, checkpoints, pieces, dry_run=True)
         except (CheckpointFault, FileFault):
             return nothing
-        verdict = await judge_changes(self._operations, call, drawn.changes)
+        verdict = await judge_changes(self._gate, call, drawn.changes)
         return _question(f"put back {len(drawn.changes)} changed files of {record.run_id}", pieces, drawn, verdict)
 
     def committable(self, params: RunIdParams) -> RunRecord:
@@ -420,8 +420,8 @@ def _question(
     drawn: _Drawn,
     verdict: Verdict | None,
     steering: Iterable[str] = (),
-) -> Drawn:
-    return Drawn(
+) -> Resolution:
+    return Resolution(
         summary=summary,
         preview="".join(f"{each}\n" for each in steering)
         + drawn.diff

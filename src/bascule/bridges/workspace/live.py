@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bascule.approval.effects import Begun
 from bascule.approval.records import Approval
 from bascule.bridges.workspace.feeds import Feed
 from bascule.bridges.workspace.ports import Beside, Checkpoints, Root, Sandbox
 from bascule.bridges.workspace.processes import Process
 from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
 from bascule.call import Call, Principal
+from bascule.kernel.effects import RecordedEffect
 from bascule.later import Later
 from bascule.protocols.workspace import (
     SPACES_PROTOCOL_VERSION,
@@ -36,9 +36,8 @@ class Stop(NamedTuple):
 class Unfinished(NamedTuple):
     """An operation that was carried out; its record rides with that of the next one's beginning."""
 
-    begun: Begun
+    effect: RecordedEffect
     outcome: str
-    details: dict[str, Any] | None
 
 
 class Copy(NamedTuple):

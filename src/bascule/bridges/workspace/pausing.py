@@ -7,19 +7,21 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.records import Approval
+from bascule.approval.records import Approval, Question
 from bascule.approval.states import State
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop
-from bascule.bridges.workspace.previews import summary
-from bascule.bridges.workspace.records import AWAITING, ERROR, RUNNING, Question, RunRecord, RunRest
+from bascule.bridges.workspace.records import AWAITING, ERROR, RUNNING, RunRecord, RunRest, Step
+from bascule.bridges.workspace.records import Question as RunQuestion
 from bascule.bridges.workspace.runbook import RunBook
-from bascule.bridges.workspace.runner import Ask
 from bascule.clock import rfc3339
 from bascule.errors import Overloaded, StorageFull, TooLarge
-from bascule.operations import Operations
+from bascule.kernel.asking import create_question
+from bascule.kernel.gate import Gate
+from bascule.kernel.resolution import Resolution
+from bascule.policy.decision import Verdict
 from bascule.protocols.workspace import ApprovalRequiredEvent, MessageOperation, ShellOperation
 from bascule.wire import codec
 
@@ -29,7 +31,7 @@ class Pausing:
         self,
         *,
         book: RunBook,
-        operations: Operations,
+        gate: Gate,
         journal: Journal,
         limits: WorkspaceLimits,
         teller: Teller,
@@ -37,21 +39,21 @@ class Pausing:
         go_on: Callable[[Run], None],
     ) -> None:
         self._book = book
-        self._operations = operations
+        self._gate = gate
         self._journal = journal
         self._limits = limits
         self._teller = teller
         self._live = live
         self._go_on = go_on
 
-    async def pause(self, run: Run, ask: Ask) -> bool:
+    async def pause(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> bool:
         rest = RunRest(steps=run.steps[run.at :], size=0)
         rest = msgspec.structs.replace(rest, size=len(codec.encode(rest)))
         paused: list[RunRecord] = []
 
         def changes(tx: Transaction) -> None:
             self._book.save(run, tx)
-            paused.append(self._paused(run, ask))
+            paused.append(self._paused(run, step, question, resolution, verdict))
             self._book.put(tx, paused[0])
             self._book.put_rest(tx, run.run_id, rest)
 
@@ -61,66 +63,57 @@ class Pausing:
                     f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
                     hint="have the waiting ones answered, or send less in one run",
                 )
-            asked = self._operations.ask(
-                run.call(ask.method, ask.operation),
-                ask.method,
-                ask.operation,
-                ask.verdict,
-                summary=summary(ask.operation, ask.bound.get("resolved")),
-                preview=f"{ask.again}: it is asked anew\n\n{ask.preview}" if ask.again else ask.preview,
-                run_id=run.run_id,
-                operation_id=ask.step.id,
-                bound=ask.bound,
-                changes=changes,
-            )
-            if asked.durable is not None:
-                await asked.durable
+            _, durable = create_question(self._journal, self._gate.desk, question, changes)
+            if durable is not None:
+                await durable
         except StorageFull as error:
-            run.events.append(self._teller.error(ask.step, "system", f"{error.message}; {error.hint}"))
+            run.events.append(self._teller.error(step, "system", f"{error.message}; {error.hint}"))
             run.lost = True
             run.end_early(Stop("system", error.message, ERROR))
             return False
         except (Overloaded, TooLarge) as error:
             # Nobody can be asked now: the same as no.
-            run.events.append(self._teller.denied(ask.step, error.message, error.hint))
+            run.events.append(self._teller.denied(step, error.message, error.hint))
             return False
         run.record = paused[0]
-        question = run.record.question
-        assert question is not None
-        run.feed.event(question.event, len(ask.preview))
+        waits_for = run.record.question
+        assert waits_for is not None
+        run.feed.event(waits_for.event, len(question.preview))
         run.feed.status(AWAITING)
         run.tell()
-        self.watch(run.run_id, question.approval_id)
+        self.watch(run.run_id, waits_for.approval_id)
         return True
 
-    def _paused(self, run: Run, ask: Ask) -> RunRecord:
-        approval = self._operations.desk.pending_of_run(run.run_id)[-1]
+    def _paused(self, run: Run, step: Step, question: Question, resolution: Resolution, verdict: Verdict) -> RunRecord:
+        approval = self._gate.desk.pending_of_run(run.run_id)[-1]
+        operation = step.operation
+        assert operation is not None
         details: dict[str, Any] = {}
-        if isinstance(ask.operation, ShellOperation):
-            details["command"] = ask.operation.command
-        elif not isinstance(ask.operation, MessageOperation):
-            details["path"] = ask.operation.path
-            if "resolved" in ask.bound:
-                details["resolved"] = ask.bound["resolved"]
-        details["policy"] = ask.verdict.policy or ask.verdict.rule
+        if isinstance(operation, ShellOperation):
+            details["command"] = operation.command
+        elif not isinstance(operation, MessageOperation):
+            details["path"] = operation.path
+            if "resolved" in resolution.bound:
+                details["resolved"] = resolution.bound["resolved"]
+        details["policy"] = verdict.policy or verdict.rule
         details["approvalId"] = approval.approval_id
         details["expiresAt"] = rfc3339(approval.expires_at)
-        if ask.again is not None:
-            details["again"] = ask.again
+        if resolution.resolved is not None:
+            details["again"] = resolution.resolved
         event = ApprovalRequiredEvent(
             timestamp=self._teller.now(),
-            operation_id=ask.step.id,
-            operation_type=type_of(ask.operation),
-            reason=ask.verdict.reason,
+            operation_id=step.id,
+            operation_type=type_of(operation),
+            reason=verdict.reason,
             details=details,
         )
-        question = Question(
-            approval_id=approval.approval_id, digest=approval.question.digest, bound=ask.bound, event=event
+        asks = RunQuestion(
+            approval_id=approval.approval_id, digest=question.digest, bound=dict(resolution.bound), event=event
         )
         return msgspec.structs.replace(
             run.record,
             status=AWAITING,
-            question=question,
+            question=asks,
             segments=tuple(run.segments),
             note=run.note,
             steering=tuple(run.steering),
@@ -130,7 +123,7 @@ class Pausing:
 
     def watch(self, run_id: str, approval_id: str) -> None:
         """Go on when it is answered; in a turn of its own, for the answer may be there already."""
-        asyncio.get_running_loop().call_soon(self._operations.desk.watch, approval_id, partial(self._answered, run_id))
+        asyncio.get_running_loop().call_soon(self._gate.desk.watch, approval_id, partial(self._answered, run_id))
 
     def _answered(self, run_id: str, approval: Approval) -> None:
         run = self._live.get(run_id)

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.records import ERROR, UNKNOWN, RunEvents, RunRecord
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.call import DAEMON
 from bascule.clock import Clock, rfc3339
-from bascule.operations import Operations
+from bascule.kernel.effects import BegunRow
+from bascule.kernel.gate import Gate
 from bascule.protocols.workspace import ErrorEvent, Event
 from bascule.wire import codec
 
@@ -17,9 +17,9 @@ _NOT_RUN = "not run: the daemon ended"
 
 
 class Recovery:
-    def __init__(self, book: RunBook, operations: Operations, journal: Journal, clock: Clock) -> None:
+    def __init__(self, book: RunBook, gate: Gate, journal: Journal, clock: Clock) -> None:
         self._book = book
-        self._operations = operations
+        self._gate = gate
         self._journal = journal
         self._clock = clock
 
@@ -43,7 +43,7 @@ class Recovery:
         self._book.put(tx, msgspec.structs.replace(record, status=status, ended_at=now, question=None, note=note))
         self._book.put_plan(tx, record.run_id, None)
         self._book.put_rest(tx, record.run_id, None)
-        self._operations.desk.end_run(tx, record.run_id)
+        self._gate.desk.end_run(tx, record.run_id)
         self._journal.commit(tx, DAEMON, "runs.end", status)
 
     def _missing_events(self, run_id: str, begun_ids: set[str | None], now: str) -> list[Event]:

@@ -8,12 +8,10 @@ verdict counts, and the `ResolvedPath` that was judged is the one that is shown 
 import asyncio
 from collections.abc import Iterable
 
-import msgspec
-
-from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
+from bascule.bridges.workspace.ports import ResolvedPath, Root
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
-from bascule.operations import Operations
+from bascule.kernel.gate import Gate
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import CreateFileOperation, DeleteFileOperation, FileChange, Operation
 from bascule.protocols.workspace_paths import WorkspacePath
@@ -43,39 +41,16 @@ async def resolve(threads: Threads, root: Root, path: WorkspacePath, *, follow: 
     return place if place is not None else await threads.do(root.resolve, path, follow=follow)
 
 
-def judge_resolved(
-    operations: Operations,
-    call: Call,
-    params: msgspec.Struct,
-    place: ResolvedPath | FileFault | None,
-    verdict: Verdict,
-    *,
-    method: str | None = None,
-    run_id: str | None = None,
-) -> Verdict:
-    """The stricter of `verdict`, which is about the path in `params`, and the one about where that leads.
-
-    `method` is by which rules it is judged, when not by those on the call itself.
-    """
-    if not isinstance(place, ResolvedPath) or not place.elsewhere:
-        return verdict
-    moved = msgspec.structs.replace(params, path=place.path)
-    resolved = operations.judge(call, method or call.method, moved, run_id=run_id)
-    if resolved.decision <= verdict.decision:
-        return verdict
-    return msgspec.structs.replace(resolved, reason=f"{resolved.reason} ({leads(place)})")
-
-
 def leads(place: ResolvedPath) -> str:
     return f"`{place.written}` leads to `{place.path}` through a link"
 
 
-async def judge_changes(operations: Operations, call: Call, changes: Iterable[FileChange]) -> Verdict | None:
+async def judge_changes(gate: Gate, call: Call, changes: Iterable[FileChange]) -> Verdict | None:
     """The strictest verdict on writing or deleting these files; None when all of it is allowed."""
     strictest: Verdict | None = None
     for number, change in enumerate(changes, 1):
         for method in _DELETES if change.change == "deleted" else _WRITES:
-            verdict = operations.judge(call, method, {"path": change.path})
+            verdict = gate.verdict(call.principal, method, {"path": change.path})
             if verdict.decision > (strictest.decision if strictest is not None else Decision.ALLOW):
                 strictest = verdict
         if number % PATHS_AT_ONCE == 0:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.feeds import Feed
@@ -26,7 +25,7 @@ from bascule.bridges.workspace.records import (
 )
 from bascule.bridges.workspace.recovery import Recovery
 from bascule.bridges.workspace.runbook import RunBook
-from bascule.bridges.workspace.runner import Ask, Runner
+from bascule.bridges.workspace.runner import Runner
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.steps import said_type, steps_of
 from bascule.bridges.workspace.threads import Threads
@@ -34,8 +33,9 @@ from bascule.call import Call, Principal
 from bascule.clock import Clock, rfc3339
 from bascule.errors import Conflict, Overloaded, StorageFull
 from bascule.ids import new_id
+from bascule.kernel.effects import BegunRow
+from bascule.kernel.gate import Gate
 from bascule.later import Later
-from bascule.operations import Operations
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.protocols.workspace import (
     CancelRunParams,
@@ -68,7 +68,7 @@ class Runs:
         *,
         book: RunBook,
         spaces: Spaces,
-        operations: Operations,
+        gate: Gate,
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
@@ -78,7 +78,7 @@ class Runs:
     ) -> None:
         self.book = book
         self._spaces = spaces
-        self._operations = operations
+        self._gate = gate
         self._journal = journal
         self._clock = clock
         self._limits = limits
@@ -96,16 +96,17 @@ class Runs:
         # Ended, but the store could not be written: kept here and tried again by `sweep`.
         self._unsaved: dict[str, Run] = {}
         self._stopping = False
-        self._recovery = Recovery(book, operations, journal, clock)
+        self._recovery = Recovery(book, gate, journal, clock)
         self._pausing = Pausing(
             book=book,
-            operations=operations,
+            gate=gate,
             journal=journal,
             limits=limits,
             teller=teller,
             live=self.live,
             go_on=self._go_on,
         )
+        self.pause = self._pausing.pause
 
     def starter(self, run_id: str) -> Principal:
         return Principal(self.book.find(run_id).started_by)
@@ -341,7 +342,7 @@ class Runs:
                 f"{record.run_id} asks about operation {asked!r}, not {params.approval.operation_id!r}",
                 hint="answer the operation of its approvalRequired event",
             )
-        self._operations.desk.decide(
+        self._gate.desk.decide(
             tx,
             question.approval_id,
             approve=params.approval.decision == "approved",
@@ -398,9 +399,6 @@ class Runs:
     def save(self, run: Run, tx: Transaction) -> None:
         self.book.save(run, tx)
 
-    async def pause(self, run: Run, ask: Ask) -> bool:
-        return await self._pausing.pause(run, ask)
-
     async def finish(self, run: Run, status: str) -> None:
         run.record = msgspec.structs.replace(
             run.record,
@@ -425,15 +423,13 @@ class Runs:
             self.book.put(tx, run.record)
             self.book.put_plan(tx, run.run_id, None)
             self.book.put_rest(tx, run.run_id, None)
-            self._operations.desk.end_run(tx, run.run_id)
+            self._gate.desk.end_run(tx, run.run_id)
             self.book.make_room(tx, run.record.space_id)
             tx.subject = run.run_id
             tx.details = {"events": len(run.events), "ms": run.record.worked_ms}
-            seq = self._journal.commit(tx, run.principal, "runs.end", status)
-        durable = self._journal.settled(seq)
+            self._journal.commit(tx, run.principal, "runs.end", status)
         try:
-            if durable is not None:
-                await durable
+            await tx
         except StorageFull:
             self._unsaved[run.run_id] = run
         if run.copy is not None:
@@ -472,7 +468,7 @@ class Runs:
             max_event_bytes=self._event_budget("link"),
         )
         self.live[record.run_id] = run
-        if question.approval_id in self._operations.desk.approvals.rows:
+        if question.approval_id in self._gate.desk.approvals.rows:
             self._pausing.watch(record.run_id, question.approval_id)
         else:
             self._end(run, Stop("execution", "what it asked is no longer known", ERROR))

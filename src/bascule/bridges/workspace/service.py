@@ -6,14 +6,13 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.ahead import Doing
-from bascule.approval.holding import Draw, Drawn
-from bascule.audit.begun import BegunRow
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.background import Background
 from bascule.bridges.workspace.checkpointing import Checkpointing
 from bascule.bridges.workspace.commands import Commands
+from bascule.bridges.workspace.declared import WorkspaceDeclared
+from bascule.bridges.workspace.edge import status_of
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.files import FileMethods
 from bascule.bridges.workspace.history import History
@@ -33,13 +32,16 @@ from bascule.bridges.workspace.runner import Runner
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call, Principal
+from bascule.call import Call
 from bascule.clock import Clock, rfc3339
 from bascule.errors import Conflict, Internal
 from bascule.ids import new_fault_id
+from bascule.kernel.bridge import Bridge, Gauge, HttpForm
+from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.gate import Gate
 from bascule.later import Later
-from bascule.operations import Operations
 from bascule.policy.decision import Decision
+from bascule.protocols import workspace_methods as rows
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
@@ -47,13 +49,11 @@ from bascule.protocols.workspace import (
     ProcessLogs,
     ProcessLogsParams,
     ProcessParams,
-    ProcessStartParams,
     ProcessView,
     RunIdParams,
     SpaceOpenParams,
     SpaceParams,
     SpaceView,
-    UndoParams,
 )
 
 # Runs and sandboxes end at once when told to; what does not is left to the end of the process.
@@ -69,24 +69,25 @@ class Workspace:
         store: JournalStore,
         journal: Journal,
         clock: Clock,
-        operations: Operations,
+        gate: Gate,
         files: Files,
         sandboxes: Sandboxes,
         checkpoints: CheckpointStore,
         scratch: Scratch,
         log: Log,
         key: bytes,
-        policy_digest: Callable[[], str],
         limits: WorkspaceLimits | None = None,
         network: bool = False,
         sandbox: SandboxKind = "bubblewrap",
         on_closed: Callable[[Transaction, str], None] = lambda _tx, _space_id: None,
+        on_shut: Callable[[], None] = lambda: None,
     ) -> None:
-        """`on_closed` adds to the transaction that forgets a space."""
+        """`on_closed` adds to the transaction that forgets a space; `on_shut` is called when the last one is shut."""
         self._on_closed = on_closed
+        self._on_shut = on_shut
         self._clock = clock
         self._journal = journal
-        self._operations = operations
+        self._gate = gate
         self._log = log
         self.limits = limits or WorkspaceLimits()
         self.threads = Threads()
@@ -110,7 +111,7 @@ class Workspace:
         self.runs = Runs(
             book=self.book,
             spaces=self.spaces,
-            operations=operations,
+            gate=gate,
             journal=journal,
             clock=clock,
             limits=self.limits,
@@ -131,21 +132,20 @@ class Workspace:
             spaces=self.spaces,
             processes=self.processes,
             checkpointing=checkpointing,
-            operations=operations,
+            gate=gate,
             journal=journal,
             clock=clock,
             limits=self.limits,
             teller=teller,
             keeper=self.keeper,
             threads=self.threads,
-            policy_digest=policy_digest,
         )
         self.history = History(
             checkpointing=checkpointing,
             live=self.runs.live,
             book=self.book,
             spaces=self.spaces,
-            operations=operations,
+            gate=gate,
             limits=self.limits,
             threads=self.threads,
             files=files,
@@ -155,7 +155,7 @@ class Workspace:
         self.files = FileMethods(
             spaces=self.spaces,
             runs=self.runs,
-            operations=operations,
+            gate=gate,
             clock=clock,
             limits=self.limits,
             threads=self.threads,
@@ -169,18 +169,17 @@ class Workspace:
             commands=Commands(
                 spaces=self.spaces,
                 processes=self.processes,
-                operations=operations,
+                gate=gate,
                 limits=self.limits,
                 teller=teller,
             ),
             checkpointing=checkpointing,
-            operations=operations,
+            gate=gate,
             journal=journal,
             teller=teller,
             limits=self.limits,
             threads=self.threads,
             key=key,
-            policy_digest=policy_digest,
             internal=self._internal,
         )
         self._begun: dict[str, list[BegunRow]] = {}
@@ -188,46 +187,50 @@ class Workspace:
 
     # -- what is mounted --
 
-    def handlers(self) -> dict[str, Any]:
-        return {
-            "spaces.open": self.open_space,
-            "spaces.list": self.list_spaces,
-            "spaces.show": self.show_space,
-            "spaces.close": self.close_space,
-            "runs.start": self.runs.start,
-            "runs.list": self.runs.list_runs,
-            "runs.show": self.runs.show,
-            "runs.wait": self.runs.wait,
-            "runs.stream": self.runs.stream,
-            "runs.resume": self.runs.resume,
-            "runs.cancel": self.runs.cancel,
-            "runs.diff": self.diff,
-            "runs.undo": self.undo,
-            "runs.commit": self.commit,
-            "processes.start": self.start_process,
-            "processes.list": self.list_processes,
-            "processes.logs": self.read_logs,
-            "processes.stop": self.stop_process,
-            "files.list": self.files.list,
-            "files.read": self.files.read,
-            "files.write": self.files.write,
-            "files.delete": self.files.delete,
-        }
-
-    def draw(self) -> dict[str, Draw]:
-        """How the person sees those of our calls that may ask."""
-        return {
-            "runs.undo": self._draw_undo,
-            "runs.commit": self._draw_commit,
-            "processes.start": self._draw_process,
-        }
-
-    def starters(self) -> dict[str, Callable[[str], Principal]]:
-        return {
-            "run_id": self.runs.starter,
-            "process_id": self.processes.starter,
-            "space_id": self.spaces.starter,
-        }
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=WorkspaceDeclared(),
+            service=self,
+            methods=[
+                rows.SPACES_OPEN.bind(self.open_space),
+                rows.SPACES_LIST.bind(self.list_spaces),
+                rows.SPACES_SHOW.bind(self.show_space),
+                rows.SPACES_CLOSE.bind(self.close_space),
+                rows.RUNS_START.bind(self.runs.start),
+                rows.RUNS_LIST.bind(self.runs.list_runs),
+                rows.RUNS_SHOW.bind(self.runs.show),
+                rows.RUNS_WAIT.bind(self.runs.wait),
+                rows.RUNS_STREAM.bind(self.runs.stream),
+                rows.RUNS_RESUME.bind(self.runs.resume),
+                rows.RUNS_CANCEL.bind(self.runs.cancel),
+                rows.RUNS_DIFF.bind(self.diff),
+                rows.RUNS_UNDO.bind(self.history.undo, resolve=self.history.resolve_undo),
+                rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
+                rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
+                rows.PROCESSES_LIST.bind(self.list_processes),
+                rows.PROCESSES_LOGS.bind(self.read_logs),
+                rows.PROCESSES_STOP.bind(self.stop_process),
+                rows.FILES_LIST.bind(self.files.list),
+                rows.FILES_READ.bind(self.files.read),
+                rows.FILES_WRITE.bind(self.files.write),
+                rows.FILES_DELETE.bind(self.files.delete),
+            ],
+            starters={
+                "run_id": self.runs.starter,
+                "process_id": self.processes.starter,
+                "space_id": self.spaces.starter,
+            },
+            gauges=[
+                Gauge("bascule_spaces", "Spaces.", lambda: len(self.spaces.table.rows)),
+                Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
+            ],
+            http_forms={"runs.start": HttpForm(status_of, lambda error: self.runs.invalid(error.message))},
+            on_unknown=self.on_unknown,
+            recover=self.recover,
+            sweep=self.sweep,
+            end=self.end,
+            close=self.close,
+        )
 
     # -- spaces --
 
@@ -237,7 +240,7 @@ class Workspace:
 
         def check_real(real: str) -> None:
             """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
-            verdict = self._operations.judge(call, "spaces.open", msgspec.structs.replace(params, path=real))
+            verdict = self._gate.verdict(call.principal, "spaces.open", msgspec.structs.replace(params, path=real))
             if verdict.decision is not Decision.ALLOW:
                 raise Conflict(
                     f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
@@ -277,9 +280,7 @@ class Workspace:
             self._on_closed(tx, space.space_id)
             for record in self.book.of_space(space.space_id):
                 self.book.drop(tx, record.run_id)
-            durable = self._journal.settled(self._journal.commit_quietly(tx))
-            if durable is not None:
-                await durable
+            await self._journal.commit_quietly(tx)
             self.processes.forget_space(space.space_id)
             self.spaces.live.pop(space.space_id, None)
             await self.history.forget(space.space_id)
@@ -309,25 +310,7 @@ class Workspace:
     def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
         return self._do(self.history.diff(params), "runs.diff")
 
-    def undo(self, call: Call, params: UndoParams, doing: Doing) -> "asyncio.Future[Any]":
-        return self._do(self.history.undo(params, doing), "runs.undo")
-
-    def commit(self, call: Call, params: RunIdParams, doing: Doing) -> "asyncio.Future[Any]":
-        return self._do(self.history.commit(params, doing), "runs.commit")
-
-    def _draw_commit(self, call: Call, params: RunIdParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_commit(call, params), "runs.commit")
-
-    def _draw_undo(self, call: Call, params: UndoParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.history.draw_undo(call, params), "runs.undo")
-
     # -- commands --
-
-    def start_process(self, call: Call, params: ProcessStartParams, doing: Doing) -> "asyncio.Future[ProcessView]":
-        return self._do(self.background.start(call, params, doing), "processes.start")
-
-    def _draw_process(self, call: Call, params: ProcessStartParams) -> "asyncio.Future[Drawn]":
-        return self._do(self.background.draw(call, params), "processes.start")
 
     def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
         if params.space_id is not None:
@@ -337,9 +320,9 @@ class Workspace:
     def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
         return self.processes.logs(params)
 
-    def stop_process(self, call: Call, params: ProcessParams, doing: Doing) -> "Later[ProcessView]":
+    def stop_process(self, call: Call, params: ProcessParams, effect: RecordedEffect) -> "Later[ProcessView]":
         process = self.processes.find(params.process_id, params.space_id)
-        doing.details["process"] = process.process_id
+        effect.details["process"] = process.process_id
         run = self.runs.live.get(process.run_id or "") if process.background else None
         # One in the background is over when its changes are known: then it can be undone.
         over = process.ended if run is None else self.runs.when_over(run)
@@ -370,6 +353,7 @@ class Workspace:
         await self.keeper.close(CLOSE_SECONDS)
         await self.spaces.close()
         self.threads.close()
+        self._on_shut()
 
     def sweep(self, tx: Transaction) -> list[GcItem]:
         """Now and then, in a transaction of the daemon's."""

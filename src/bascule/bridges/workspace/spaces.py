@@ -145,9 +145,7 @@ class Spaces:
         tx.put(self.table, record.space_id, record)
         space = self.live[record.space_id] = Space(record, self._limits)
         space.root = root
-        durable = self._journal.settled(self._journal.commit(tx, call.principal, call.method))
-        if durable is not None:
-            await durable
+        await self._journal.commit(tx, call.principal, call.method)
         return record
 
     async def root_of(self, space: Space) -> Root:

@@ -1,4 +1,4 @@
-"""A dispatch whose every neighbour writes down that it was asked, for the tests beside it."""
+"""A gate whose every neighbour writes down that it was asked, for the tests beside it."""
 
 import asyncio
 import functools
@@ -6,31 +6,32 @@ import functools
 import msgspec
 
 from bascule.approval.desk import Desk
-from bascule.approval.effects import Effects
-from bascule.audit.begun import BegunBook
 from bascule.audit.journal import Journal, Table
 from bascule.audit.ledger import read_record
 from bascule.audit.ports import LogLine
 from bascule.audit.refusals import Refusals
-from bascule.bridges.broker.state import Deadlines
+from bascule.bridge_list import preset
 from bascule.call import LOCAL, Call, agent_principal
-from bascule.dispatch import Dispatch
 from bascule.errors import NotFound, Overloaded
-from bascule.policy.engine import preset
+from bascule.kernel.call_log import CallLog
+from bascule.kernel.effects import Effects
+from bascule.kernel.gate import Gate
 from bascule.protocols.methods import (
-    ANYONE,
     LOCAL_USER,
     PERSON_ONLY,
+    Changes,
     Effect,
     Params,
+    Reads,
     Record,
-    Row,
-    Shape,
+    Streams,
+    Waits,
     party,
     self_,
 )
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
+from bascule.timers import Timers
 from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")
@@ -47,9 +48,9 @@ class Thing(msgspec.Struct, frozen=True):
     text: str
 
 
-def row(name, **columns):
-    settings = {"effect": Effect.MESSAGE, "who": ANYONE, "record": Record.JOINED, "result": str} | columns
-    return Row(name=name, summary="For these tests.", params=Ask, **settings)
+def row(name, kind=Changes, **columns):
+    settings = ({"effect": Effect.MESSAGE} if kind is Changes else {}) | columns
+    return kind[Ask, str](name, "For these tests.", **settings)
 
 
 ROWS = (
@@ -59,20 +60,21 @@ ROWS = (
     row("write.local", who=LOCAL_USER),
     row("write.person", who=PERSON_ONLY),
     row("admin", effect=Effect.ADMIN),
-    row("read", effect=Effect.READ, record=Record.NONE),
-    row("read.self", effect=Effect.READ, record=Record.NONE, who=self_("agent_id")),
-    row("read.party", effect=Effect.READ, record=Record.NONE, who=party("ticket_id")),
-    row("wait", effect=Effect.READ, record=Record.NONE, shape=Shape.WAIT),
-    row("stream", effect=Effect.READ, record=Record.NONE, shape=Shape.STREAM),
+    row("read", Reads),
+    row("read.self", Reads, who=self_("agent_id")),
+    row("read.party", Reads, who=party("ticket_id")),
+    row("wait", Waits),
+    row("stream", Streams),
 )
 
 
 class Scene:
-    """A dispatch whose every neighbour writes down that it was asked."""
+    """A gate whose every neighbour writes down that it was asked."""
 
     def __init__(self, *, policy=None, hold=False):
         self.asked = []
         self.log = []
+        self.faults = []
         self.observed = []
         self.abandoned = []
         self.overloaded = False
@@ -80,7 +82,7 @@ class Scene:
         self.store = HeldStore(hold=hold)
         clock = FakeClock()
         self.journal = Journal(self.store, clock, on_anchor=lambda _: None)
-        timers = Deadlines(clock)
+        timers = Timers(clock, on_fault=self.faults.append)
         self.has_person = True
         self.desk = Desk(
             store=self.store,
@@ -91,23 +93,28 @@ class Scene:
             log=self._log,
             key=b"testing",
         )
-        self.effects = Effects(journal=self.journal, clock=clock, desk=self.desk, begun=BegunBook(self.store))
+        self.effects = Effects(store=self.store, journal=self.journal, clock=clock, desk=self.desk)
         self.journal.start()
         self.table = Table("tickets", Thing)
-        self.dispatch = Dispatch(
+        self.gate = Gate(
             policy=policy or preset("standard"),
             journal=self.journal,
             refusals=Refusals(self.journal, clock, timers),
             quota=self,
             desk=self.desk,
             effects=self.effects,
-            parties=self._parties,
-            seen=lambda principal: self.asked.append(f"seen {principal}"),
-            log=self._log,
-            observe=lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0)),
+            call_log=CallLog(
+                self._log, lambda method, outcome, seconds: self.observed.append((method, outcome, seconds >= 0))
+            ),
         )
-        handlers = {each.name: self._write if each.record is Record.JOINED else self._read for each in ROWS}
-        self.dispatch.mount(ROWS, handlers, {"wait": lambda *taken: self.abandoned.append(taken)})
+        self.gate.connect(
+            parties=self._parties, seen=lambda principal: self.asked.append(f"seen {principal}"), starters={}
+        )
+        for each in ROWS:
+            bound = each.bind(self._write if each.record is Record.JOINED else self._read)
+            if each.name == "wait":
+                bound = each.bind(self._read, abandon=lambda *taken: self.abandoned.append(taken))
+            self.gate.mount([bound])
 
     def _log(self, event, *, level="info", **fields):
         if isinstance(event, LogLine):
@@ -143,7 +150,7 @@ class Scene:
         return self.answer() if callable(self.answer) else self.answer
 
     def call(self, method, params=b"{}", principal=LOCAL):
-        return self.dispatch.call(Call(principal, method, params, door="testing"))
+        return self.gate.call(Call(principal, method, params, door="testing"))
 
     def ledger(self):
         rows = self.store.read_ledger(lambda ledger: ledger.span(0, 100)).result()

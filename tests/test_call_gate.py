@@ -7,7 +7,7 @@ from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overlo
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy, rules_digest
 from bascule.policy.rules import Rule
-from dispatch_scene import JERRY, SPOCK, Ask, Scene, Thing, on_loop, row
+from gate_scene import JERRY, SPOCK, Ask, Scene, Thing, on_loop, row
 
 
 @pytest.fixture
@@ -180,18 +180,9 @@ def test_a_write_that_changes_nothing_is_not_recorded(scene):
 # -- rows and handlers --
 
 
-def test_rows_and_handlers_must_be_the_same(scene):
-    one = (row("one"),)
-    with pytest.raises(ValueError, match=r"rows and handlers differ: \['one'\]"):
-        scene.dispatch.mount(one, {})
-    with pytest.raises(ValueError, match=r"rows and handlers differ: \['two'\]"):
-        scene.dispatch.mount(one, {"one": scene._write, "two": scene._write})
-    assert "one" not in scene.dispatch.methods
-
-
 def test_a_method_cannot_be_mounted_over_another(scene):
     with pytest.raises(ValueError, match="write"):
-        scene.dispatch.mount((row("write"),), {"write": scene._write})
+        scene.gate.mount([row("write").bind(scene._write)])
 
 
 # -- decisions --
@@ -199,8 +190,8 @@ def test_a_method_cannot_be_mounted_over_another(scene):
 
 def test_a_decision_that_reads_no_params_is_made_once(scene):
     made = []
-    candidates_of = scene.dispatch.policy._candidates_of
-    scene.dispatch.policy._candidates_of = lambda *asked: made.append(asked) or candidates_of(*asked)
+    candidates_of = scene.gate.policy._candidates_of
+    scene.gate.policy._candidates_of = lambda *asked: made.append(asked) or candidates_of(*asked)
     for number in range(3):
         scene.call("write", b'{"number":%d}' % number, JERRY)
     assert [asked[:2] for asked in made] == [(JERRY, "write")]
@@ -229,6 +220,6 @@ def test_a_decision_that_reads_params_is_made_for_each_call():
 
 def test_a_changed_policy_counts_from_the_next_call(scene):
     scene.call("write")
-    scene.dispatch.policy = Policy([], "empty", rules_digest([]))
+    scene.gate.policy = Policy([], "empty", rules_digest([]))
     with pytest.raises(PolicyDenied):
         scene.call("write")

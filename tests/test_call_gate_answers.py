@@ -7,7 +7,7 @@ import pytest
 from bascule.call import LOCAL, Call
 from bascule.errors import Internal, StorageFull
 from bascule.stream import Stream
-from dispatch_scene import Ask, Scene, on_loop
+from gate_scene import Ask, Scene, on_loop
 from patience import PATIENCE
 
 
@@ -128,11 +128,11 @@ def test_a_stream_is_handed_to_the_edge_as_it_is(scene):
 
 def test_what_a_gone_client_could_not_be_told_is_given_back(scene):
     call = Call(LOCAL, "wait", Ask(), door="testing")
-    scene.dispatch.call(call)
-    scene.dispatch.abandoned(call, "messages")
+    scene.gate.call(call)
+    scene.gate.abandoned(call, "messages")
     assert scene.abandoned == [(Ask(), "messages")]
-    scene.dispatch.abandoned(call, None)
-    scene.dispatch.abandoned(Call(LOCAL, "read", Ask(), door="testing"), "answer")
+    scene.gate.abandoned(call, None)
+    scene.gate.abandoned(Call(LOCAL, "read", Ask(), door="testing"), "answer")
     assert len(scene.abandoned) == 1
 
 

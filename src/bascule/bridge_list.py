@@ -1,0 +1,61 @@
+"""The bridges of this daemon. Whatever has to know them all iterates over this list."""
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from bascule.bridges.broker.declared import BrokerDeclared
+from bascule.bridges.desktop.declared import DesktopDeclared
+from bascule.bridges.game.declared import GameDeclared
+from bascule.bridges.house.declared import HouseDeclared
+from bascule.bridges.workspace.declared import WorkspaceDeclared
+from bascule.kernel.declared import Declared
+from bascule.protocols.methods import Row
+
+if TYPE_CHECKING:
+    from bascule.policy.engine import Policy
+    from bascule.policy.rules import Rule
+
+# A bridge stands behind those whose ports it needs.
+BRIDGES: tuple[Declared, ...] = (
+    BrokerDeclared(),
+    HouseDeclared(),
+    WorkspaceDeclared(),
+    GameDeclared(),
+    DesktopDeclared(),
+)
+
+
+def methods_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Row, ...]:
+    """What clients can call."""
+    return tuple(row for bridge in bridges for row in bridge.methods)
+
+
+def rows_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Row, ...]:
+    """What rules can speak of: the methods, and the operations inside runs."""
+    return tuple(row for bridge in bridges for row in bridge.rows)
+
+
+def tables_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[str, ...]:
+    """Of the store; the journal adds its own."""
+    return tuple(name for bridge in bridges for name in bridge.tables())
+
+
+def presets_of(bridges: Iterable[Declared] = BRIDGES) -> "Mapping[str, tuple[Rule, ...]]":
+    """The policies that come with us: the rules on effects, then what each bridge adds."""
+    from bascule.policy.presets import NAMES, ON_EFFECTS
+
+    rules = [bridge.rules() for bridge in bridges]
+    return {name: (*ON_EFFECTS, *(rule for each in rules for rule in each.get(name, ()))) for name in NAMES}
+
+
+def preset(name: str) -> "Policy":
+    """One of ours, by name."""
+    from bascule.policy.engine import preset_in
+
+    return preset_in(presets_of(), name)
+
+
+def standard() -> "Policy":
+    from bascule.policy.presets import DEFAULT_PRESET
+
+    return preset(DEFAULT_PRESET)

@@ -1,0 +1,35 @@
+"""The broker bridge, declared: see `kernel.declared`."""
+
+from typing import TYPE_CHECKING
+
+from bascule.kernel.declared import Declared
+from bascule.protocols import broker_methods
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import msgspec
+
+    from bascule.policy.rules import Rule
+    from bascule.protocols.tool import Tool
+
+
+class BrokerDeclared(Declared):
+    name = "broker"
+    rows = broker_methods.METHODS
+    made_by = "bascule.daemon.compose_broker:make_broker"
+
+    def tools(self) -> "tuple[Tool, ...]":
+        from bascule.bridges.broker import tools
+
+        return tools.TOOLS
+
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        from bascule.policy import presets_broker
+
+        return {"restrictive": presets_broker.RESTRICTIVE}
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
+
+        return {"agents": AgentRecord, "tickets": Ticket, "messages": Message, "remembered": Remembered}

@@ -1,0 +1,40 @@
+"""The desktop bridge, declared: see `kernel.declared`."""
+
+from typing import TYPE_CHECKING
+
+from bascule.kernel.declared import Declared
+from bascule.protocols import desktop_agents
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import msgspec
+
+    from bascule.policy.rules import Rule
+    from bascule.protocols.tool import Tool
+
+
+class DesktopDeclared(Declared):
+    name = "desktop"
+    rows = desktop_agents.METHODS
+    made_by = "bascule.daemon.compose_desktop:make_desktop"
+
+    def tools(self) -> "tuple[Tool, ...]":
+        from bascule.bridges.desktop import tools
+
+        return tools.TOOLS
+
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        from bascule.policy import presets_desktop
+
+        return {
+            "restrictive": presets_desktop.RESTRICTIVE,
+            "standard": presets_desktop.STANDARD,
+            "permissive": presets_desktop.PERMISSIVE,
+        }
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        from bascule.bridges.desktop.apps import AllowedApp
+        from bascule.bridges.desktop.switch import Position
+
+        return {"desktop": Position, "desktop_apps": AllowedApp}

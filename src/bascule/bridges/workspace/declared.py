@@ -1,0 +1,39 @@
+"""The workspace bridge, declared: see `kernel.declared`."""
+
+from typing import TYPE_CHECKING
+
+from bascule.kernel.declared import Declared
+from bascule.protocols import workspace_methods
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import msgspec
+
+    from bascule.policy.rules import Rule
+    from bascule.protocols.tool import Tool
+
+
+class WorkspaceDeclared(Declared):
+    name = "workspace"
+    rows = (*workspace_methods.METHODS, *workspace_methods.OPERATIONS)
+    made_by = "bascule.daemon.compose_workspace:make_workspace"
+
+    def tools(self) -> "tuple[Tool, ...]":
+        from bascule.bridges.workspace import tools
+
+        return tools.TOOLS
+
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        from bascule.policy import presets_workspace
+
+        return {
+            "restrictive": presets_workspace.RESTRICTIVE,
+            "standard": presets_workspace.STANDARD,
+            "permissive": presets_workspace.PERMISSIVE,
+        }
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        from bascule.bridges.workspace.records import RUN_ROW, SpaceRecord
+
+        return {"spaces": SpaceRecord, "runs": RUN_ROW}

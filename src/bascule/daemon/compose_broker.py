@@ -1,0 +1,34 @@
+"""Puts the broker together."""
+
+from bascule.adapters.token_files import StateTokenFiles
+from bascule.bridges.broker.records import AgentRecord
+from bascule.bridges.broker.service import Broker
+from bascule.daemon.config import DeclaredAgent, declared_agents
+from bascule.daemon.ports import CONFIG, CONNECTIONS, STATE_DIR, TOKENS
+from bascule.kernel.bridge import Bridge, Lent, Ports
+
+
+def make_broker(lent: Lent, ports: Ports) -> Bridge:
+    config = ports.need(CONFIG)
+    now = lent.clock.wall_ms()
+    return Broker(
+        store=lent.store,
+        journal=lent.journal,
+        clock=lent.clock,
+        timers=lent.timers,
+        limits=config.limits(),
+        tokens=ports.need(TOKENS),
+        files=StateTokenFiles(ports.need(STATE_DIR), lent.log),
+        connections=ports.need(CONNECTIONS),
+        log=lent.log,
+        key=lent.key,
+        on_revoked=lent.forget_agent,
+        configured=[_configured(agent, now) for agent in declared_agents(config)],
+    ).bridge()
+
+
+def _configured(agent: DeclaredAgent, now: int) -> AgentRecord:
+    metadata = dict(agent.metadata)
+    if agent.pane is not None:
+        metadata.setdefault("paneId", agent.pane)
+    return AgentRecord(agent_id=agent.agent_id, type=agent.type, metadata=metadata, seen_at=now)

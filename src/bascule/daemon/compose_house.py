@@ -1,0 +1,22 @@
+"""Puts the daemon's own methods together."""
+
+from bascule.bridges.house.consent import Consent
+from bascule.bridges.house.service import House
+from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
+from bascule.daemon.ports import ANCHORS, CONFIG
+from bascule.kernel.bridge import Bridge, Lent, Ports
+
+
+def make_house(lent: Lent, ports: Ports) -> Bridge:
+    return House(
+        store=lent.store,
+        journal=lent.journal,
+        facts=ports.need(FACTS),
+        clock=lent.clock,
+        anchors=ports.need(ANCHORS),
+        collect_all=ports.need(COLLECT_ALL),
+        status=ports.need(STATUS),
+        ledger_days=ports.need(CONFIG).ledger_days,
+        consent=Consent(lent.desk),
+        rulebook=ports.need(RULEBOOK),
+    ).bridge()

@@ -1,0 +1,251 @@
+"""Bridges, put together around one journal, one desk, one policy and one gate.
+
+What a daemon and a test's house have in common: both pass a list of bridges, and the implementations of what they need.
+"""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+
+from bascule import __version__
+from bascule.approval.desk import Desk
+from bascule.approval.limits import Limits as ConsentLimits
+from bascule.approval.ports import Pictures
+from bascule.audit.journal import Journal, Table, Transaction
+from bascule.audit.ledger import SEGMENT_RECORDS, Anchor
+from bascule.audit.ports import JournalStore, Log
+from bascule.audit.refusals import Refusals
+from bascule.bridge_list import presets_of, rows_of
+from bascule.bridges.house.ports import PolicySource
+from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.bridges.house.rulebook import Rulebook
+from bascule.bridges.house.service import StatusSource
+from bascule.call import DAEMON, Principal
+from bascule.clock import Clock, rfc3339
+from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
+from bascule.kernel.call_log import CallLog, Observe
+from bascule.kernel.declared import Declared, Make
+from bascule.kernel.effects import BegunRow, Effects
+from bascule.kernel.gate import Gate, Quota
+from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
+from bascule.policy.engine import Policy
+from bascule.protocols.house import GcItem, StatusResult
+from bascule.protocols.link import PROTOCOL_VERSION
+from bascule.protocols.methods import Bound, Shape
+from bascule.timers import Timers
+
+# Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
+SWEEP_EVERY_MS = 60_000
+
+# What the house bridge, which is the daemon's own methods, needs of all this.
+FACTS: Port[Table[HouseFact]] = Port("facts")
+RULEBOOK: Port[Rulebook] = Port("rulebook")
+COLLECT_ALL: Port[Collect] = Port("collect all")
+STATUS: Port[StatusSource] = Port("status")
+
+
+class Composition:
+    """Made in order, on a running event loop. `recover` begins its life."""
+
+    def __init__(
+        self,
+        bridges: Iterable[Declared],
+        *,
+        store: JournalStore,
+        clock: Clock,
+        log: Log,
+        key: bytes,
+        on_anchor: Callable[[Anchor], None],
+        policy_file: PolicySource,
+        setting: str,
+        state_dir: str = "",
+        auth: str = "on",
+        quota: Quota,
+        observe: Observe,
+        provided: Iterable[Provided] = (),
+        make: Mapping[str, Make] | None = None,
+        pictures: Pictures | None = None,
+        consent_limits: ConsentLimits | None = None,
+        segment_records: int = SEGMENT_RECORDS,
+        policy: Policy | None = None,
+        methods: Iterable[Bound] = (),
+    ) -> None:
+        """`setting` names a preset, and `policy` goes before it. `make` takes the place of `Declared.make` by a
+        bridge's name; `methods` are more than the bridges', or in place of theirs."""
+        declared, methods = tuple(bridges), tuple(methods)
+        self.store = store
+        self.clock = clock
+        self.log = log
+        self.state_dir = state_dir
+        # What `daemon.status` says.
+        self.doors: dict[str, str] = {}
+        self.ledger_problem: str | None = None
+        self.started_at = clock.wall_ms()
+        self._started = clock.monotonic()
+        self._auth = auth
+        self.timers = Timers(clock, lambda error: log("fault", level="error", error=error))
+        self.facts: Table[HouseFact] = Table("house", HouseFact)
+        self.facts.rows.update(store.load("house", HouseFact))
+        self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
+        self.desk = Desk(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.timers,
+            has_person=self.has_person,
+            log=log,
+            key=key,
+            limits=consent_limits,
+            pictures=pictures,
+        )
+        self.effects = Effects(store=store, journal=self.journal, clock=clock, desk=self.desk)
+        rows = (*rows_of(declared), *(each.row for each in methods))
+        self.rulebook = Rulebook(
+            facts=self.facts,
+            file=policy_file,
+            setting=setting,
+            rows=rows,
+            presets=presets_of(declared),
+            clock=clock,
+            log=log,
+            desk=self.desk,
+        )
+        self.refusals = Refusals(self.journal, clock, self.timers)
+        self.gate = Gate(
+            policy=policy or self.rulebook.policy,
+            desk=self.desk,
+            effects=self.effects,
+            journal=self.journal,
+            refusals=self.refusals,
+            quota=quota,
+            call_log=CallLog(log, observe),
+        )
+        lent = Lent(
+            store=store,
+            journal=self.journal,
+            clock=clock,
+            timers=self.timers,
+            log=log,
+            desk=self.desk,
+            gate=self.gate,
+            key=key,
+            forget_agent=self._forget_agent,
+        )
+        self.ports = Ports(provided)
+        self.ports.add(
+            [
+                FACTS.provided_by(self.facts),
+                RULEBOOK.provided_by(self.rulebook),
+                COLLECT_ALL.provided_by(self.collect),
+                STATUS.provided_by(self._status),
+            ]
+        )
+        self.bridges: dict[str, Bridge] = {}
+        for each in declared:
+            bridge = ((make or {}).get(each.name) or each.make)(lent, self.ports)
+            self.bridges[each.name] = bridge
+            self.ports.add(bridge.provides)
+        self.journal.start()
+        self.gate.connect(
+            parties=self.ports.need(PARTIES),
+            seen=self.ports.need(SEEN),
+            starters={field: who for bridge in self.bridges.values() for field, who in bridge.starters.items()},
+        )
+        self.gate.mount_operations(row for row in rows if row.shape is Shape.OPERATION)
+        self.gate.mount(methods)
+        replaced = {each.row.name for each in methods}
+        for bridge in self.bridges.values():
+            self.gate.mount(each for each in bridge.methods if each.row.name not in replaced)
+        self.rulebook.on_change = self._change_policy
+        self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
+
+    @property
+    def policy(self) -> Policy:
+        """The one in force."""
+        return self.gate.policy
+
+    def has_person(self) -> bool:
+        return PERSON_KEY in self.facts.rows
+
+    # -- its life --
+
+    def recover(self) -> list[BegunRow]:
+        """What had begun when the last life ended; each bridge goes on from there."""
+        unknown = self.effects.recover([each.on_unknown for each in self.bridges.values() if each.on_unknown])
+        for bridge in self.bridges.values():
+            if bridge.recover is not None:
+                bridge.recover()
+        return unknown
+
+    async def open(self) -> None:
+        """What needs more than being made; `close` is called by the same task."""
+        for bridge in self.bridges.values():
+            if bridge.open is not None:
+                await bridge.open()
+
+    def end(self) -> None:
+        """Every call that waits is answered before the doors close."""
+        self.desk.end()
+        for bridge in self.bridges.values():
+            if bridge.end is not None:
+                bridge.end()
+
+    def waiting(self) -> int:
+        return sum(bridge.waiting() for bridge in self.bridges.values() if bridge.waiting is not None)
+
+    async def close(self) -> None:
+        """Effects that have begun end first; of the bridges the last made is closed first, before those it needs."""
+        await self.gate.close()
+        for bridge in reversed(self.bridges.values()):
+            if bridge.close is not None:
+                await bridge.close()
+
+    def collect(self, tx: Transaction, *, dry_run: bool) -> list[GcItem]:
+        """What is past its retention; removed through `tx` unless it is only asked about."""
+        every = [bridge.collect for bridge in self.bridges.values() if bridge.collect is not None]
+        return [item for collect in every for item in collect(tx, dry_run=dry_run)]
+
+    def _status(self, principal: Principal) -> StatusResult:
+        mail = self.ports.need(COUNT_MAIL)()
+        return StatusResult(
+            version=__version__,
+            protocol=PROTOCOL_VERSION,
+            pid=os.getpid(),
+            started_at=rfc3339(self.started_at),
+            uptime_s=round(self.clock.monotonic() - self._started, 3),
+            state_dir=self.state_dir,
+            doors=self.doors,
+            durability=self.store.durability,
+            policy=self.policy.name,
+            auth=self._auth,
+            person=self.has_person(),
+            agents_online=mail.agents_online,
+            agents=mail.agents,
+            tickets_open=mail.tickets_open,
+            tickets=mail.tickets,
+            ledger_records=self.journal.chain.seq,
+            ledger_head=self.journal.chain.head.hex(),
+            ledger_problem=self.ledger_problem,
+            principal=principal,
+        )
+
+    def _sweep(self, _now: float) -> None:
+        self.timers.after_ms(SWEEP_EVERY_MS, self._sweep)
+        self.timers.tidy()
+        tx = Transaction()
+        items: list[GcItem] = []
+        for bridge in self.bridges.values():
+            if bridge.sweep is not None:
+                items += bridge.sweep(tx)
+        items += self.collect(tx, dry_run=False)
+        if tx.changes:
+            tx.details = {item.what: item.count for item in items if item.count}
+            self.journal.commit(tx, DAEMON, "daemon.sweep")
+
+    def _forget_agent(self, agent_id: str) -> None:
+        self.desk.end_agent(agent_id)
+        for bridge in self.bridges.values():
+            if bridge.forget_agent is not None:
+                bridge.forget_agent(agent_id)
+
+    def _change_policy(self, policy: Policy) -> None:
+        self.gate.policy = policy

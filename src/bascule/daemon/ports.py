@@ -1,0 +1,25 @@
+"""What the daemon itself provides to the bridges that it makes."""
+
+from typing import Protocol
+
+from bascule.bridges.house.ports import Anchors
+from bascule.daemon.config import Config
+from bascule.daemon.link_door import LinkConnections
+from bascule.identity.tokens import TokenBook
+from bascule.kernel.bridge import Port
+from bascule.web.app import App
+from bascule.web.gate import SpaceGate
+
+
+class SideApp(Protocol):
+    def __call__(self, gate: SpaceGate, served: frozenset[str], what: str, /) -> App:
+        """What a socket beside the daemon's own leads to: some methods, as the gate says who."""
+
+
+CONFIG: Port[Config] = Port("config")
+STATE_DIR: Port[str] = Port("state directory")
+CONFIG_DIR: Port[str] = Port("config directory")
+TOKENS: Port[TokenBook] = Port("tokens")
+CONNECTIONS: Port[LinkConnections] = Port("link connections")
+ANCHORS: Port[Anchors] = Port("anchors")
+SIDE_APP: Port[SideApp] = Port("side app")

@@ -1,0 +1,60 @@
+"""The manifest of a bridge, first part: what it is before any daemon runs, as data.
+
+Client, CLI, docs and the daemon read it from the one list in `bascule.bridge_list`. `Declared.made_by` leads to the
+second part, `kernel.bridge.Bridge`, so a bridge is one entry of one list.
+"""
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+from bascule.protocols.methods import Row, Shape
+
+if TYPE_CHECKING:
+    import msgspec
+
+    from bascule.kernel.bridge import Bridge, Lent, Ports
+    from bascule.policy.rules import Rule
+    from bascule.protocols.route import Route
+    from bascule.protocols.tool import Tool
+
+Make: TypeAlias = "Callable[[Lent, Ports], Bridge]"
+
+
+class Declared:
+    """What a bridge is before any daemon runs.
+
+    Rows are at hand, because every client reads them. The rest is a method that imports what it returns: a client
+    pays for no policy and no tables.
+    """
+
+    # Its one name: `Composition` keeps the bridges by it.
+    name: str
+    # Methods, and the operations of its runs.
+    rows: tuple[Row, ...]
+    # "module:function" that makes the `Bridge`.
+    made_by: str
+
+    @property
+    def methods(self) -> tuple[Row, ...]:
+        return tuple(row for row in self.rows if row.shape is not Shape.OPERATION)
+
+    @property
+    def routes(self) -> "tuple[Route, ...]":
+        return tuple(route for row in self.rows for route in row.routes)
+
+    def tools(self) -> "tuple[Tool, ...]":
+        """What agents see of it in MCP."""
+        return ()
+
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        """By preset: what the policies that come with us say about its methods."""
+        return {}
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        """What it keeps in the store, by name."""
+        return {}
+
+    def make(self, lent: "Lent", ports: "Ports") -> "Bridge":
+        module, _, name = self.made_by.partition(":")
+        return cast("Make", getattr(import_module(module), name))(lent, ports)

@@ -1,0 +1,478 @@
+"""The gate: every call of every door, and every operation of a run, passes here. Nothing acts otherwise.
+
+    call:     decode -> admit -> a row inside the store is carried out at once: no task, no closure
+                              -> else one coroutine, for doors and operations alike:
+    outside:  resolve -> admit again with its facts -> ask where a rule says so -> prepare -> begin -> act -> finish
+
+The order is fixed: it is security, not middleware.
+
+1. `_admit` (quota, ownership, policy) is the only caller of quota and ownership, `_decide` of the policy.
+2. Which way a row goes is fixed when it is mounted.
+3. Every durable step is a named function, so that a failpoint can be set at its edges.
+
+A call is answered with a value when nothing has to be waited for, else with a `Later`. Reads and refusals wait for the
+commits they rest on, and a read looks again if those were undone. A caller that leaves before `begin` withdraws its
+call; after it the effect belongs to the daemon.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from time import perf_counter
+from typing import Any, Protocol
+
+import msgspec
+
+from bascule.approval.desk import Desk
+from bascule.approval.questions import lost, params_and_digest, refusal_of, timed_text
+from bascule.approval.records import Approval
+from bascule.approval.states import State
+from bascule.audit.journal import AfterCommit, Journal, Transaction
+from bascule.audit.refusals import Refusals
+from bascule.call import Call, Principal, subject_of
+from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied
+from bascule.identity.ownership import Parties, Starter
+from bascule.kernel.asking import question_of
+from bascule.kernel.call_log import CallLog
+from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
+from bascule.kernel.mounted import Mounted, mounted
+from bascule.kernel.passage import Answer, Passage, resumed
+from bascule.kernel.resolution import PLAIN, Resolution
+from bascule.later import Later, from_future
+from bascule.policy.decision import Decision, Verdict
+from bascule.policy.engine import Policy
+from bascule.policy.programs import ProgramRules
+from bascule.protocols.methods import Bound, Record, Row, Shape
+
+# Members of an Enum class are slow to read, and these are read for every call.
+_ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
+_JOINED = Record.JOINED
+# What an effect that has begun gets to end by itself when the daemon stops.
+CLOSE_SECONDS = 5.0
+
+
+class Quota(Protocol):
+    def take(self, principal: Principal) -> None:
+        """Raise `Overloaded` when the principal calls too often."""
+
+
+class Seen(Protocol):
+    def __call__(self, principal: Principal, /) -> None:
+        """An authenticated act of this principal: a sign of life."""
+
+
+class Gate:
+    def __init__(
+        self,
+        *,
+        policy: Policy,
+        journal: Journal,
+        refusals: Refusals,
+        quota: Quota,
+        call_log: CallLog,
+        desk: Desk,
+        effects: Effects,
+    ) -> None:
+        # The one in force: a person may accept another at any moment.
+        self.policy = policy
+        self.desk = desk
+        self.effects = effects
+        self.call_log = call_log
+        self.methods: dict[str, Mounted] = {}
+        self.journal = journal
+        self._refusals = refusals
+        self._quota = quota
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
+        """What the bridges provide, which are made after the gate; before anything is mounted."""
+        self._parties = parties
+        self._seen = seen
+        # By the parameter that names what was started: run_id, process_id, space_id.
+        self._starters = starters
+
+    def mount(self, bound: Iterable[Bound]) -> None:
+        """Rows and their handlers, which `Row.bind` has checked against each other (invariant I2)."""
+        for row, handler, abandon, resolve in bound:
+            self._add(mounted(row, handler, self._parties, self._starters, abandon=abandon, resolve=resolve))
+
+    def mount_operations(self, rows: Iterable[Row]) -> None:
+        """Calls inside a run: rules name them, and no door leads to them."""
+        for row in rows:
+            self._add(mounted(row, None, self._parties, self._starters))
+
+    def _add(self, method: Mounted) -> None:
+        if method.name in self.methods:
+            raise ValueError(f"mounted already: {method.name}")
+        self.methods[method.name] = method
+
+    # -- one call --
+
+    def call(self, call: Call) -> Any:
+        """Carry out a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
+        start = perf_counter()
+        try:
+            method = self._find(call.method)
+            call = method.decoded(call)
+            verdict = self._admit(call, method)
+            self._seen(call.principal)
+            answer = self._inside(call, method, verdict.rule) if method.inside else self._start(call, method, verdict)
+        except Exception as error:
+            refusal = self.call_log.translate(call, error)
+            self.call_log.ended(call, refusal.code, start, known=call.method in self.methods)
+            if refusal is error:
+                raise
+            raise refusal from error
+        if isinstance(answer, Later):
+            answer.add_done_callback(partial(self.call_log.answered, call, start))
+        else:
+            self.call_log.ended(call, "ok", start)
+        return answer
+
+    def _find(self, name: str) -> Mounted:
+        method = self.methods.get(name)
+        if method is None or method.is_operation:
+            raise NotFound(f"no method {name!r}", hint="docs/reference lists the methods")
+        return method
+
+    async def operate(self, passage: Passage) -> Any:
+        """Carry out an operation of a run. It has no door, so it is neither counted nor measured as a call."""
+        passage.in_task = True
+        return await self._outside(passage, self._admit(passage.call, passage.method, passage=passage))
+
+    # -- admitting --
+
+    def _admit(
+        self,
+        call: Call,
+        method: Mounted,
+        resolution: Resolution | None = None,
+        *,
+        passage: Passage | None = None,
+    ) -> Verdict:
+        """Whose call it may be, and what the policy says of it: `allow`, or `ask` where a person can be asked.
+
+        Of a method that is resolved, the first word is about its params alone: a denial needs no look at the world.
+        """
+        principal, params = call.principal, call.params
+        if passage is None:
+            self._quota.take(principal)
+        try:
+            if resolution is None and method.ownership is not None and not call.as_owner:
+                method.ownership(principal, params)
+            verdict = self._decide(principal, method.row, params)
+            if resolution is not None:
+                verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
+            if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
+                raise _denied(verdict, method.name)
+        except (Forbidden, PolicyDenied) as error:
+            if passage is not None:
+                passage.before_refusal()
+            found = resolution or PLAIN
+            about = passage.run_id if passage is not None else None
+            self._record_refusal(call, method.row, error, about, subject_of(params), found.subject)
+            found.adapted(error)
+            raise
+        return verdict
+
+    def _decide(self, principal: Principal, row: Row, params: Any) -> Verdict:
+        return self.policy.known(principal, row.name) or self.policy.decide(
+            principal, row.name, row.effect, lambda: params
+        )
+
+    def _judge(
+        self, call: Call, method: Mounted, verdict: Verdict, resolution: Resolution, run_id: str | None
+    ) -> Verdict:
+        """The strictest of what the policy says of the params, of what they resolve to, and of what the bridge says."""
+        principal, row = call.principal, method.row
+        if resolution.facts is not None:
+            verdict = _stricter(verdict, self._decide(principal, row, resolution.facts))
+        if resolution.verdict is not None:
+            verdict = _stricter(verdict, resolution.verdict)
+        verdict = self._apply_timed_rule(verdict, principal, row, call.params, run_id=run_id, facts=resolution.facts)
+        if resolution.leads_to is not None:
+            there = self.verdict(principal, method.name, resolution.leads_to, run_id=run_id)
+            if there.decision > verdict.decision:
+                return msgspec.structs.replace(there, reason=f"{there.reason} ({resolution.led})")
+        return verdict
+
+    def verdict(
+        self,
+        principal: Principal,
+        method: str,
+        params: Any,
+        *,
+        run_id: str | None = None,
+        facts: Mapping[str, Any] | None = None,
+    ) -> Verdict:
+        """What would be decided about a call, timed rules included. Nothing is counted, recorded or carried out."""
+        row = self.methods[method].row
+        verdict = self._decide(principal, row, params if facts is None else facts)
+        return self._apply_timed_rule(verdict, principal, row, params, run_id=run_id, facts=facts)
+
+    def _apply_timed_rule(
+        self,
+        verdict: Verdict,
+        principal: Principal,
+        row: Row,
+        params: Any,
+        *,
+        run_id: str | None,
+        facts: Mapping[str, Any] | None,
+    ) -> Verdict:
+        """What a person's timed rule makes of an `ask`; a `deny` is never overruled."""
+        if verdict.decision is not _ASK:
+            return verdict
+        timed = self.desk.timed(principal, row.name, row.effect, params, run_id, over=verdict.rule, facts=facts)
+        if timed is None:
+            return verdict
+        return msgspec.structs.replace(
+            verdict,
+            decision=_ALLOW,
+            rule=timed.rule_id,
+            reason=f"a person said for a while: {timed_text(timed)}",
+            suggestion=None,
+            cacheable=False,
+            timed_rule=timed.rule.name,
+        )
+
+    def program_rules(self, principal: Principal) -> ProgramRules:
+        """What the sandbox enforces when this principal's programs are really executed."""
+        return self.policy.program_rules(principal)
+
+    # -- inside the store --
+
+    def _inside(self, call: Call, method: Mounted, rule: str) -> Any:
+        if method.row.record is _JOINED:
+            return self._change(call, method, rule, None)
+        answer = method.handler(call, call.params)
+        if method.streams or isinstance(answer, Later):
+            return answer
+        if isinstance(answer, asyncio.Future):
+            return from_future(answer, partial(self.call_log.translate, call))
+        if self.journal.idle:
+            return answer
+        reading = _Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
+        self.journal.answer_after(reading)
+        return reading
+
+    def _change(self, call: Call, method: Mounted, rule: str, approval_id: str | None) -> Any:
+        """Act and record in one transaction; a refusal undoes what the handler had begun."""
+        tx = Transaction()
+        try:
+            if approval_id is not None:
+                self.effects.spend(tx, approval_id)
+                self.desk.settle(tx, approval_id)
+            answer = method.handler(call, call.params, tx)
+        except BasculeError as error:
+            tx.undo()
+            idle = self.journal.idle
+            if isinstance(error, Forbidden) or tx.subject is not None:
+                self._record_refusal(call, method.row, error, tx.subject, subject_of(call.params))
+            if idle:
+                raise
+            # It says what is ("ticket cancelled"), so it waits until that is durable.
+            refusal: AfterCommit[Any] = AfterCommit(error)
+            self.journal.answer_after(refusal)
+            return refusal
+        except BaseException:
+            tx.undo()
+            raise
+        if isinstance(answer, asyncio.Future):
+            # Slow work (scrypt) finishes elsewhere and commits by itself.
+            return from_future(answer, partial(self.call_log.translate, call))
+        if approval_id is not None:
+            tx.details = {**(tx.details or {}), "approval": approval_id}
+        return self._commit(call, tx, rule, answer)
+
+    def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
+        """The transaction is the answer to come."""
+        tx.answer = answer
+        if tx.changes or tx.subject is not None:
+            self.journal.commit(tx, call.principal, call.method, "ok", rule)
+        elif self.journal.idle:
+            # A retry of what is stored already: nothing new to record.
+            tx.landed()
+        else:
+            self.journal.answer_after(tx)
+        if tx.then is not None:
+            answer = tx.answer = tx.then(answer)
+            if isinstance(answer, Later) and not tx.done():
+                tx.add_done_callback(lambda _: answer.cancel())
+        return answer if tx.done() else tx
+
+    # -- outside the store --
+
+    def _start(self, call: Call, method: Mounted, verdict: Verdict) -> Any:
+        """Until it has to wait for something; only what waits becomes a task."""
+        passage = Passage(self, call, method)
+        work = self._outside(passage, verdict)
+        try:
+            waiting = work.send(None)
+        except StopIteration as done:
+            return done.value
+        answer = Answer(passage)
+        passage.in_task = True
+
+        async def rest() -> None:
+            try:
+                result = await resumed(work, waiting)
+            except asyncio.CancelledError:
+                answer.cancel()
+                raise
+            except Exception as error:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+                if not answer.done():
+                    answer.set_exception(self.call_log.translate(call, error))
+            else:
+                if not answer.done():
+                    answer.set_result(result)
+
+        task = answer.task = asyncio.get_running_loop().create_task(rest(), name=call.method)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return answer
+
+    async def _outside(self, passage: Passage, verdict: Verdict) -> Any:
+        """From the first word of the policy to the answer; see the top of this module."""
+        call, method = passage.call, passage.method
+        resolution = await passage.resolve()
+        approval: Approval | None = None
+        while True:
+            verdict = self._admit(call, method, resolution, passage=passage)
+            asks = verdict.decision is _ASK and passage.must_ask(verdict)
+            if not (asks or passage.resumed):
+                grant = None
+                break
+            if resolution.describe is not None:
+                resolution = await resolution.describe(verdict)
+            digest = params_and_digest(call.params, resolution.bound)[1]
+            grant = self.desk.grant_for(call.principal, method.name, digest, passage.run_id)
+            if grant is not None or not asks:
+                break
+            if approval is not None:
+                raise lost(approval, digest)
+            if resolution.illustrate is not None and not self.desk.is_known(call.principal, method.name, digest):
+                resolution = await resolution.illustrate()
+                continue
+            approval = await passage.ask(question_of(passage, verdict, resolution), resolution, verdict)
+            if approval.state is not State.APPROVED:
+                raise resolution.adapted(refusal_of(approval, has_person=self.desk.has_person()))
+            # Minutes have passed: whatever was said before is asked again.
+            self._admit(call, method, passage=passage)
+            resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
+        approval_id = grant.approval_id if grant is not None else None
+        if method.row.record is _JOINED:
+            answer = self._change(call, method, verdict.rule, approval_id)
+            return await answer if isinstance(answer, Later) else answer
+        return await self._carry_out(passage, verdict, resolution, approval_id)
+
+    async def _carry_out(
+        self, passage: Passage, verdict: Verdict, resolution: Resolution, approval_id: str | None
+    ) -> Any:
+        if passage.method.row.record is Record.NONE and approval_id is None:
+            # A read in a run has no record.
+            _, answer = await self._act(passage, None)
+            if isinstance(answer, BaseException):
+                raise answer
+            return answer
+        await passage.prepare()
+        effect = passage.begin(resolution, verdict, approval_id)
+        passage.begun = True
+        first = passage.must_land_first(effect, resolution)
+        if first and not effect.started.done():
+            await effect.started
+        if passage.left:
+            # Its caller left while the record was on its way: nothing has happened, and nothing will.
+            return await passage.finish(effect, "cancelled", asyncio.CancelledError(), durable=first)
+        outcome, answer = await self._act(passage, effect)
+        return await passage.finish(effect, outcome, answer, durable=first)
+
+    async def _act(self, passage: Passage, effect: RecordedEffect | None) -> tuple[str, Any]:
+        """The effect itself: its outcome, and the answer or why there is none."""
+        call = passage.call
+        passage.acting = True
+        try:
+            answer = passage.act(effect)
+            if inspect.iscoroutine(answer):
+                await passage.own_task()
+                answer = await answer
+            elif isinstance(answer, Later | asyncio.Future):
+                passage.pending = answer
+                answer = await answer
+        except asyncio.CancelledError as cancelled:
+            unknown = effect is not None and effect.unknown
+            return UNKNOWN if unknown else "cancelled", cancelled
+        except Exception as error:  # noqa: BLE001 - whatever happened is recorded, and what we did not foresee is an id
+            refusal = self.call_log.translate(call, error)
+            unknown = effect is not None and effect.unknown
+            return UNKNOWN if unknown else refusal.code, refusal
+        return "ok", answer
+
+    # -- ending --
+
+    def abandoned(self, call: Call, answer: Any) -> None:
+        """The client was gone before its answer could be written: give back what the wait took."""
+        method = self.methods[call.method]
+        if method.abandon is not None and answer is not None:
+            method.abandon(method.decoded(call).params, answer)
+
+    async def close(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Let effects that have begun end; what does not within this time is cancelled, and recorded so."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=seconds)
+        left = list(self._tasks)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+
+    def _record_refusal(self, call: Call, row: Row, error: BasculeError, *subjects: str | None) -> None:
+        """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""
+        if row.record is Record.NONE and row.shape is not Shape.OPERATION:
+            return
+        self._refusals.record(
+            call.principal,
+            row.name,
+            error.code,
+            rule=error.details.get("rule") if error.details else None,
+            subject=next(filter(None, subjects), None),
+            reason=error.message,
+        )
+
+
+class _Reading(AfterCommit[Any]):
+    """What a read saw while commits were under way. If these are undone it looks once more."""
+
+    __slots__ = ("_again", "_translate")
+
+    def __init__(
+        self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BasculeError]
+    ) -> None:
+        super().__init__(answer)
+        self._again = again
+        self._translate = translate
+
+    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - that of whoever wrote
+        if self.done():
+            return
+        try:
+            answer = self.answer = self._again()
+        except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+            self.set_exception(self._translate(fault))
+            return
+        if isinstance(answer, Later):
+            self.add_done_callback(lambda _: answer.cancel())
+        self.landed()
+
+
+def _stricter(first: Verdict, second: Verdict) -> Verdict:
+    """Of equally strict ones the second: it knows what the call is about, and so which rule to name."""
+    return second if second.decision >= first.decision else first
+
+
+def _denied(verdict: Verdict, method: str) -> PolicyDenied:
+    hint = verdict.suggestion
+    if verdict.decision is _ASK and hint is None:
+        hint = "the policy wants a person to be asked, and nobody can be asked about this method"
+    return PolicyDenied(verdict.reason, hint=hint, details={"rule": verdict.rule, "method": method})

@@ -1,0 +1,73 @@
+"""A row with its handler, as the gate keeps it: what is asked on every call is found out once."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from bascule.call import Call
+from bascule.errors import InvalidRequest
+from bascule.identity.ownership import Ownership, Parties, Starter, ownership
+from bascule.kernel.resolution import Resolve
+from bascule.protocols.methods import Consent, Record, Row, Shape
+from bascule.wire import codec
+
+
+class Mounted(NamedTuple):
+    row: Row
+    handler: Any
+    decoder: codec.Decoder[Any]
+    name: str
+    params: type
+    ownership: Ownership | None
+    # Carried out at once, within the store; else in a coroutine (`Gate._outside`).
+    inside: bool
+    streams: bool
+    # A person can be asked about it.
+    asks: bool
+    resolve: Resolve | None
+    # Gives back what a wait took when its client was gone before the answer could be written.
+    abandon: Callable[[Any, Any], None] | None
+
+    @property
+    def is_operation(self) -> bool:
+        """A call inside a run: rules name it, and no door leads to it."""
+        return self.row.shape is Shape.OPERATION
+
+    def decoded(self, call: Call) -> Call:
+        """The call with its params as the row has them."""
+        if type(call.params) is self.params:
+            return call
+        try:
+            return msgspec.structs.replace(call, params=self.decoder.decode(call.params))
+        except codec.BadJson as error:
+            raise InvalidRequest(error.message, details={"method": self.name}) from error
+
+
+def mounted(
+    row: Row,
+    handler: Any,
+    parties: Parties,
+    starters: Mapping[str, Starter],
+    *,
+    abandon: Callable[[Any, Any], None] | None = None,
+    resolve: Resolve | None = None,
+) -> Mounted:
+    asks = row.consent is not Consent.NEVER
+    if (row.shape is Shape.OPERATION) != (handler is None) or (handler and row.consent is Consent.PAUSE):
+        raise ValueError(f"{row.name}: a call inside a run has no handler, every other method has one")
+    if row.consent is Consent.HOLD and row.record is Record.NONE:
+        raise ValueError(f"{row.name} would spend a grant without a record")
+    return Mounted(
+        row,
+        handler,
+        codec.decoder(row.params),
+        name=row.name,
+        params=row.params,
+        ownership=ownership(row, parties, starters),
+        inside=row.record in (Record.NONE, Record.JOINED) and not asks and resolve is None,
+        streams=row.shape is Shape.STREAM,
+        asks=asks,
+        resolve=resolve,
+        abandon=abandon,
+    )

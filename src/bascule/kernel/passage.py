@@ -1,0 +1,175 @@
+"""A call on its way through the slow part of the gate, as a door makes it. A run overrides what its operations do
+otherwise: they pause instead of waiting, and record the end of one with the beginning of the next.
+"""
+
+import asyncio
+import types
+from collections.abc import Coroutine, Generator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
+from bascule.approval.records import Approval, Question
+from bascule.call import Call, subject_of
+from bascule.errors import BasculeError, StorageFull
+from bascule.kernel.asking import create_question
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.resolution import PLAIN, Resolution
+from bascule.later import Later, Leavable
+from bascule.policy.decision import Verdict
+from bascule.protocols.methods import Record, Shape
+
+if TYPE_CHECKING:
+    from bascule.kernel.gate import Gate
+    from bascule.kernel.mounted import Mounted
+
+# How long a caller is held while a person is asked, by door; HTTP clients give up first.
+SLICES: Mapping[str, float] = {"link": MCP_SLICE_SECONDS, "mcp": MCP_SLICE_SECONDS}
+
+
+class Passage:
+    # The run whose operation this is: its grants and timed rules are for it alone.
+    run_id: str | None = None
+    operation_id: str | None = None
+    # A person was asked about it before, in an earlier passage.
+    resumed = False
+
+    def __init__(self, gate: "Gate", call: Call, method: "Mounted") -> None:
+        self.gate = gate
+        self.call = call
+        self.method = method
+        # From its `begun` record on an effect belongs to the daemon: a caller that leaves does not end it.
+        self.begun = False
+        # Its handler was called.
+        self.acting = False
+        self.left = False
+        # Runs in a task of its own, and not in the turn of the loop that brought the call.
+        self.in_task = False
+        # What the handler waits for.
+        self.pending: Later[Any] | asyncio.Future[Any] | None = None
+
+    async def resolve(self) -> Resolution:
+        """What the call means now."""
+        if self.method.resolve is None:
+            return PLAIN
+        resolution = self.method.resolve(self.call, self.call.params)
+        if isinstance(resolution, Resolution):
+            return resolution
+        await self.own_task()
+        return await resolution
+
+    def act(self, effect: RecordedEffect | None) -> Any:
+        """The effect itself: a value, or what brings one."""
+        return self.method.handler(self.call, self.call.params, effect)
+
+    async def own_task(self) -> None:
+        """Coroutines of bridges may use timeouts and be cancelled, which takes a task."""
+        if not self.in_task:
+            await asyncio.sleep(0)
+
+    def must_ask(self, verdict: Verdict) -> bool:  # noqa: ARG002 - for those that override it
+        return True
+
+    def before_refusal(self) -> None:
+        """Called before a refusal is recorded."""
+
+    async def ask(self, question: Question, resolution: Resolution, verdict: Verdict) -> Approval:  # noqa: ARG002 - see `must_ask`
+        """Store the question, wait for an answer; the approval as it is when the caller's slice is over."""
+        desk = self.gate.desk
+        approval, durable = create_question(self.gate.journal, desk, question, picture=resolution.picture)
+        # Nobody may be pointed to a question that is not on disk.
+        if durable is not None:
+            await durable
+        # Without a person nobody can answer, so nobody is held.
+        longest = min(SLICES.get(self.call.door, HTTP_SLICE_SECONDS), desk.limits.hold_seconds)
+        seconds = longest if desk.has_person() else 0.0
+        return await desk.wait(approval.approval_id, seconds)
+
+    async def prepare(self) -> None:
+        """Called when everybody has said yes, before anything is recorded."""
+
+    def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
+        call = self.call
+        return self.gate.effects.begin(
+            call.principal,
+            call.method,
+            subject=subject_of(call.params) or resolution.subject,
+            rule=verdict.rule,
+            approval_id=approval_id,
+            run_id=getattr(call.params, "run_id", None),
+            resolution=resolution,
+            timed_rule=verdict.timed_rule,
+        )
+
+    def must_land_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
+        """Whether its records are on disk before the effect and before the answer; else they are on their way."""
+        ahead = self.method.row.record is Record.AHEAD
+        return ahead or effect.approval_id is not None or resolution.record_first
+
+    async def finish(self, effect: RecordedEffect, outcome: str, answer: Any, *, durable: bool) -> Any:
+        """Record the end, then answer, or raise the refusal."""
+        if isinstance(answer, BasculeError):
+            effect.details.setdefault("reason", answer.message)
+        finished = self.gate.effects.finish(effect, outcome)
+        if durable:
+            try:
+                await finished
+            except StorageFull as error:
+                # It happened, and the disk could not take that it did: nobody may think that it did not.
+                raise StorageFull(
+                    "it was carried out, but its end could not be recorded; the ledger will say `unknown`",
+                    hint="look before you repeat it; free space on the disk that holds the state directory",
+                ) from error
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def leave(self, task: "asyncio.Task[None]") -> None:
+        """The caller has left."""
+        self.left = True
+        if not self.begun:
+            task.cancel()
+        elif self.acting and self.method.row.shape is Shape.WAIT:
+            # What only waits for something ends when nobody waits for it any more.
+            task.cancel()
+        elif isinstance(self.pending, Leavable):
+            self.pending.cancel()
+
+
+class Answer(Later[Any]):
+    """The answer of a call whose passage takes time. Cancelling it means that its caller has left."""
+
+    __slots__ = ("_passage", "task")
+
+    def __init__(self, passage: Passage) -> None:
+        super().__init__()
+        self._passage = passage
+        self.task: asyncio.Task[None] | None = None
+
+    @property
+    def begun(self) -> bool:
+        return self._passage.begun
+
+    def cancel(self) -> bool:
+        if not super().cancel():
+            return False
+        if self.task is not None:
+            self._passage.leave(self.task)
+        return True
+
+
+@types.coroutine
+def resumed(work: Coroutine[Any, Any, Any], waiting: Any) -> Generator[Any, Any, Any]:
+    """The rest of a coroutine that was started without a task and waits for `waiting`."""
+    try:
+        yield waiting
+    except BaseException as error:  # noqa: BLE001 - cancelled: it belongs to the work
+        return (yield from _thrown(work, error))
+    return (yield from work)
+
+
+def _thrown(work: Coroutine[Any, Any, Any], error: BaseException) -> Generator[Any, Any, Any]:
+    try:
+        waiting = work.throw(error)
+    except StopIteration as done:
+        return done.value
+    return (yield from resumed(work, waiting))

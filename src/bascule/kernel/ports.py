@@ -1,0 +1,51 @@
+"""Ports between bridges, which never import each other."""
+
+from typing import Any, NamedTuple, Protocol
+
+from bascule.audit.journal import Transaction
+from bascule.identity.ownership import Parties
+from bascule.kernel.bridge import Port
+from bascule.kernel.gate import Seen
+
+# -- of the broker --------------------------------------------------------------------------------
+
+
+class Presences(Protocol):
+    """Hears when a connection starts or stops acting as an agent."""
+
+    def connected(self, agent_id: str) -> None: ...
+
+    def disconnected(self, agent_id: str) -> None: ...
+
+    def left(self, agent_id: str) -> None:
+        """Its last session at /mcp has ended."""
+
+
+class SpaceAgents(Protocol):
+    """Agents whose handle the daemon gives out: a space's commands are one."""
+
+    def move_in(self, handle: str, type_: str, metadata: dict[str, Any]) -> None: ...
+
+    def is_welcome(self, handle: str) -> bool: ...
+
+    def is_out(self, handle: str) -> None: ...
+
+    def move_out(self, tx: Transaction, handle: str) -> None: ...
+
+
+class MailCount(NamedTuple):
+    agents: int
+    agents_online: int
+    tickets: int
+    tickets_open: int
+
+
+class CountMail(Protocol):
+    def __call__(self) -> MailCount: ...
+
+
+PARTIES: Port[Parties] = Port("parties")
+SEEN: Port[Seen] = Port("seen")
+PRESENCES: Port[Presences] = Port("presences")
+SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
+COUNT_MAIL: Port[CountMail] = Port("count mail")

@@ -1,0 +1,12 @@
+"""What a program pays for that imports the client."""
+
+import subprocess
+import sys
+
+
+def test_a_client_loads_the_rows_of_every_bridge_and_neither_policy_nor_tables():
+    program = "import sys, bascule.client.verbs; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+    assert {"bascule.bridge_list", "bascule.protocols.desktop_agents"} <= set(loaded)
+    heavy = ("bascule.policy", "bascule.audit", "bascule.approval", "bascule.kernel.gate", "bascule.stores")
+    assert [name for name in loaded if name.startswith(heavy)] == []

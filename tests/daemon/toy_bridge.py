@@ -1,0 +1,103 @@
+"""A fifth bridge, whole: one method with a route, one tool, one rule, one table, and a port of the broker."""
+
+import msgspec
+
+from bascule.audit.journal import Table, Transaction
+from bascule.call import Call
+from bascule.kernel.bridge import Bridge, Gauge, Lent, Ports
+from bascule.kernel.declared import Declared
+from bascule.kernel.ports import COUNT_MAIL
+from bascule.policy.decision import Decision
+from bascule.policy.rules import Example, Rule
+from bascule.protocols.methods import Changes, Effect, Http, Params, Result
+from bascule.protocols.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Tool, given, tool
+from bascule.protocols.tool import Result as ToolResult
+
+
+class MarkParams(Params, frozen=True, kw_only=True):
+    name: str
+
+
+class MarkResult(Result, frozen=True, kw_only=True):
+    name: str
+    count: int
+    # Of the broker.
+    agents: int
+
+
+class Mark(msgspec.Struct, frozen=True):
+    count: int
+
+
+PUT = Changes[MarkParams, MarkResult](
+    "marks.put", "Make a mark.", Http("POST", "/v1/marks/{name}"), effect=Effect.MESSAGE
+)
+NO_SECRETS = Rule(
+    name="no-secret-marks",
+    decision=Decision.DENY,
+    reason="a secret mark is not a mark",
+    methods=("marks.put",),
+    params={"name": "secret"},
+    match=(Example(principal="agent:Jerry", method="marks.put", params={"name": "secret"}),),
+    not_match=(Example(principal="agent:Jerry", method="marks.put", params={"name": "oak"}),),
+)
+
+
+class PutMarkArguments(Arguments, frozen=True, kw_only=True):
+    name: str
+
+
+@tool(
+    "agents",
+    "put_mark",
+    "Make a mark",
+    "Make a mark.",
+    uses=("marks.put",),
+    hints=ADDS,
+    retry=Retry.NEVER,
+    result={"name": STRING, "count": INTEGER, "agents": INTEGER},
+    always=("name", "count", "agents"),
+)
+async def put_mark(me: Session, arguments: PutMarkArguments) -> ToolResult:
+    return ToolResult(await me.call("marks.put", given(arguments)))
+
+
+class ToyDeclared(Declared):
+    name = "toy"
+    rows = (PUT,)
+    made_by = "toy_bridge:make_toy"
+
+    def tools(self) -> tuple[Tool, ...]:
+        return (put_mark,)
+
+    def rules(self) -> dict[str, tuple[Rule, ...]]:
+        return {"standard": (NO_SECRETS,)}
+
+    def tables(self) -> dict[str, type[msgspec.Struct]]:
+        return {"marks": Mark}
+
+
+class Toy:
+    def __init__(self, lent: Lent, ports: Ports) -> None:
+        self._count_mail = ports.need(COUNT_MAIL)
+        self._marks: Table[Mark] = Table("marks", Mark)
+        self._marks.rows.update(lent.store.load("marks", Mark))
+
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=ToyDeclared(),
+            service=self,
+            methods=[PUT.bind(self.put)],
+            gauges=[Gauge("bascule_marks", "Marks.", lambda: len(self._marks.rows))],
+        )
+
+    def put(self, call: Call, params: MarkParams, tx: Transaction) -> MarkResult:
+        old = self._marks.rows.get(params.name)
+        mark = Mark(1 if old is None else old.count + 1)
+        tx.put(self._marks, params.name, mark)
+        tx.subject = params.name
+        return MarkResult(name=params.name, count=mark.count, agents=self._count_mail().agents)
+
+
+def make_toy(lent: Lent, ports: Ports) -> Bridge:
+    return Toy(lent, ports).bridge()
