@@ -23,6 +23,7 @@ from measure_desktop import MEASURES as DESKTOP
 from measure_game import MEASURES as GAMES
 from measure_http import http_requests, routes
 from measure_ledger import ledger
+from measure_mcp import MEASURES as MCP
 from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
 from measure_start import start
@@ -44,6 +45,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "scale-agents": scale_agents,
     "waiters": waiters,
     "start": start,
+    **MCP,
     "ledger": ledger,
     "wrap": wrap,
     "commands": commands,

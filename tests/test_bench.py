@@ -44,6 +44,18 @@ def test_one_quick_measure_prints_a_table_with_every_call_of_an_ask():
     assert "wrote" not in done.stdout
 
 
+def test_a_quick_look_at_tools_through_the_stdio_program_has_every_row():
+    done = subprocess.run(
+        [sys.executable, str(BENCH / "run.py"), "--quick", "--only", "mcp"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert all(row in done.stdout for row in ("co_workers", "send_message", "wait_for_message", "program's CPU"))
+
+
 @pytest.mark.parametrize(
     ("measures", "rows", "goals"),
     [

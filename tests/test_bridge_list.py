@@ -10,7 +10,7 @@ from bascule.kernel.bridge import Bridge, Port, Ports
 from bascule.kernel.declared import Declared
 from bascule.policy.presets import NAMES
 from bascule.protocols.methods import Acts, Changes, Consent, Effect, Nothing, Operation, Reads, Record, Shape
-from bascule.protocols.tools import TOOLS
+from bascule.shim import tools
 from bascule.stores.schema import TABLES, StoreUnusable
 from bascule.stores.sqlite import SqliteStore
 
@@ -100,7 +100,9 @@ def test_names_of_methods_routes_and_tables_are_each_declared_once():
 
 
 def test_the_bridges_declare_every_tool_and_every_table_of_the_store_but_the_journals():
-    assert {tool.name for bridge in BRIDGES for tool in bridge.tools()} == {tool.name for tool in TOOLS}
+    assert {tool.name for bridge in BRIDGES for tool in bridge.tools()} == {
+        tool["name"] for tool in tools.table()["tools"]
+    }
     assert set(TABLES) - set(tables_of()) == {"segments", "begun"}
 
 

@@ -1,6 +1,7 @@
 """The documentation is current, its links lead somewhere, and the errors it explains exist."""
 
 import ast
+import json
 import os
 import re
 import shutil
@@ -12,7 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from bascule.bridge_list import methods_of, tables_of
 from bascule.daemon import config
+from bascule.daemon.compose import routes_of
+from bascule.stores.schema import TABLES
+from bascule.web.openapi import document
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.
@@ -48,9 +53,9 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 @pytest.fixture
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
-    named = ("conformance", "desktop_daemon", "desktop_host", "game", "shim", "wire")
+    named = ("conformance", "desktop_daemon", "desktop_host", "game", "tools", "wire")
     for folder in ("docs", "tools", "src", *(f"tests/{name}" for name in named)):
-        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path
 
@@ -69,8 +74,11 @@ def test_a_stale_page_is_named_and_left_alone_by_the_check_and_written_again_wit
     assert "docs/reference/errors.md" in done.stderr
     assert "make docs" in done.stderr
     assert page.read_text("utf-8").endswith("by hand\n")
-    assert generate(root=checkout).stdout == "wrote docs/reference/errors.md\n"
+    assert generate(root=checkout).stdout == "wrote docs/reference/errors.md\nwrote docs/reference/openapi.json\n"
     assert page.read_text("utf-8") == current
+    # Built for whoever publishes the pages, and not kept: the daemon serves it.
+    described = (checkout / "docs" / "reference" / "openapi.json").read_text("utf-8")
+    assert json.loads(described) == json.loads(document(methods_of(), routes_of()))
 
 
 def test_what_people_wrote_around_a_generated_block_stays(checkout):
@@ -147,6 +155,47 @@ def test_the_settings_page_names_every_key_and_variable():
         assert all(f"`{variable}`" in row for variable in config.environment_names(key))
         meaning = row.split("|")[2].strip()
         assert meaning, key
+
+
+def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives():
+    text = (HERE / "docs" / "data-model.md").read_text("utf-8").partition("<!-- end -->")[2]
+    described = set(re.findall(r"^\| `([a-z_]+)` \|(?:[^|\n]+\|){3}$", text, re.MULTILINE))
+    assert described == {*tables_of(), *TABLES, "ledger"}
+
+
+# `Gate._decide` in `src/bascule/kernel/gate.py`, or with the file in parentheses.
+PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`(src/bascule/[\w/]+\.py)`")
+
+
+def defined_in(file: Path) -> set[str]:
+    names: set[str] = set()
+
+    def look(node: ast.AST, prefix: str) -> None:
+        for child in ast.iter_child_nodes(node):
+            if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                names.add(prefix + child.name)
+                look(child, f"{prefix}{child.name}.")
+            elif isinstance(child, ast.Assign | ast.AnnAssign):
+                targets = child.targets if isinstance(child, ast.Assign) else [child.target]
+                names.update(prefix + ast.unparse(target) for target in targets)
+
+    look(ast.parse(file.read_text("utf-8")), "")
+    return names
+
+
+def test_what_a_page_says_is_in_a_file_is_defined_there():
+    places = {place for file in PAGES for place in PLACE.findall(file.read_text("utf-8"))}
+    assert len(places) > 50
+    assert sorted(place for place in places if place[0] not in defined_in(HERE / place[1])) == []
+
+
+def sources_named(file: Path) -> set[str]:
+    return set(re.findall(r"`(src/bascule/[\w/.]*)`", file.read_text("utf-8")))
+
+
+@pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
+def test_every_source_file_that_a_page_names_is_there(file):
+    assert [each for each in sorted(sources_named(file)) if not (HERE / each).exists()] == []
 
 
 def test_every_installed_command_has_its_help_on_the_commands_page():

@@ -159,6 +159,47 @@ def test_the_search_for_silent_skips_finds_them():
     assert silent_skips(loud) == []
 
 
+# What decides about a call, and the one function that may ask it: where a call is counted, judged, paid for.
+DECIDED_IN = {
+    ("policy", "known"): ("src/bascule/kernel/gate.py", "_decide"),
+    ("policy", "decide"): ("src/bascule/kernel/gate.py", "_decide"),
+    ("quota", "take"): ("src/bascule/kernel/gate.py", "_admit"),
+    ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),
+}
+# The policy itself, and what only shows what it would say: `bascule policy explain`, the list of MCP tools.
+EXPLAINS = ("src/bascule/policy/", "src/bascule/bridges/house/rulebook.py", "src/bascule/mcp/surface.py")
+
+
+def uses_of(owner: str, method: str, source: str) -> list[str]:
+    """The functions that name this method of this thing (`self._desk.spend`), one for each place."""
+    found: list[str] = []
+
+    def look(node: ast.AST, function: str) -> None:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            function = node.name
+        if isinstance(node, ast.Attribute) and node.attr == method:
+            last = ast.unparse(node.value).rpartition(".")[2]
+            if last.lstrip("_") == owner:
+                found.append(function)
+        for child in ast.iter_child_nodes(node):
+            look(child, function)
+
+    look(ast.parse(source), "")
+    return found
+
+
+@pytest.mark.parametrize("decided", DECIDED_IN, ids=".".join)
+def test_a_call_is_decided_counted_and_paid_for_in_one_place(decided):
+    files = [file for file in PACKAGE if not name(file).startswith(EXPLAINS)]
+    places = [(name(file), function) for file in files for function in uses_of(*decided, file.read_text("utf-8"))]
+    assert places == [DECIDED_IN[decided]]
+
+
+def test_the_search_for_places_that_decide_finds_them():
+    source = "def f(self):\n    self._policy.decide(1)\n    ask = gate.policy.decide\n    desk.decide(2)\n"
+    assert uses_of("policy", "decide", source) == ["f", "f"]
+
+
 # Directories whose tests see the daemon as its users do, and the one module through which they reach what is behind.
 BLACK_BOX = ("conformance", "e2e", "mcp")
 INSIDE = HERE / "tests" / "inside.py"

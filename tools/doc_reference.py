@@ -138,8 +138,9 @@ def http() -> str:
     return page(
         "HTTP API",
         "On `127.0.0.1` (port 5050 unless set) with `Authorization: Bearer <token>`, and on the unix socket "
-        "`http.sock` without. The same as a program reads it: [openapi.json](openapi.json), which the daemon serves at "
-        "`GET /openapi.json`. What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
+        "`http.sock` without. The same as a program reads it: the daemon serves its OpenAPI description at "
+        "`GET /openapi.json`, and `make docs` writes it to `docs/reference/openapi.json`. "
+        "What an error means: [errors](errors.md). How it works: [broker](../bridges/broker.md), "
         "[workspace](../bridges/workspace.md).",
         table(
             ("route", "method", "who", "effect", "shape", "record", "spec", "handler"),

@@ -1,4 +1,4 @@
-"""Writes `src/bascule/shim/tools.json` from the rows of `bascule.protocols.tools`.
+"""Writes `src/bascule/shim/tools.json` from the tools of the bridges.
 
 gen_tools.py           write it
 gen_tools.py --check   say whether it is up to date; change nothing
@@ -8,14 +8,14 @@ import json
 import sys
 from pathlib import Path
 
-from bascule.protocols.tools import table
+from bascule.mcp.tools import shipped
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "bascule" / "shim" / "tools.json"
 
 
 def text() -> str:
-    """The same rows give the same bytes: the order is that of the rows."""
-    return json.dumps(table(), indent=1) + "\n"
+    """The same tools give the same bytes: the order is that of the tuples."""
+    return json.dumps(shipped(), indent=1) + "\n"
 
 
 def main(arguments: list[str]) -> int:
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> int:
         if TARGET.is_file() and TARGET.read_text("utf-8") == wanted:
             return 0
         print(
-            "gen_tools: src/bascule/shim/tools.json differs from protocols/tools.py: run tools/gen_tools.py",
+            "gen_tools: src/bascule/shim/tools.json differs from the bridges' tools: run tools/gen_tools.py",
             file=sys.stderr,
         )
         return 1

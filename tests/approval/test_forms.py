@@ -11,27 +11,25 @@ from felling import policy
 from bascule.doors import exits
 from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
-from bascule.errors import ApprovalRequired
-from bascule.mcp.errand import Errand
+from bascule.errors import ApprovalRequired, PolicyDenied
+from bascule.mcp.calling import Facts, ToolCall, call_tool
 from bascule.protocols.methods import Acts, Effect
 from bascule.protocols.workspace import ProcessParams, ProcessView
-from bascule.shim import calls, tools
-from bascule.shim.calls import Ask, Me
-from bascule.shim.link import ANSWER_SECONDS, Link
 from bascule.testing.house import House
 from patience import PATIENCE
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "shim"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))
 
-from driving import Script
+from driving import BY_NAME, Me, Script
 
-ME = Me(lambda: "Jerry", None, directory="/projects/otter")
-REFUSED = Refusal(
-    NOT_YET,
-    ApprovalRequired(
-        "a rule says ask", hint="a person answers with `bascule approvals show apr_1`", details={"approvalId": "apr_1"}
-    ).body(),
-)
+ME = Me(directory="/projects/otter")
+ANSWER = "a person answers with `bascule approvals show apr_1`"
+
+
+def asked():
+    return ApprovalRequired("a rule says ask", hint=ANSWER, details={"approvalId": "apr_1"})
+
+
 ARGUMENTS = {
     "exec": {"command": "make", "background": True},
     "exec_stop": {"processId": "prc_1"},
@@ -47,59 +45,25 @@ ARGUMENTS = {
 
 @pytest.mark.parametrize("name", ARGUMENTS)
 def test_a_tool_that_waits_for_a_person_answers_so_in_the_shape_it_promises(name):
-    script = Script(calls.answer(ME, name, ARGUMENTS[name]), REFUSED, {"unread": 0})
+    script = Script(name, ARGUMENTS[name], asked(), {"unread": 0}, me=ME, whole=True)
     result = script.result
     assert result["status"] == "awaiting_approval"
     assert result["approvalId"] == "apr_1"
     assert result["next"] == name
     assert "bascule approvals show apr_1" in result["hint"]
-    jsonschema.validate(result, tools.BY_NAME[name]["outputSchema"])
+    jsonschema.validate(result, BY_NAME[name].listed()["outputSchema"])
 
 
 def test_other_refusals_stay_failures():
-    denied = Refusal(403, {"code": "policy_denied", "message": "no"})
-    with pytest.raises(Refusal):
-        Script(calls.answer(ME, "exec_stop", ARGUMENTS["exec_stop"]), denied)
-
-
-def test_the_shim_waits_as_long_as_the_daemon_may_hold():
-    sent = []
-
-    class Socket:
-        unsent = bytearray()
-        send = sent.append
-
-    class Quiet:
-        enabled = False
-
-        def finish(self):
-            """Nothing was started."""
-
-    now = 1_000.0
-    link = Link(Socket, "here", Quiet(), lambda: now)
-    link._socket = Socket()
-    link.ready = True
-    held = link.ask(Ask("processes.stop", {}), lambda *_: None)
-    plain = link.ask(Ask("agents.list", {}), lambda *_: None)
-    assert plain.give_up == now + ANSWER_SECONDS
-    assert held.give_up == now + calls.SLICE_MS / 1000 + ANSWER_SECONDS
+    with pytest.raises(PolicyDenied):
+        Script("exec_stop", ARGUMENTS["exec_stop"], PolicyDenied("no"), me=ME, whole=True)
 
 
 def test_a_script_has_an_exit_code_for_it():
-    assert REFUSED.exit_code == exits.APPROVAL == 11
+    assert Refusal(NOT_YET, asked().body()).exit_code == exits.APPROVAL == 11
 
 
-class Held:
-    """What /mcp tells a call about its client: it is there."""
-
-    def hold(self, later):
-        """The client stays."""
-
-    def let_go(self):
-        """Nothing was held."""
-
-
-def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
+def test_a_tool_that_waited_for_a_person_works_once_approved():
     row = Acts[ProcessParams, ProcessView]("processes.stop", "For this test.", effect=Effect.PROCESS_CONTROL)
     asks = policy(
         'version = 1\nextends = "standard"\n[[rule]]\nname = "stop"\ndecision = "ask"\nreason = "really?"\n'
@@ -115,9 +79,9 @@ def test_over_mcp_the_same_tool_answers_the_same_and_works_once_approved():
         house.register("Jerry")
 
         def use():
-            errand = Errand(house.gate, "agent:Jerry", Held(), None, 1.0)
-            work = calls.answer(Me(lambda: "Jerry", None), "exec_stop", {"processId": "prc_1"})
-            return house._loop.run_until_complete(asyncio.wait_for(errand.run(work), PATIENCE))
+            me = ToolCall(house.gate, lambda: "agent:Jerry", Facts("mcp"), "call-1", become=None, repeats=False)
+            work = me.run(call_tool(me, BY_NAME["exec_stop"], {"processId": "prc_1"}))
+            return house._loop.run_until_complete(asyncio.wait_for(work, PATIENCE))
 
         first = use()
         assert first["status"] == "awaiting_approval"

@@ -58,7 +58,8 @@ def test_sets_of_tools_go_into_the_servers_arguments(machine, client):
 def test_codex_passes_our_variables_through(machine):
     machine.setup("codex", "--yes")
     assert server(machine, "codex")["env_vars"] == [
-        *("BRIDGE_AGENT_ID", "BRIDGE_AGENT_TOKEN", "BRIDGE_BROKER_URL", "BRIDGE_BROKER_CA", "BASCULE_STATE_DIR")
+        *("BRIDGE_AGENT_ID", "BRIDGE_WRAPPED", "BRIDGE_AGENT_TOKEN"),
+        *("BRIDGE_BROKER_URL", "BRIDGE_BROKER_CA", "BASCULE_STATE_DIR"),
     ]
 
 

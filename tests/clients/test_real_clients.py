@@ -2,7 +2,11 @@
 
 import re
 import subprocess
+import sys
+import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from client_program import DONE, until
@@ -10,6 +14,9 @@ from scripted_model import call
 
 pytestmark = [pytest.mark.clients, pytest.mark.timeout(300)]
 CLIENTS = ("claude", "codex")
+WRAP = str(Path(sys.executable).parent / "bridge-wrap")
+# What Codex puts before the line one is in.
+CURSOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 QUESTION = "What is the capital of France?"
 
 
@@ -21,6 +28,26 @@ def answers(told):
     if "[bascule]" in told or "wait for a message" in told:
         return call("wait_for_message")
     return DONE
+
+
+def trusted_codex(terminal, client, *command):
+    """A Codex in a terminal that runs our hooks, with its first turn behind it."""
+    screen = terminal(client, *command)
+    screen.sees("Trust all|say hello|/review")
+    if "Trust all" in screen.shown():
+        screen.type("2")
+        screen.sees(f"{CURSOR} 2")
+        screen.type("Enter")
+    screen.sees("/review - review any changes")
+    return screen
+
+
+def said(screen, words):
+    screen.type(words)
+    screen.sees(f"{CURSOR} {words}")
+    # Keys that come quickly are a paste to Codex, and an Enter among them a new line.
+    time.sleep(1)
+    screen.type("Enter")
 
 
 def statuses(client):
@@ -58,7 +85,7 @@ class Terminal:
     """A client in tmux, on a server of its own."""
 
     def __init__(self, client, *command):
-        self._tmux = ["tmux", "-S", str(client.root / "tmux.sock")]
+        self._tmux = ["tmux", "-S", str(client.root / f"tmux-{uuid.uuid4().hex[:8]}.sock")]
         size = ["-x", "160", "-y", "50"]
         words = [*self._tmux, "-f", "/dev/null", "new-session", "-d", *size, *command]
         subprocess.run(words, env=client.environment, cwd=client.project, check=True, timeout=60)
@@ -125,3 +152,43 @@ def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not
     until(lambda: statuses(other)["Living"] == "online", "the living one is back")
     # The daemon has seen it end, and forgot with the restart; what it does not know it does not say.
     assert statuses(other)["Ended"] in ("unknown", "offline")
+
+
+def test_a_wrapped_codex_answers_as_its_wrapper_though_another_session_runs_its_background_server(
+    make_client, model, spock, terminal
+):
+    client = make_client("codex")
+    other = spock(client.daemon)
+    model.script = answers
+    # It starts the process that MCP servers of later sessions would come from.
+    trusted_codex(terminal, client, client.program)
+    until(lambda: any(name.startswith("codex-") for name in statuses(other)), "the first session has registered")
+    wrapped = [WRAP, "--agent", "Jerry", "--state-dir", client.daemon.state_dir, "--", client.program]
+    screen = trusted_codex(terminal, client, *wrapped)
+    until(lambda: "pid" in metadata(other, "Jerry"), "the program of the wrapped session is Jerry")
+    said(screen, "say hello")
+    screen.sees(DONE)
+    reply = other.ask("Jerry", QUESTION, timeout=120)
+    assert reply.payload == "Paris", (screen.shown(), model.heard)
+    assert "Jerry-2" not in statuses(other)
+
+
+def metadata(client, name):
+    return next((each.metadata for each in client.agents() if each.agent_id == name), {})
+
+
+def test_two_codex_sessions_in_one_directory_are_each_woken_by_their_own_messages(make_client, model, spock, terminal):
+    client = make_client("codex")
+    other = spock(client.daemon)
+    model.script = lambda told: call("co_workers") if "who is there" in told else answers(told)
+    screens = [trusted_codex(terminal, client, client.program) for _ in range(2)]
+    until(lambda: sum(name.startswith("codex-") for name in statuses(other)) == 2, "both have registered")
+    for screen in screens:
+        said(screen, "who is there")
+        screen.sees(DONE)
+    names = [name for name in statuses(other) if name.startswith("codex-")]
+    assert len({metadata(other, name).get("clientSession") for name in names} - {None}) == 2
+    for name in names:
+        # Nobody types: the hook at the end of the turn waits for this agent's messages.
+        reply = other.ask(name, QUESTION, timeout=60)
+        assert reply.payload == "Paris", ([each.shown() for each in screens], model.heard)

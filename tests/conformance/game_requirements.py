@@ -357,7 +357,7 @@ def game_proofs() -> dict[str, list[str]]:
     """Which tests name which requirement, read from the source: `folder/file::test`."""
     found: dict[str, list[str]] = {}
     tests = Path(__file__).parents[1]
-    others = (tests / "wire" / "test_gabp.py", *sorted((tests / "shim").glob("test_shim_*.py")))
+    others = (tests / "wire" / "test_gabp.py", *sorted((tests / "tools").glob("test_*.py")))
     for file in (*sorted((tests / "game").glob("test_*.py")), *others):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):

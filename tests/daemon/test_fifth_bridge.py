@@ -20,18 +20,6 @@ sys.path.insert(0, {str(Path(__file__).parent)!r})
 from toy_bridge import ToyDeclared
 more_bridges.append(ToyDeclared())
 """
-# `/mcp` lists the tools of a file that is generated from our own bridges' tools.
-ITS_TOOL = """
-from bascule.protocols import tools as all_tools
-from bascule.shim import tools
-from toy_bridge import TOOL
-all_tools.TOOLS = (*all_tools.TOOLS, TOOL)
-shown = tools.table()
-shown["TOOLS"].append(TOOL.listed())
-shown["BY_NAME"][TOOL.name] = TOOL.listed()
-shown["SETS"][TOOL.toolset].append(TOOL.name)
-shown["METHODS"][TOOL.name] = TOOL.method
-"""
 
 
 @pytest.fixture
@@ -40,7 +28,7 @@ def live(state):
     opened = []
 
     def start(*, mcp=False):
-        opened.append(Living(state, bug=ONE_MORE + (ITS_TOOL if mcp else ""), mcp="on" if mcp else "off"))
+        opened.append(Living(state, bug=ONE_MORE, mcp="on" if mcp else "off"))
         return opened[-1]
 
     yield start

@@ -10,7 +10,8 @@ from bascule.kernel.ports import COUNT_MAIL
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Example, Rule
 from bascule.protocols.methods import Changes, Effect, Http, Params, Result
-from bascule.protocols.tool import ADDS, COUNT, STRING, Tool
+from bascule.protocols.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Tool, given, tool
+from bascule.protocols.tool import Result as ToolResult
 
 
 class MarkParams(Params, frozen=True, kw_only=True):
@@ -40,19 +41,25 @@ NO_SECRETS = Rule(
     match=(Example(principal="agent:Jerry", method="marks.put", params={"name": "secret"}),),
     not_match=(Example(principal="agent:Jerry", method="marks.put", params={"name": "oak"}),),
 )
-TOOL = Tool(
-    name="put_mark",
-    toolset="agents",
+
+
+class PutMarkArguments(Arguments, frozen=True, kw_only=True):
+    name: str
+
+
+@tool(
+    "agents",
+    "put_mark",
+    "Make a mark",
+    "Make a mark.",
     uses=("marks.put",),
-    method="marks.put",
-    title="Make a mark",
-    description="Make a mark.",
-    arguments={"name": STRING},
-    required=("name",),
-    result={"name": STRING, "count": COUNT, "agents": COUNT},
-    always=("name", "count", "agents"),
     hints=ADDS,
+    retry=Retry.NEVER,
+    result={"name": STRING, "count": INTEGER, "agents": INTEGER},
+    always=("name", "count", "agents"),
 )
+async def put_mark(me: Session, arguments: PutMarkArguments) -> ToolResult:
+    return ToolResult(await me.call("marks.put", given(arguments)))
 
 
 class ToyDeclared(Declared):
@@ -61,7 +68,7 @@ class ToyDeclared(Declared):
     made_by = "toy_bridge:make_toy"
 
     def tools(self) -> tuple[Tool, ...]:
-        return (TOOL,)
+        return (put_mark,)
 
     def rules(self) -> dict[str, tuple[Rule, ...]]:
         return {"standard": (NO_SECRETS,)}

@@ -9,7 +9,6 @@ from element_making import element, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Key, arrange, clip
 from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect
@@ -24,6 +23,7 @@ from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
 from bascule.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
 from bascule.desktop_host.tokens import Grant, Tokens
+from bascule.protocols import desktop_roles as roles
 from bascule.protocols.desktop import (
     DEFAULT_LIMIT,
     ConfirmIssueParams,

@@ -5,7 +5,7 @@ import pytest
 
 # The daemon process and the wires to it are shared with the tests of the daemon itself, the desktop and its programs
 # with those of the host, and MCP clients with those of the two surfaces.
-for neighbour in ("daemon", "desktop_host", "shim", "mcp"):
+for neighbour in ("daemon", "desktop_host", "shim", "mcp", "tools"):
     sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), neighbour))
 
 

@@ -80,7 +80,9 @@ def test_a_jump_gives_nobody_more_calls_and_takes_none(jump):
 def test_a_jump_keeps_no_connection_unlocked_longer(jump):
     async def story():
         clock = FakeClock()
-        connection = LinkConnection(None, None, LinkConnections(), clock, log=None, requests=None, turns=None)
+        connection = LinkConnection(
+            None, None, LinkConnections(), clock, log=None, requests=None, turns=None, mcp_sessions=None
+        )
         connection.unlock(UNLOCK_SECONDS)
         clock.advance(UNLOCK_SECONDS - 1)
         clock.jump_wall(jump)

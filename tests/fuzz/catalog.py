@@ -238,7 +238,9 @@ TARGETS = {
                 b'{"jsonrpc":"2.0","id":3,"result":{"principal":"local","protocol":1,"version":"x","agentId":"Jerry","agentToken":"x"}}\n'
                 b'{"jsonrpc":"2.0","method":"events.item","params":{"stream":4,"item":{"id":5}}}'
             ),
-            b'\x00{"jsonrpc":"2.0","method":"events.item","params":{"stream":3,"item":{"id":5}}}',
+            b'\x00{"jsonrpc":"2.0","method":"mcp.message","params":{"message":{"method":"x"}}}',
+            b'\x00{"jsonrpc":"2.0","method":"mcp.become","params":{"number":3,"wanted":{"agentId":"Tom"}}}',
+            b'\x00{"jsonrpc":"2.0","id":5,"result":{"message":{"id":2,"result":{}},"confirm":true}}',
             b'\x00{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"x","data":{"code":"overloaded","retryAfterMs":1}}}',
         ),
         (*_RPC, b'"data":', b'"stream":', b'"item":', b'"agentToken":"x"', b'"retryAfterMs":', b"null", b"[]"),
@@ -258,6 +260,15 @@ TARGETS = {
                 ("tickets.list", "{}"),
                 ("ledger.tail", "{}"),
                 ("daemon.status", "{}"),
+                ("mcp.open", '{"toolsets":["agents"],"trust":"peer"}'),
+            ),
+            (
+                b'\x00{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"version":"x","token":"jerry"}}\n'
+                b'{"jsonrpc":"2.0","id":2,"method":"mcp.open","params":{"toolsets":["agents"],"trust":"peer"}}\n'
+                b'{"jsonrpc":"2.0","id":3,"method":"mcp.request","params":{"call":"c-1","leftMs":5,"message":'
+                b'{"id":1,"method":"tools/call","params":{"name":"wait_for_message","arguments":{"waitMs":1}}}}}\n'
+                b'{"jsonrpc":"2.0","method":"mcp.message","params":{"message":{"method":"notifications/cancelled",'
+                b'"params":{"requestId":1}}}}\n{"jsonrpc":"2.0","method":"mcp.done","params":{"call":"c-1"}}'
             ),
             b'\x00{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"version":"x","token":"jerry"}}',
             b'\x00{"jsonrpc":"2.0","method":"$/cancel","params":{"id":2}}',

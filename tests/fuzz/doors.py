@@ -8,6 +8,9 @@ from typing import Any
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.identity.principals import identify
 from bascule.identity.tokens import hash_token
+from bascule.mcp.link_sessions import LinkSessions
+from bascule.mcp.tools import tools_of
+from bascule.protocols.link import McpRequest
 from bascule.testing.house import House
 from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc
@@ -61,8 +64,11 @@ class _Scene:
         self.house._loop.set_exception_handler(lambda _loop, context: self._faults.append(context))
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
+        self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, tools_of())
+        self.house._loop.run_until_complete(self._mcp_sessions.open())
 
     def close(self) -> None:
+        self.house._loop.run_until_complete(self._mcp_sessions.close())
         self.house.close()
         self._sock.close()
         self._other.close()
@@ -88,8 +94,11 @@ class _Scene:
             self._connections,
             self.house.clock,
             log=self.house._log,
-            requests=jsonrpc.Requests({name: each.params for name, each in self.house.gate.methods.items()}),
+            requests=jsonrpc.Requests(
+                {name: each.params for name, each in self.house.gate.methods.items()} | {"mcp.request": McpRequest}
+            ),
             turns=Turns(),
+            mcp_sessions=self._mcp_sessions,
         )
         connection.connection_made(transport)
         assert connection in self._connections.all

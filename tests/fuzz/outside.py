@@ -14,13 +14,13 @@ from bascule.daemon import config
 from bascule.daemon.config import BadConfig
 from bascule.doors.choice import own_door
 from bascule.doors.exits import DoorError, NotRunning
-from bascule.doors.http import _Conversation, _parse_event, _refusal
-from bascule.doors.link import Frames, frame
+from bascule.doors.http import Conversation, _parse_event, refusal_in
+from bascule.doors.link import Frames, frame, framed
 from bascule.doors.values import decode_answer
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
-from bascule.shim.over_http import Exchange
-from bascule.shim.serve import Shim
+from bascule.shim.remote_mcp import _opened
+from bascule.shim.serve import Program
 from bascule.shim.starter import Starter
 
 _NULL = os.open("/dev/null", os.O_RDWR)
@@ -43,37 +43,28 @@ class _Sock:
 
 
 def answers(data: bytes) -> None:
-    """The same bytes to both readers of answers: the helpers' and the shim's."""
+    """The same bytes to both readers of answers: of one answer, and of a stream of MCP messages."""
     _, cut = pieces(data)
     sock: Any = _Sock(cut)
-    conversation = _Conversation(sock, time.monotonic() + 60)
+    conversation = Conversation(sock, time.monotonic() + 60)
     with contextlib.suppress(DoorError):
         answer = conversation.whole_answer()
         _parse_event(answer.body)
         if answer.status >= 300:
-            refusal = _refusal(answer)
+            refusal = refusal_in(answer)
             assert refusal.retry_after is None or 0 <= refusal.retry_after < float("inf")
         elif answer.body:
             decode_answer(answer.body)
-    for method in ("events.stream", "agents.list"):
-        same_however_cut(data, lambda parts, method=method: _exchange(method, parts))
+    same_however_cut(data, _messages)
 
 
-def _exchange(method: str, parts: Any) -> tuple[list[Any], object]:
-    none: Any = None
-    exchange = Exchange(none, 7, method, {})
-    out: list[Any] = []
+def _messages(parts: Any) -> tuple[list[Any], object]:
+    sock: Any = _Sock(list(parts))
     try:
-        for part in parts:
-            if part:
-                out += exchange.feed(part)
-                if exchange.done:
-                    return out, None
-        out += exchange.feed(b"")
+        return list(_opened(Conversation(sock, time.monotonic() + 60))[1]), None
     except DoorError:
         # What came with the broken part is lost with it, as the connection is.
         return [], DoorError
-    return out, None
 
 
 # -- settings and arguments --------------------------------------------------------------------------
@@ -108,7 +99,7 @@ def arguments(data: bytes) -> None:
     assert code in (0, 2)
 
 
-# -- the shim: lines of a client, frames of a daemon --------------------------------------------------
+# -- the stdio program: lines of a client, frames of a daemon --------------------------------------------------
 
 
 class _FakeSocket:
@@ -127,6 +118,9 @@ class _FakeSocket:
     def send(self, message: dict[str, Any]) -> None:
         assert Frames().feed(frame(message)) == [message]
 
+    def send_body(self, body: bytes) -> None:
+        assert len(Frames().feed(framed(body))) == 1
+
     def flush(self) -> None:
         """Nothing waits."""
 
@@ -135,9 +129,9 @@ class _FakeSocket:
         return waiting
 
 
-def _shim(connect: Any, stdin: int) -> tuple[Shim, Link]:
-    link = Link(connect, "nowhere", Starter("/nonexistent", enabled=False), lambda: 1.0)
-    shim = Shim(
+def _program(connect: Any, stdin: int) -> tuple[Program, Link]:
+    link = Link(connect, "nowhere", Starter("/nonexistent", enabled=False), lambda: 1.0, {"toolsets": []})
+    program = Program(
         link,
         lambda _client: Identity(own_door("/nonexistent"), "Jerry", "test", {}),
         starts=False,
@@ -146,41 +140,41 @@ def _shim(connect: Any, stdin: int) -> tuple[Shim, Link]:
         clock=lambda: 1.0,
         max_line_bytes=256,
     )
-    return shim, link
+    return program, link
 
 
 def _not_running() -> Any:
     raise NotRunning("nowhere")
 
 
-_to_shim, _from_client = socket.socketpair()
+_to_program, _from_client = socket.socketpair()
 
 
 def shim_lines(data: bytes) -> None:
     sock = _FakeSocket()
     # Half of the time there is a daemon, which never answers.
     connect = (lambda: sock) if data[:1] > b"\x7f" else _not_running
-    shim, link = _shim(connect, _to_shim.fileno())
+    program, link = _program(connect, _to_program.fileno())
     _, cut = pieces(data)
     for piece in cut:
         if piece:
             _from_client.sendall(piece)
-            shim._on_input()
+            program._on_input()
             link.on_time()
-            shim._answer_openings()
+            program._answer_openings()
 
 
 _CALL = b'{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"co_workers","arguments":{}}}'
-_LISTEN = b'{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":"agent-bridge://recent"}}'
+_LISTEN = b'{"jsonrpc":"2.0","id":3,"method":"resources/subscribe","params":{"uri":"bascule://transactions/recent"}}'
 
 
 def shim_link(data: bytes) -> None:
     """A daemon, or what poses as one, says anything at all while calls are open."""
     sock = _FakeSocket()
-    shim, link = _shim(lambda: sock, _NULL)
-    shim._on_line(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}')
-    shim._on_line(_CALL)
-    shim._on_line(_LISTEN)
+    program, link = _program(lambda: sock, _NULL)
+    program._on_line(b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}')
+    program._on_line(_CALL)
+    program._on_line(_LISTEN)
     for text in data[1:].split(b"\n"):
         try:
             sock.waiting += Frames().feed(b"Content-Length: %d\r\n\r\n%b" % (len(text), text))

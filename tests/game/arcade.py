@@ -91,6 +91,12 @@ class Player(RawClient):
         assert not result.get("isError"), result["content"][0]["text"]
         return result["structuredContent"]
 
+    def failure(self, name: str, **arguments: Any) -> dict[str, Any]:
+        """What a model reads of a call that failed: for its client it is an error."""
+        result = self.call(name, **arguments)
+        assert result["isError"], result
+        return result["structuredContent"]
+
     def refusal(self, name: str, **arguments: Any) -> str:
         result = self.call(name, **arguments)
         assert result["isError"], result

@@ -72,6 +72,8 @@ def test_the_only_game_that_runs_need_not_be_named(played):
     page = anna.use("games_tools", prefix="arena/", limit=2)
     assert (len(page["tools"]), page["nextCursor"]) == (2, page["tools"][-1]["name"])
     assert "schemaHash" not in page["tools"][0]
+    found = anna.use("games_tools", prefix="arena/move")["tools"][0]
+    assert found["parameters"] == ["to", "style?"]
     following = anna.use("games_tool_names", prefix="arena/", cursor=page["nextCursor"])["tools"]
     assert not {each["name"] for each in page["tools"]} & set(following)
 
@@ -81,7 +83,7 @@ def test_big_integers_and_the_games_own_error_with_its_data_come_through(played)
     anna = played.anna
     huge = 2**70 + 1
     assert anna.use("games_call_tool", tool="arena/echo", arguments={"value": huge})["result"] == huge
-    failed = anna.use("games_call_tool", tool="arena/fail", arguments={"kind": "tool"})
+    failed = anna.failure("games_call_tool", tool="arena/fail", arguments={"kind": "tool"})
     assert (failed["status"], failed["executed"]) == ("failed", "yes")
     assert failed["error"]["message"] == "the door is locked"
     assert failed["error"]["data"] == {"door": 7, "huge": 2**70}
@@ -97,11 +99,11 @@ def test_big_integers_and_the_games_own_error_with_its_data_come_through(played)
 
 @pytest.mark.req("GAME-CALL-2")
 def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played):
-    failed = played.anna.use("games_call_tool", tool="arena/move", arguments={"to": {"x": "left"}})
+    failed = played.anna.failure("games_call_tool", tool="arena/move", arguments={"to": {"x": "left"}})
     assert (failed["status"], failed["executed"]) == ("failed", "no")
     assert "arena/move was not called" in failed["error"]["message"]
     assert failed["error"]["data"]["inputSchema"]["properties"]["to"]
-    unknown = played.anna.use("games_call_tool", tool="arena/mov", arguments={})
+    unknown = played.anna.failure("games_call_tool", tool="arena/mov", arguments={})
     assert "did you mean arena/move" in unknown["error"]["message"]
 
 
@@ -111,7 +113,9 @@ def test_calls_run_side_by_side_and_a_slow_one_holds_up_nobody(played):
     slow = anna.begin("games_call_tool", tool="arena/forever", timeout=1)
     many = [anna.begin("games_call_tool", tool="arena/echo", arguments={"value": n}) for n in range(20)]
     assert [anna.finish(number)["result"] for number in many] == list(range(20))
-    over = anna.finish(slow)
+    answer = anna.answer_to(slow)["result"]
+    assert answer["isError"]
+    over = answer["structuredContent"]
     assert (over["status"], over["executed"]) == ("failed", "unknown")
     assert "may have run" in over["error"]["message"]
 
@@ -212,7 +216,7 @@ def test_state_is_set_and_got(played):
 def test_blocking_attention_is_recorded_as_not_executed_until_it_is_acknowledged(played):
     anna = played.anna
     alarm = anna.use("games_call_tool", tool="arena/alarm")["result"]
-    blocked = anna.use("games_call_tool", tool="arena/count", arguments={"key": "never"})
+    blocked = anna.failure("games_call_tool", tool="arena/count", arguments={"key": "never"})
     assert (blocked["status"], blocked["executed"]) == ("blocked_by_attention", "no")
     assert anna.use("games_get_attention", gameId="arena")["attention"]["attentionId"] == alarm
     assert anna.use("games_ack_attention", gameId="arena", attentionId=alarm)["acknowledged"]

@@ -84,6 +84,22 @@ def test_of_two_shims_of_one_client_the_directory_decides():
     assert kin.agent_of_session(same, 50, "/p", shared) is None
 
 
+def test_two_sessions_of_one_client_are_told_apart_by_the_clients_own_id():
+    shared = Table(p50=(1, "codex"), p51=(50, "bascule"), p52=(50, "bascule"))
+    one, two = agent("one", 51), agent("two", 52)
+    one["metadata"]["clientSession"] = "s-1"
+    found, left = kin.named_by([one, two], "s-1")
+    assert (found, left) == (one, [one, two])
+    # The other session has not called yet: what belongs to the first is not its.
+    found, left = kin.named_by([one, two], "s-2")
+    assert (found, left) == (None, [two])
+    assert kin.agent_of_session(left, 50, "/p", shared)["agentId"] == "two"
+    # The control: without an id both are as near.
+    assert kin.named_by([one, two], None) == (None, [one, two])
+    del one["metadata"]["clientSession"]
+    assert kin.agent_of_session(kin.named_by([one, two], "s-2")[1], 50, "/p", shared) is None
+
+
 def test_without_processes_the_only_agent_of_kind_and_place_is_it():
     nothing = Table()
     assert kin.agent_of_place([agent("a"), agent("b", cwd="/q")], "claude", "/p", nothing)["agentId"] == "a"

@@ -135,7 +135,7 @@ def test_what_was_refused_says_what_to_do_next(agent, mode):
             assert "Next: " in unknown.content[0].text
             missing = await client.call_tool("await_reply", {})
             assert missing.is_error
-            assert missing.content[0].text == "await_reply: the argument ticketId is missing"
+            assert missing.content[0].text == "await_reply: missing required field `ticketId`"
 
     run(story())
 

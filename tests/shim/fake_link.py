@@ -1,5 +1,9 @@
-"""A scripted daemon behind `link.sock`: real sockets, one function per method."""
+"""A scripted daemon behind `link.sock`: real sockets, one function per method or tool.
 
+`mcp.request` is given to the function that is named for the tool, or for the MCP method (`resources_read`).
+"""
+
+import json
 import os
 import socket
 import threading
@@ -8,6 +12,7 @@ from typing import Any, Self
 
 from bascule import places
 from bascule.doors.link import Frames, frame
+from bascule.shim import mcp
 from patience import PATIENCE
 
 
@@ -29,11 +34,15 @@ class Peer:
         self.sock = sock
         self.principal: str | None = None
         self.number: Any = None
-        # The stream it opened last.
-        self.stream: Any = None
+        # The MCP request that came last.
+        self.request: mcp.Request | None = None
 
     def answer(self, number: Any, result: Any) -> None:
         self.sock.sendall(frame({"jsonrpc": "2.0", "id": number, "result": result}))
+
+    def answer_call(self, number: Any, request: mcp.Request, structured: dict[str, Any], **more: Any) -> None:
+        """The answer to an `mcp.request`."""
+        self.answer(number, {"message": request.tool_called(structured, json.dumps(structured)), **more})
 
     def notify(self, method: str, **params: Any) -> None:
         self.sock.sendall(frame({"jsonrpc": "2.0", "method": method, "params": params}))
@@ -45,13 +54,15 @@ class FakeLink:
     def __init__(self, state: str, **methods: Method) -> None:
         self.state = state
         self.calls: list[tuple[str, dict[str, Any]]] = []
-        self.cancelled: list[Any] = []
+        # Notifications, by method.
+        self.notes: list[tuple[str, dict[str, Any]]] = []
         self.peers: list[Peer] = []
         self.happened = threading.Condition()
         self.methods: dict[str, Method] = {
             "hello": self._hello,
             "agents_register": self._register,
-            "agents_heartbeat": lambda _peer, _params: {"agentId": "x", "status": "online", "expiresAt": ""},
+            "mcp_open": lambda _peer, _params: {},
+            "mcp_request": self._mcp_request,
             **methods,
         }
 
@@ -83,6 +94,16 @@ class FakeLink:
 
         with self.happened:
             assert self.happened.wait_for(lambda: len(seen()) >= count, PATIENCE), (method, self.calls)
+            return seen()[count - 1]
+
+    def wait_for_note(self, method: str, count: int = 1) -> dict[str, Any]:
+        """The params of the `count`-th notification of a method."""
+
+        def seen() -> list[dict[str, Any]]:
+            return [params for name, params in self.notes if name == method]
+
+        with self.happened:
+            assert self.happened.wait_for(lambda: len(seen()) >= count, PATIENCE), (method, self.notes)
             return seen()[count - 1]
 
     def methods_called(self) -> list[str]:
@@ -126,9 +147,12 @@ class FakeLink:
         method, params = message["method"], message["params"]
         with self.happened:
             if "id" not in message:
-                self.cancelled.append(params["id"])
+                self.notes.append((method, params))
             else:
                 self.calls.append((method, params))
+                if method == "mcp.request":
+                    inner = params["message"]
+                    self.calls.append((inner["params"].get("name", inner["method"]), params))
             self.happened.notify_all()
         if "id" not in message:
             return True
@@ -145,6 +169,17 @@ class FakeLink:
         if result is not HOLD:
             peer.answer(message["id"], result)
         return True
+
+    def _mcp_request(self, peer: Peer, params: dict[str, Any]) -> Any:
+        message = params["message"]
+        request = peer.request = mcp.Request(message["id"], message["method"], message["params"])
+        name = request.params["name"] if request.method == "tools/call" else request.method.replace("/", "_")
+        said = self.methods[name](peer, params)
+        if said is HOLD or said is HANG_UP:
+            return said
+        if request.method == "tools/call":
+            return {"message": request.tool_called(said, json.dumps(said))}
+        return {"message": request.answer(said)}
 
     def _hello(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
         token = params.get("token")

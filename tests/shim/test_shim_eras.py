@@ -7,8 +7,6 @@ import pytest
 from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO, RawClient, modern
 
-from patience import PATIENCE
-
 OPENINGS = {
     "initialize": {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": CLIENT_INFO},
     "server/discover": {"_meta": modern()},
@@ -33,7 +31,10 @@ def works_in_both_eras(client):
 
 @pytest.mark.parametrize("order", list(itertools.permutations(OPENINGS)), ids=" then ".join)
 def test_a_client_may_open_with_either_and_then_the_other(state, order):
-    with FakeLink(state, agents_list=answers([])) as daemon, RawClient(state, "--agent", "Jerry") as client:
+    with (
+        FakeLink(state, co_workers=answers({"agents": [], "you": "Jerry"})) as daemon,
+        RawClient(state, "--agent", "Jerry") as client,
+    ):
         for method in order:
             assert "error" not in client.request(method, **OPENINGS[method])
         works_in_both_eras(client)
@@ -60,7 +61,10 @@ def test_both_openings_before_the_first_reply_are_both_answered(state, order, in
 
 
 def test_the_older_opening_and_then_newer_calls_only(state):
-    with FakeLink(state, agents_list=answers([])), RawClient(state, "--agent", "Jerry") as client:
+    with (
+        FakeLink(state, co_workers=answers({"agents": [], "you": "Jerry"})),
+        RawClient(state, "--agent", "Jerry") as client,
+    ):
         client.initialize()
         assert client.request("tools/call", name="co_workers", **MODERN)["result"]["resultType"] == "complete"
         assert client.initialize()["serverInfo"]["name"] == "bascule"
@@ -78,21 +82,22 @@ def test_a_discovery_without_its_envelope_is_answered_plainly(state):
 
 def test_two_hundred_calls_are_open_at_once_and_each_gets_its_own_reply(state):
     """Answered in the opposite order, each with the ticket it asked for."""
-    waiting = {}
+    waiting = []
 
-    def hold(peer, params):
-        waiting[params["ticketId"]] = peer.number
+    def hold(peer, _params):
+        waiting.append((peer.number, peer.request))
         return HOLD
 
-    with FakeLink(state, replies_wait=hold, agents_list=answers([])) as daemon, RawClient(state) as client:
+    agents = answers({"agents": [], "you": "Jerry"})
+    with FakeLink(state, await_reply=hold, list_agents=agents) as daemon, RawClient(state) as client:
         client.initialize()
         asked = {client.start_call("await_reply", ticketId=f"t-{number}"): f"t-{number}" for number in range(MANY)}
-        daemon.wait_for("replies.wait", MANY)
+        daemon.wait_for("await_reply", MANY)
         # A quick call does not stand behind the slow ones.
         assert client.call("list_agents")["structuredContent"]["agents"] == []
         peer = daemon.peers[0]
-        for ticket, number in reversed(list(waiting.items())):
-            peer.answer(number, {"ticketId": ticket, "status": "responded", "payload": ticket, "from": "Spock"})
+        for number, request in reversed(waiting):
+            peer.answer_call(number, request, {"payload": request.params["arguments"]["ticketId"]})
         for number, ticket in asked.items():
             assert client.answer_to(number)["result"]["structuredContent"]["payload"] == ticket
         assert len(daemon.peers) == 1
@@ -115,18 +120,21 @@ def test_two_hundred_asks_and_answers_on_one_connection(daemon):
 
 
 def test_half_of_many_calls_cancelled_leaves_the_other_half(state):
-    with FakeLink(state, replies_wait=answers(HOLD)) as daemon, RawClient(state) as client:
+    waiting = []
+
+    def hold(peer, _params):
+        waiting.append((peer.number, peer.request))
+        return HOLD
+
+    with FakeLink(state, await_reply=hold) as daemon, RawClient(state) as client:
         client.initialize()
         numbers = [client.start_call("await_reply", ticketId=f"t-{number}") for number in range(40)]
-        daemon.wait_for("replies.wait", 40)
+        daemon.wait_for("await_reply", 40)
         for number in numbers[::2]:
             client.notify("notifications/cancelled", requestId=number)
-        with daemon.happened:
-            assert daemon.happened.wait_for(lambda: len(daemon.cancelled) == 20, PATIENCE)
-        first = daemon.peers[0].number - 39
-        for number in range(first, first + 40):
-            reply = {"ticketId": "t", "status": "responded", "payload": "ok", "from": "Spock"}
-            daemon.peers[0].answer(number, reply)
+        daemon.wait_for_note("mcp.message", 20)
+        for number, request in waiting:
+            daemon.peers[0].answer_call(number, request, {"payload": "ok"})
         for number in numbers[1::2]:
             assert client.answer_to(number)["result"]["structuredContent"]["payload"] == "ok"
         assert client.request("ping")["result"] == {}

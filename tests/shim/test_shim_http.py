@@ -1,31 +1,26 @@
-"""`bascule mcp` with BRIDGE_BROKER_URL: the same calls over HTTP, and nothing is started.
+"""`bascule mcp` with BRIDGE_BROKER_URL: another Bascule at its /mcp, any broker by section 5; nothing is started.
 
-The broker there is a daemon of another state directory, without tokens: those of its own files are not for TCP.
+The other Bascule is a daemon of another state directory, without tokens: those of its own files are not for TCP.
 """
 
-import itertools
 import json
 import os
-import socket
 import subprocess
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from living import Living, eventually, free_port, short_dir
 from raw_client import COMMAND, RawClient
+from section_five_broker import SectionFiveBroker
+from wires import Caller
 
-from bascule.daemon.compose import routes_of
-from bascule.doors.exits import BadAnswer, ConnectionLost
-from bascule.protocols.tools import TOOLS
-from bascule.shim.over_http import ROUTES, Exchange, Names, _quoted
-from bascule.shim.resources import RECENT_URI
+from bascule.mcp.recent import RECENT_URI
+from bascule.shim.held_names import HeldNames
 from certificates import certificate_in
 
 
 @pytest.fixture(scope="module")
 def daemon():
-    with short_dir() as folder, Living(f"{folder}/s", auth="off") as living:
+    with short_dir() as folder, Living(f"{folder}/s", auth="off", mcp="on") as living:
         yield living
 
 
@@ -38,10 +33,19 @@ def over_http(daemon, *options, scheme="http", **variables):
 def name_of(client):
     """Asked for, because a busy daemon may take longer than the opening of the session waits."""
     client.initialize()
-    return client.call("co_workers")["structuredContent"]["you"]
+    called = client.call("co_workers")
+    assert not called["isError"], called
+    return called["structuredContent"]["you"]
 
 
-# -- against a living daemon ----------------------------------------------------------------------
+def waits(daemon):
+    (line,) = [
+        each for each in Caller(daemon).get("/metrics").body.decode().splitlines() if each.startswith("bascule_waits ")
+    ]
+    return line.split()[1]
+
+
+# -- another Bascule ------------------------------------------------------------------------------
 
 
 def test_an_ask_goes_over_http_and_comes_back(daemon):
@@ -62,7 +66,6 @@ def test_every_tool_works_over_http(daemon):
     with over_http(daemon, "--agent", "HttpAll") as client, over_http(daemon, "--agent", "HttpPeer") as peer:
         assert (name_of(client), name_of(peer)) == ("HttpAll", "HttpPeer")
         workers = client.call("co_workers")["structuredContent"]
-        assert workers["you"] == "HttpAll"
         assert "HttpPeer" in [each["agentId"] for each in workers["agents"]]
         assert client.call("list_agents", type="none such &=?")["structuredContent"]["agents"] == []
         sent = client.call("broadcast_message", payload="all", agentIds=["HttpPeer"])["structuredContent"]
@@ -78,6 +81,8 @@ def test_every_tool_works_over_http(daemon):
         assert refused["content"][0]["text"].startswith("agent not registered\nNext: ")
         became = client.call("register_agent", agentId="HttpRenamed")["structuredContent"]
         assert (became["agentId"], became["you"]) == ("HttpRenamed", "HttpRenamed")
+        assert became["expiresAt"]
+        assert client.call("co_workers")["structuredContent"]["you"] == "HttpRenamed"
         assert client.call("wait_for_message", waitMs=10)["structuredContent"]["status"] == "empty"
 
 
@@ -91,19 +96,21 @@ def test_two_sessions_started_alike_get_two_names_and_later_the_same_again(daemo
 def test_a_name_that_a_link_session_holds_is_taken(daemon):
     with RawClient(daemon.state, "--agent", "Held") as linked, over_http(daemon, "--agent", "Held") as client:
         assert (name_of(linked), name_of(client)) == ("Held", "Held-2")
+        # The client was greeted as Held, or as Held-2: a result says which, if it was the other.
+        assert client.call("list_tickets")["structuredContent"].get("you") in (None, "Held-2")
 
 
 def test_a_cancelled_wait_leaves_the_next_message_to_the_next_wait(daemon):
-    with over_http(daemon, "--agent", "HttpGone") as client:
-        client.initialize()
+    with over_http(daemon, "--agent", "HttpGone") as client, RawClient(daemon.state, "--agent", "Looks") as other:
+        assert (name_of(client), name_of(other)) == ("HttpGone", "Looks")
         number = client.start_call("wait_for_message")
-        # Answered behind it: the wait is under way.
-        client.call("co_workers")
+        # Each call is a connection of its own: the wait is under way when the daemon says so.
+        eventually(lambda: waits(daemon) == "1", "it waits")
         client.notify("notifications/cancelled", requestId=number)
-        client.call("send_message", agentId="HttpGone", payload="for later", awaitResponse=False)
+        eventually(lambda: waits(daemon) == "0", "it waits no more")
+        other.call("send_message", agentId="HttpGone", payload="for later", awaitResponse=False)
         got = client.call("wait_for_message")["structuredContent"]
         assert got["payload"] == "for later"
-        assert "attempts" not in got
         assert all(message.get("id") != number for message in client.aside)
 
 
@@ -111,7 +118,7 @@ def test_many_waits_are_open_at_once(daemon):
     with over_http(daemon, "--agent", "HttpMany") as client:
         client.initialize()
         waits = []
-        for _ in range(50):
+        for _ in range(20):
             sent = client.call("send_message", agentId="HttpMany", payload="x", awaitResponse=False)
             waits.append(client.start_call("await_reply", ticketId=sent["structuredContent"]["ticketId"]))
         for _ in waits:
@@ -143,7 +150,7 @@ def test_calls_in_flight_survive_a_restart_of_the_daemon():
     with short_dir() as folder:
         port = free_port()
         with (
-            Living(f"{folder}/s", port=port, auth="off") as before,
+            Living(f"{folder}/s", port=port, auth="off", mcp="on") as before,
             over_http(before, "--agent", "One") as one,
             over_http(before, "--agent", "Two") as two,
         ):
@@ -151,16 +158,18 @@ def test_calls_in_flight_survive_a_restart_of_the_daemon():
             asking = one.start_call("send_message", agentId="Two", payload="still there?")
             ticket = two.call("wait_for_message")["structuredContent"]["ticketId"]
             before.kill()
-            with Living(f"{folder}/s", port=port, auth="off"):
+            with Living(f"{folder}/s", port=port, auth="off", mcp="on"):
                 assert not two.call("post_reply", ticketId=ticket, payload="yes")["isError"]
-                assert one.answer_to(asking)["result"]["structuredContent"]["payload"] == "yes"
+                reply = one.answer_to(asking)["result"]["structuredContent"]
+                # Under the same ticket: the message was not sent a second time.
+                assert (reply["payload"], reply["ticketId"]) == ("yes", ticket)
 
 
 def test_an_ask_goes_over_https_to_a_broker_whose_certificate_is_known(tmp_path):
     certificate, key = certificate_in(tmp_path)
     with (
         short_dir() as folder,
-        Living(f"{folder}/s", auth="off", tls_cert=str(certificate), tls_key=str(key)) as broker,
+        Living(f"{folder}/s", auth="off", mcp="on", tls_cert=str(certificate), tls_key=str(key)) as broker,
         over_http(broker, "--agent", "One", scheme="https", BRIDGE_BROKER_CA=str(certificate)) as one,
     ):
         assert name_of(one) == "One"
@@ -175,11 +184,18 @@ def test_an_ask_goes_over_https_to_a_broker_whose_certificate_is_known(tmp_path)
             assert "is not trusted" in refused["content"][0]["text"]
 
 
-def test_a_daemon_that_is_not_there_is_not_started(state):
-    with RawClient(state, BRIDGE_BROKER_URL=f"http://127.0.0.1:{free_port()}") as client:
-        assert "no broker answers at" in client.initialize()["instructions"]
-        assert client.request("tools/list")["result"]["tools"]
-    assert os.listdir(state) == []
+def test_an_agent_is_online_while_its_session_runs_and_gone_when_it_ends(daemon):
+    with RawClient(daemon.state, "--agent", "Looker") as other:
+        other.initialize()
+
+        def status():
+            agents = other.call("co_workers")["structuredContent"]["agents"]
+            return next((each["status"] for each in agents if each["agentId"] == "HttpSeen"), None)
+
+        with over_http(daemon, "--agent", "HttpSeen") as client:
+            assert name_of(client) == "HttpSeen"
+            assert status() == "online"
+        assert eventually(lambda: status() == "offline", "it is offline")
 
 
 def test_the_address_of_our_own_daemon_means_its_socket(state):
@@ -193,6 +209,72 @@ def test_the_address_of_our_own_daemon_means_its_socket(state):
             result = client.call("co_workers")
             assert result["isError"]
             assert "token" in result["content"][0]["text"]
+
+
+# -- any broker of section 5 ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def broker():
+    with SectionFiveBroker() as running:
+        yield running
+
+
+def at(broker, state, *options):
+    return RawClient(state, *options, BRIDGE_BROKER_URL=f"http://127.0.0.1:{broker.port}")
+
+
+def test_the_tools_of_section_six_work_with_a_broker_that_has_section_five_and_nothing_else(broker, state):
+    with at(broker, state, "--agent", "Jerry") as jerry, at(broker, state, "--agent", "Tom") as tom:
+        assert (name_of(jerry), name_of(tom)) == ("Jerry", "Tom")
+        assert [each["agentId"] for each in tom.call("list_agents")["structuredContent"]["agents"]] == ["Jerry", "Tom"]
+        asking = jerry.start_call("send_message", agentId="Tom", payload="6 x 7?")
+        ticket = eventually(lambda: broker.tickets, "it was sent")[0]
+        assert broker.sent[ticket]["payload"] == "6 x 7?"
+        posted = tom.call("post_reply", ticketId=ticket, payload={"answer": 42})["structuredContent"]
+        assert posted == {"ticketId": ticket, "status": "responded"}
+        reply = jerry.answer_to(asking)["result"]["structuredContent"]
+        assert (reply["status"], reply["payload"]) == ("responded", {"answer": 42})
+        assert "not verified" in reply["note"]
+        later = jerry.call("send_message", agentId="Tom", payload="x", awaitResponse=False)["structuredContent"]
+        late = jerry.call("await_reply", ticketId=later["ticketId"], timeoutMs=20)["structuredContent"]
+        assert late["status"] == "timeout"
+        became = jerry.call("register_agent", agentId="Spike")["structuredContent"]
+        assert (became["agentId"], became["you"], became["expiresAt"]) == ("Spike", "Spike", broker.EXPIRES_AT)
+        missing = jerry.call("wait_for_message")
+        assert missing["isError"]
+        assert "needs Bascule" in missing["content"][0]["text"]
+    # Nothing was asked that section 5 does not have, but for one look whether it is a Bascule.
+    assert {path for path in broker.unknown if path != "/mcp"} == set()
+
+
+def test_a_broker_that_answers_oddly_leaves_no_call_open(broker, state):
+    with at(broker, state, "--agent", "Jerry") as jerry:
+        assert name_of(jerry) == "Jerry"
+        for odd in (7, "x", [7], {"a": 1}):
+            broker.odd = odd
+            for tool, arguments in (
+                ("co_workers", {}),
+                ("list_agents", {}),
+                ("send_message", {"agentId": "Tom", "payload": "x", "timeoutMs": 1}),
+                ("await_reply", {"ticketId": "t", "timeoutMs": 1}),
+                ("post_reply", {"ticketId": "t", "payload": 1}),
+                ("register_agent", {"agentId": "Jerry"}),
+            ):
+                jerry.call(tool, **arguments)
+
+
+def test_an_agent_of_such_a_broker_ends_by_its_silence(broker, state):
+    with at(broker, state, "--agent", "Jerry") as jerry:
+        assert name_of(jerry) == "Jerry"
+    assert broker.agents["Jerry"]["heartbeatIntervalMs"] == 30_000
+
+
+def test_a_daemon_that_is_not_there_is_not_started(state):
+    with RawClient(state, BRIDGE_BROKER_URL=f"http://127.0.0.1:{free_port()}") as client:
+        assert "no broker answers at" in client.initialize()["instructions"]
+        assert client.request("tools/list")["result"]["tools"]
+    assert os.listdir(state) == []
 
 
 @pytest.mark.parametrize("url", ["http://10.0.0.1:5050", "https://10.0.0.1:5050", "http://evil.example", "x"])
@@ -212,91 +294,8 @@ def test_only_loopback_is_spoken_to(state, url):
 # -- the pieces -----------------------------------------------------------------------------------
 
 
-def test_the_routes_are_those_of_the_daemon():
-    served = {route.method: (route.verb, route.path) for route in routes_of()}
-    assert ROUTES.pop("hello") == served["daemon.status"]
-    try:
-        assert {method: served.get(method) for method in ROUTES} == ROUTES
-    finally:
-        ROUTES["hello"] = ("GET", "/status")
-
-
-def test_every_method_that_a_tool_uses_has_a_route():
-    """Without one a tool works on the socket and is an internal error behind BRIDGE_BROKER_URL."""
-    assert {method for tool in TOOLS for method in tool.uses} - set(ROUTES) == set()
-
-
-def chunked(*pieces, end=b"0\r\n\r\n"):
-    chunks = [b"%x;x=y\r\n%b\r\n" % (len(piece), piece) for piece in pieces]
-    return b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"".join(chunks) + end
-
-
-CHUNKED = chunked(b'{"a":', b" 1}")
-PLAIN = b'HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\n{"a": 1}'
-REFUSED = (
-    b"HTTP/1.1 429 Too Many Requests\r\nRetry-After: 2\r\nContent-Length: 46\r\n\r\n"
-    b'{"error":{"code":"overloaded","message":"no"}}'
-)
-NOTHING = b"HTTP/1.1 204 No Content\r\n\r\n"
-EVENTS = chunked(b": ping\n\nid: 1\nda", b'ta: {"id":1}', b"\n", b'\nid: 2\ndata: {"id":2}\n\n', b"id: 3\n", end=b"")
-
-
-def fed(data, cuts, method="agents.list"):
-    exchange = Exchange(socket.socket(), 3, method, {"ticketId": "t"})
-    exchange.sock.close()
-    places = sorted({0, *(cut % len(data) for cut in cuts), len(data)})
-    messages = []
-    for start, end in itertools.pairwise(places):
-        if not exchange.done:
-            messages += exchange.feed(data[start:end])
-    return exchange, messages
-
-
-@given(st.lists(st.integers(min_value=0), max_size=5))
-def test_an_answer_is_the_same_however_the_stream_is_cut(cuts):
-    for data, value in ((CHUNKED, {"a": 1}), (PLAIN, {"a": 1}), (NOTHING, None)):
-        assert fed(data, cuts)[1] == [{"jsonrpc": "2.0", "id": 3, "result": value}]
-    _, (refused,) = fed(REFUSED, cuts)
-    assert refused["error"]["data"] == {"code": "overloaded", "message": "no", "retryAfterMs": 2000}
-    _, (opened, *items) = fed(EVENTS, cuts, "events.stream")
-    assert opened["result"] == {}
-    assert [item["params"] for item in items] == [{"stream": 3, "item": {"id": 1}}, {"stream": 3, "item": {"id": 2}}]
-
-
-@pytest.mark.parametrize(
-    ("data", "fault"),
-    [
-        (b"", ConnectionLost),
-        (PLAIN[:-1], ConnectionLost),
-        (CHUNKED[:-3], ConnectionLost),
-        (b"SSH-2.0-x\r\n\r\n", BadAnswer),
-        (b"HTTP/1.1 200 OK\r\n\r\n{}", BadAnswer),
-        (b"x" * 20_000, BadAnswer),
-        (CHUNKED.replace(b"5;", b"?;", 1), BadAnswer),
-        (CHUNKED.replace(b"5;", b"5;" + b"x" * 300, 1), BadAnswer),
-    ],
-)
-def test_what_is_not_an_answer_is_an_error_with_a_name(data, fault):
-    def whole():
-        exchange, _ = fed(data, []) if data else (fed(b" ", [])[0], None)
-        exchange.feed(b"")
-
-    with pytest.raises(fault):
-        whole()
-
-
-def test_a_refusal_without_words_still_says_its_number():
-    _, (refused,) = fed(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 4\r\n\r\noops", [])
-    assert refused["error"]["message"] == "the daemon answered 502"
-
-
-def test_values_are_quoted_for_a_path_and_a_query():
-    assert _quoted("a b/é&=") == "a%20b%2F%C3%A9%26%3D"
-    assert _quoted(12) == "12"
-
-
 def test_a_handle_is_held_by_one_session_at_a_time(state):
-    one, two = Names(state), Names(state)
+    one, two = HeldNames(state), HeldNames(state)
     assert one.take("Jerry")
     assert one.take("Jerry")
     assert not two.take("Jerry")
@@ -312,16 +311,4 @@ def test_a_handle_is_held_by_one_session_at_a_time(state):
 
 
 def test_without_a_state_directory_nothing_is_held():
-    assert Names("/nonexistent/x").take("Jerry")
-
-
-def test_an_agent_that_came_over_http_is_listed_online(daemon):
-    with over_http(daemon, "--agent", "HttpSeen") as client, RawClient(daemon.state, "--agent", "Looker") as other:
-        client.initialize()
-        other.initialize()
-
-        def seen():
-            agents = other.call("co_workers")["structuredContent"]["agents"]
-            return [each["status"] for each in agents if each["agentId"] == "HttpSeen"]
-
-        assert eventually(seen, "it is listed") == ["online"]
+    assert HeldNames("/nonexistent/x").take("Jerry")

@@ -15,8 +15,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
-from bascule.shim import calls, workspace
-from bascule.shim.resources import RECENT_URI
+from bascule.bridges.broker.tools import TOOLS as AGENT_TOOLS
+from bascule.bridges.workspace.tools import TOOLS as WORKSPACE_TOOLS
+from bascule.mcp.recent import RECENT_URI
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -73,7 +74,7 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
     async def story():
         async with official(daemon.state, mode, tmp_path, "--agent", f"Tester-{mode}") as client:
             listed = await client.list_tools()
-            assert [tool.name for tool in listed.tools] == [*calls.TOOLS, *workspace.TOOLS]
+            assert [tool.name for tool in listed.tools] == [tool.name for tool in (*AGENT_TOOLS, *WORKSPACE_TOOLS)]
             assert all(tool.output_schema and tool.annotations for tool in listed.tools)
             # The client checks structured content against the output schema by itself.
             empty = await client.call_tool("wait_for_message", {"waitMs": 0})
@@ -139,6 +140,13 @@ async def recent(client):
     return [event["event"] for event in json.loads(contents[0].text)]
 
 
+def test_the_token_never_reaches_the_client(daemon):
+    with RawClient(daemon.state, "--agent", "Silent") as client:
+        said = [client.initialize(), client.call("list_agents"), client.call("register_agent", agentId="Silent-too")]
+    assert "token" not in json.dumps(said).lower()
+    assert said[2]["structuredContent"]["expiresAt"]
+
+
 def test_two_clients_started_alike_at_the_same_moment_get_two_names(daemon, tmp_path):
     with contextlib.ExitStack() as stack:
         clients = [stack.enter_context(RawClient(daemon.state, cwd=str(tmp_path))) for _ in range(6)]
@@ -191,6 +199,8 @@ def test_calls_in_flight_survive_a_restart_of_the_daemon():
             two.initialize()
             asking = one.start_call("send_message", agentId="Two", payload="still there?")
             ticket = two.call("wait_for_message")["structuredContent"]["ticketId"]
+            # Answered behind the acknowledgement, and a read waits for what was committed before it.
+            two.call("co_workers")
             waiting = two.start_call("wait_for_message")
             before.kill()
             stack.enter_context(Living(state))

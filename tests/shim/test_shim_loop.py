@@ -6,7 +6,6 @@ import sys
 import threading
 import time
 
-import pytest
 from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO
 
@@ -16,13 +15,13 @@ from bascule.doors.exits import DoorError
 from bascule.doors.link import LinkSocket
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
-from bascule.shim.serve import Shim
+from bascule.shim.serve import Program
 from bascule.shim.starter import KEPT_ENVIRONMENT, Starter
 from patience import PATIENCE
 
 
 class InThread:
-    """A Shim on two pipes, with what a test needs set short."""
+    """The program on two pipes, with what a test needs set short."""
 
     def __init__(self, state, starter=None, **settings):
         self._state = state
@@ -33,8 +32,8 @@ class InThread:
         reading, self._to_shim = os.pipe()
         self._from_shim, writing = os.pipe()
         self._lines = os.fdopen(self._from_shim, encoding="utf-8")
-        link = Link(lambda: LinkSocket(self._state), self._state, self._starter, time.monotonic)
-        shim = Shim(
+        link = Link(lambda: LinkSocket(self._state), self._state, self._starter, time.monotonic, {})
+        shim = Program(
             link,
             lambda _client: Identity(own_door(self._state), "Jerry", "test", {}),
             starts=self._starter.enabled,
@@ -71,49 +70,9 @@ def answers(value):
     return lambda _peer, _params: value
 
 
-@pytest.mark.parametrize("token", ["p-1", 7, 0])
-def test_a_client_that_asked_for_progress_hears_that_we_wait(state, token):
-    with FakeLink(state, inbox_take=answers(HOLD)) as daemon, InThread(state, progress_seconds=0.02) as shim:
-        shim.ask(1, "tools/call", name="wait_for_message", _meta={"progressToken": token})
-        daemon.wait_for("inbox.take")
-        first, second = shim.next(), shim.next()
-        assert first["method"] == second["method"] == "notifications/progress"
-        assert first["params"]["progressToken"] == token
-        assert first["params"]["total"] == 45.0
-        # "The progress value MUST increase with each notification".
-        assert 0 < first["params"]["progress"] < second["params"]["progress"]
-
-
-def test_a_client_that_did_not_ask_hears_nothing(state):
-    with FakeLink(state, inbox_take=answers(None)), InThread(state, progress_seconds=0.0) as shim:
-        shim.ask(1, "tools/call", name="wait_for_message", arguments={"waitMs": 0})
-        assert shim.next()["id"] == 1
-
-
-def test_a_long_wait_is_cut_into_slices_with_progress_and_each_says_what_to_call_next(state):
-    def held_for_its_time(_peer, params):
-        threading.Event().wait(params["waitMs"] / 1000)
-
-    daemon = FakeLink(state, replies_wait=held_for_its_time, tickets_show=answers({"status": "delivered"}))
-    with daemon, InThread(state, slice_ms=100, progress_seconds=0.02) as shim:
-        for number in (1, 2):
-            arguments = {"ticketId": "t", "timeoutMs": 600_000}
-            shim.ask(number, "tools/call", name="await_reply", arguments=arguments, _meta={"progressToken": "p"})
-            progress = []
-            while "id" not in (message := shim.next()):
-                progress.append(message["params"]["progress"])
-            assert progress == sorted(set(progress))
-            assert progress
-            result = message["result"]["structuredContent"]
-            assert (result["status"], result["ticketStatus"], result["next"]) == (
-                *("pending", "delivered", "await_reply"),
-            )
-            assert daemon.wait_for("replies.wait", number)["waitMs"] <= 100
-
-
 def test_only_so_many_calls_are_open_at_once(state, monkeypatch):
     monkeypatch.setattr("bascule.shim.serve.MAX_CALLS", 2)
-    with FakeLink(state, inbox_take=answers(HOLD)), InThread(state) as shim:
+    with FakeLink(state, wait_for_message=answers(HOLD)), InThread(state) as shim:
         for number in (1, 2, 3):
             shim.ask(number, "tools/call", name="wait_for_message")
         refused = shim.next()
@@ -122,7 +81,7 @@ def test_only_so_many_calls_are_open_at_once(state, monkeypatch):
 
 
 def test_an_id_in_use_is_refused(state):
-    with FakeLink(state, inbox_take=answers(HOLD)), InThread(state) as shim:
+    with FakeLink(state, wait_for_message=answers(HOLD)), InThread(state) as shim:
         shim.ask(1, "tools/call", name="wait_for_message")
         shim.ask(1, "tools/call", name="wait_for_message")
         assert shim.next()["error"]["code"] == -32600
@@ -130,11 +89,28 @@ def test_an_id_in_use_is_refused(state):
 
 def test_a_daemon_that_hangs_is_left_for_a_new_connection(state, monkeypatch):
     monkeypatch.setattr("bascule.shim.link.ANSWER_SECONDS", 0.05)
-    left = [HOLD, []]
-    with FakeLink(state, agents_list=lambda _peer, _params: left.pop(0)) as daemon, InThread(state) as shim:
+    left = [HOLD, {"agents": []}]
+    hello = []
+
+    def once(peer, params):
+        # The third hello on a connection asks whether the daemon is there.
+        hello.append(peer)
+        return HOLD if hello.count(peer) > 3 else FakeLink._hello(daemon, peer, params)
+
+    daemon = FakeLink(state, list_agents=lambda _peer, _params: left.pop(0), hello=once)
+    with daemon, InThread(state) as shim:
         shim.ask(1, "tools/call", name="list_agents")
         assert shim.next()["result"]["structuredContent"]["agents"] == []
         assert len(daemon.peers) == 2
+
+
+def test_a_daemon_that_says_that_it_is_there_is_waited_for(state, monkeypatch):
+    monkeypatch.setattr("bascule.shim.link.ANSWER_SECONDS", 0.05)
+    with FakeLink(state, list_agents=answers(HOLD)) as daemon, InThread(state) as shim:
+        shim.ask(1, "tools/call", name="list_agents")
+        # Three to come in, and then it is asked again and again.
+        daemon.wait_for("hello", 6)
+        assert len(daemon.peers) == 1
 
 
 def test_nobody_comes_and_the_model_is_told_how_to_start_it(state, monkeypatch):
@@ -230,7 +206,7 @@ def test_the_call_that_found_no_daemon_is_answered_by_the_one_it_started(state, 
     with InThread(state, starter) as shim:
         shim.ask(1, "tools/call", name="list_agents")
         wait_until(started.exists)
-        with FakeLink(state, agents_list=answers([])):
+        with FakeLink(state, list_agents=answers({"agents": []})):
             assert shim.next()["result"]["structuredContent"]["agents"] == []
 
 

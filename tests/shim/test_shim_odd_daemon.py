@@ -5,14 +5,12 @@ import os
 from typing import Any
 
 import pytest
-from raw_client import modern
 
 from bascule.doors.choice import own_door
 from bascule.doors.link import Frames
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
-from bascule.shim.resources import RECENT_URI
-from bascule.shim.serve import Shim
+from bascule.shim.serve import Program
 from bascule.shim.starter import Starter
 
 
@@ -36,6 +34,9 @@ class Scripted:
     def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
 
+    def send_body(self, body: bytes) -> None:
+        self.sent.append(json.loads(body))
+
     def receive(self) -> list[dict[str, Any]]:
         waiting, self.waiting = self.waiting, []
         return waiting
@@ -44,8 +45,10 @@ class Scripted:
 class Scene:
     def __init__(self, state: str, stdout: int) -> None:
         self.daemon = Scripted()
-        self.link = Link(lambda: self.daemon, "here", Starter(state, enabled=False), lambda: 1.0)
-        self.shim = Shim(
+        self.link = Link(
+            lambda: self.daemon, "here", Starter(state, enabled=False), lambda: 1.0, {"toolsets": ["agents"]}
+        )
+        self.shim = Program(
             self.link,
             lambda _client: Identity(own_door(state), "Jerry", "test", {}),
             starts=False,
@@ -87,19 +90,23 @@ def test_a_registration_answered_with_no_object_is_an_error_that_is_told(scene, 
 @pytest.mark.parametrize("said", [{"unread": "many"}, {"unread": None}, {"agentToken": 7}, {"agentToken": []}])
 def test_a_registration_with_odd_fields_is_taken_without_them(scene, said):
     scene.client(1, "initialize")
-    for result in ({}, {}, said):
+    for result in ({}, {}, said, {}):
         scene.answer(result)
     assert scene.link.ready
-    assert scene.link.identity.unread == 0
 
 
-@pytest.mark.parametrize("params", [[], None, "x", {"stream": 4, "item": []}, {"stream": 4, "item": None}, {}])
-def test_an_event_without_the_usual_fields_is_none(scene, params):
+def opened(scene):
     scene.client(1, "initialize")
-    for result in ({}, {}, {}):
+    for result in ({}, {}, {}, {}):
         scene.answer(result)
-    scene.client(2, "resources/subscribe", uri="agent-bridge://recent")
-    scene.answers({"jsonrpc": "2.0", "method": "events.item", "params": params})
+    assert scene.link.ready
+
+
+@pytest.mark.parametrize("params", [[], None, "x", {}, {"message": 7}, {"number": 1}, {"number": 1, "wanted": {}}])
+@pytest.mark.parametrize("method", ["mcp.message", "mcp.become", "mcp.unheard", 7])
+def test_a_notification_without_the_usual_fields_is_passed_over(scene, method, params):
+    opened(scene)
+    scene.answers({"jsonrpc": "2.0", "method": method, "params": params})
     assert scene.link.ready
 
 
@@ -108,37 +115,3 @@ def test_frames_that_hold_no_object_are_refused():
 
     with pytest.raises(BadAnswer):
         Frames().feed(b"Content-Length: 2\r\n\r\n[]")
-
-
-@pytest.mark.parametrize(
-    ("method", "params"),
-    [
-        ("resources/subscribe", {"uri": RECENT_URI}),
-        ("subscriptions/listen", {"notifications": {"resourceSubscriptions": [RECENT_URI]}, "_meta": modern()}),
-    ],
-)
-def test_the_daemon_is_asked_for_news_before_the_client_hears_that_it_is_subscribed(scene, method, params, monkeypatch):
-    """Otherwise what happens between the two is told to nobody, and the client waits for it."""
-    asked_when_told: list[bool] = []
-
-    def told(message: dict[str, Any]) -> None:
-        if message.get("id") == 2 or message.get("method", "").startswith("notifications/subscriptions"):
-            asked_when_told.append(scene.daemon.sent[-1]["method"] == "events.stream")
-            # An event between the answer and whatever follows it: it reaches who has asked for it.
-            scene.answer({})
-            item = {"id": 7, "event": "ticket.sent", "agentId": "Jerry"}
-            scene.answers(
-                {
-                    "jsonrpc": "2.0",
-                    "method": "events.item",
-                    "params": {"stream": scene.daemon.sent[-1]["id"], "item": item},
-                }
-            )
-
-    scene.client(1, "initialize")
-    for result in ({}, {}, {}):
-        scene.answer(result)
-    monkeypatch.setattr(scene.shim, "_write", told)
-    scene.client(2, method, **params)
-    assert asked_when_told == [True]
-    assert [news["method"] for news in scene.shim._subscriptions.news(1.0)] == ["notifications/resources/updated"]

@@ -1,16 +1,11 @@
 """What options and environment change: which tools, how the words of others are introduced."""
 
 import subprocess
+import sys
 
 import pytest
 from fake_link import FakeLink
 from raw_client import COMMAND, RawClient
-
-REPLY = {"ticketId": "t", "status": "responded", "payload": "do this", "from": "Spock", "latencyMs": 1}
-
-
-def answers(value):
-    return lambda _peer, _params: value
 
 
 def names(client):
@@ -46,12 +41,26 @@ def test_a_handle_that_is_not_to_change_has_no_tool_to_change_it(state):
         (("--trust-label", "colleague"), {"BRIDGE_TRUST_LABEL": "untrusted"}, "colleague"),
     ],
 )
-def test_the_words_of_others_come_with_the_chosen_label(state, options, variables, label):
-    with FakeLink(state, replies_wait=answers(REPLY)), RawClient(state, *options, **variables) as client:
-        result = client.call("await_reply", ticketId="t")["structuredContent"]
-    assert result["note"].startswith(f"{label}: ")
-    assert "not from your user" in result["note"]
-    assert (result["from"], result["ticketId"]) == ("Spock", "t")
+def test_the_daemon_is_asked_for_the_chosen_label(state, options, variables, label):
+    with FakeLink(state) as daemon, RawClient(state, *options, **variables) as client:
+        client.initialize()
+        assert daemon.wait_for("mcp.open")["trust"] == label
+
+
+def test_the_daemon_is_asked_for_a_session_as_the_program_was_started(state, tmp_path):
+    options = ("--toolset", "agents,games", "--no-rename")
+    with (
+        FakeLink(state) as daemon,
+        RawClient(state, *options, cwd=str(tmp_path), BRIDGE_DEFAULT_TIMEOUT_MS="9000") as client,
+    ):
+        client.initialize()
+        assert daemon.wait_for("mcp.open") == {
+            "toolsets": ["agents", "games"],
+            "hidden": ["register_agent"],
+            "trust": "peer",
+            "directory": str(tmp_path),
+            "defaultTimeoutMs": 9000,
+        }
 
 
 @pytest.mark.parametrize(
@@ -77,3 +86,9 @@ def test_help_names_the_choices():
     done = subprocess.run([*COMMAND, "--help"], capture_output=True, encoding="utf-8", timeout=30, check=True)
     for word in ("--toolset", "agents,workspace,desktop,games", "--trust-label", "colleague", "--no-rename"):
         assert word in done.stdout
+
+
+def test_the_list_of_tools_is_not_read_before_it_is_needed():
+    code = "from bascule.shim import command, tools; print(tools._table)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=True)
+    assert done.stdout.strip() == "{}"

@@ -11,19 +11,6 @@ from raw_client import CLIENT_INFO, COMMAND, KEPT, RawClient, modern
 
 from bascule import places
 from bascule.shim.identity import invented_name
-from patience import PATIENCE
-
-MESSAGE = {
-    "ticketId": "t-1",
-    "from": "Spock",
-    "payload": "hi \u202e",
-    "metadata": {},
-    "expectReply": True,
-    "createdAt": "",
-    "replyBy": "",
-    "attempts": 1,
-    "leaseMs": 60000,
-}
 
 
 def answers(value):
@@ -90,7 +77,7 @@ def test_without_a_daemon_the_session_opens_and_the_tools_say_what_to_do(state):
         begun = client.start_call("list_agents")
         # It goes on trying for ten seconds; meanwhile the client is served.
         assert client.request("ping")["result"] == {}
-        with FakeLink(state, agents_list=answers([])):
+        with FakeLink(state, list_agents=answers({"agents": [], "you": "Jerry"})):
             assert client.answer_to(begun)["result"]["structuredContent"]["agents"] == []
 
 
@@ -106,7 +93,7 @@ def test_tools_are_listed_before_anybody_said_who_they_are(state):
 
 
 def test_both_eras_work_in_any_order_on_one_connection(state):
-    with FakeLink(state, agents_list=answers([])), RawClient(state) as client:
+    with FakeLink(state, list_agents=answers({"agents": [], "you": "Jerry"})), RawClient(state) as client:
         found = client.request("server/discover", _meta=modern())["result"]
         assert found["supportedVersions"] == ["2026-07-28"]
         assert (found["resultType"], found["ttlMs"], found["cacheScope"]) == ("complete", 0, "private")
@@ -124,9 +111,10 @@ def test_both_eras_work_in_any_order_on_one_connection(state):
 
 
 def test_a_modern_call_needs_no_opening(state):
-    with FakeLink(state, agents_list=answers([])), RawClient(state) as client:
+    with FakeLink(state, list_agents=answers({"agents": [], "you": "Jerry"})) as daemon, RawClient(state) as client:
         result = client.request("tools/call", name="list_agents", arguments={}, _meta=modern())["result"]
-        assert result["structuredContent"]["you"].startswith("claude-")
+        assert not result["isError"]
+    assert daemon.wait_for("agents.register")["agentId"].startswith("claude-")
 
 
 def test_a_version_of_the_future_is_told_which_one_we_speak(state):
@@ -142,13 +130,27 @@ def test_a_taken_name_gets_a_number_and_the_model_is_told(state):
     assert daemon.wait_for("hello", 4)["token"] == "token-Jerry-2"
 
 
-def test_a_name_found_after_the_session_opened_is_in_every_result(state):
+def test_the_daemon_hears_which_name_the_client_knows(state):
     with RawClient(state, "--no-start", "--agent", "Jerry") as client:
         client.initialize()
         register = in_turn(Refused("conflict"), {"agentToken": "token-Jerry-2"})
-        with FakeLink(state, agents_register=register, replies_post=answers({"ticketId": "t", "status": "responded"})):
-            result = client.call("post_reply", ticketId="t", payload="x")
-    assert result["structuredContent"]["you"] == "Jerry-2"
+        with FakeLink(state, agents_register=register, post_reply=answers({"status": "responded"})) as daemon:
+            client.call("post_reply", ticketId="t", payload="x")
+            # It is another one now: the result names it.
+            assert daemon.wait_for("post_reply")["named"] == "Jerry"
+            assert daemon.peers[0].principal == "agent:Jerry-2"
+
+
+def test_a_daemon_that_cannot_carry_mcp_is_to_be_restarted(state):
+    def unknown(_peer, _params):
+        raise Refused("not_found", "no method 'mcp.open'")
+
+    with FakeLink(state, mcp_open=unknown), RawClient(state) as client:
+        client.initialize()
+        result = client.call("list_agents")
+    assert result["isError"]
+    assert "older than this program" in text_of(result)
+    assert "bascule down && bascule up -d" in text_of(result)
 
 
 def test_another_version_of_the_daemon_is_one_clear_sentence(state):
@@ -165,102 +167,123 @@ def test_another_version_of_the_daemon_is_one_clear_sentence(state):
 # -- calls ----------------------------------------------------------------------------------------
 
 
-def test_a_result_is_structured_and_the_same_as_text(state):
-    with FakeLink(state, agents_list=answers([{"agentId": "Spock"}])), RawClient(state) as client:
+def test_a_request_is_passed_on_as_the_client_wrote_it(state):
+    with FakeLink(state, list_agents=answers({"agents": [], "you": "x"})) as daemon, RawClient(state) as client:
         client.initialize()
-        result = client.call("list_agents")
-    assert result["isError"] is False
-    assert json.loads(text_of(result)) == result["structuredContent"]
-
-
-def test_unread_messages_are_told_with_a_result(state):
-    beat = {"agentId": "x", "status": "online", "expiresAt": "", "unread": 2}
-    with FakeLink(state, agents_list=answers([]), agents_heartbeat=answers(beat)), RawClient(state) as client:
-        client.initialize()
-        assert client.call("list_agents")["structuredContent"]["unread"] == 2
+        number = client.start_call("list_agents", meta={"progressToken": 7}, type="codex \u00e9")
+        client.answer_to(number)
+        params = daemon.wait_for("list_agents")
+    assert params["message"] == {
+        "jsonrpc": "2.0",
+        "id": number,
+        "method": "tools/call",
+        "params": {"name": "list_agents", "arguments": {"type": "codex \u00e9"}, "_meta": {"progressToken": 7}},
+    }
+    assert 0 < params["leftMs"] <= 45_000
+    assert (params["again"], len(params["call"])) == (False, 36)
 
 
 def test_calls_run_side_by_side_on_one_connection(state):
-    with FakeLink(state, inbox_take=answers(HOLD), agents_list=answers([])) as daemon, RawClient(state) as client:
+    agents = answers({"agents": [], "you": "x"})
+    with FakeLink(state, wait_for_message=answers(HOLD), list_agents=agents) as daemon, RawClient(state) as client:
         client.initialize()
         waiting = client.start_call("wait_for_message")
-        daemon.wait_for("inbox.take")
+        daemon.wait_for("wait_for_message")
         peer = daemon.peers[0]
-        held = peer.number
+        held, request = peer.number, peer.request
         assert client.call("list_agents")["structuredContent"]["agents"] == []
-        peer.answer(held, {"messages": []})
+        peer.answer_call(held, request, {"status": "empty"})
         assert client.answer_to(waiting)["result"]["structuredContent"]["status"] == "empty"
         assert len(daemon.peers) == 1
 
 
-def test_a_message_is_acknowledged_once_it_was_handed_over(state):
-    script = {"inbox_take": answers({"messages": [MESSAGE]}), "inbox_ack": answers({"acked": ["t-1"]})}
-    with FakeLink(state, **script) as daemon, RawClient(state, "--agent", "Jerry") as client:
+def test_what_is_to_be_confirmed_is_confirmed_once_the_client_has_it(state):
+    def confirmed(peer, _params):
+        peer.answer_call(peer.number, peer.request, {"status": "message"}, confirm=True)
+        return HOLD
+
+    script = {"wait_for_message": confirmed, "list_agents": answers({"agents": [], "you": "x"})}
+    with FakeLink(state, **script) as daemon, RawClient(state) as client:
         client.initialize()
-        result = client.call("wait_for_message", waitMs=1000)["structuredContent"]
-        assert (result["from"], result["ticketId"], result["payload"]) == ("Spock", "t-1", "hi \u202e")
-        assert daemon.wait_for("inbox.ack") == {"agentId": "Jerry", "ticketIds": ["t-1"]}
-    assert daemon.wait_for("inbox.take") == {"agentId": "Jerry", "max": 1, "waitMs": 1000}
+        client.call("list_agents")
+        client.call("wait_for_message")
+        assert daemon.wait_for_note("mcp.done") == {"call": daemon.wait_for("wait_for_message")["call"]}
+    # The other call did not want it.
+    assert [method for method, _ in daemon.notes] == ["mcp.done"]
+
+
+def test_what_the_daemon_says_by_itself_goes_to_the_client(state):
+    progress = {"jsonrpc": "2.0", "method": "notifications/progress", "params": {"progressToken": 1, "progress": 2}}
+
+    def notes(peer, _params):
+        peer.notify("mcp.message", message=progress)
+        return {"agents": [], "you": "x"}
+
+    with FakeLink(state, list_agents=notes), RawClient(state) as client:
+        client.initialize()
+        client.call("list_agents")
+        assert client.aside == [progress]
 
 
 def test_a_cancelled_call_is_withdrawn_and_not_answered(state):
-    with FakeLink(state, inbox_take=answers(HOLD)) as daemon, RawClient(state) as client:
+    with FakeLink(state, wait_for_message=answers(HOLD)) as daemon, RawClient(state) as client:
         client.initialize()
         number = client.start_call("wait_for_message")
-        daemon.wait_for("inbox.take")
+        daemon.wait_for("wait_for_message")
         client.notify("notifications/cancelled", requestId=number, reason="enough")
-        with daemon.happened:
-            assert daemon.happened.wait_for(lambda: daemon.cancelled == [daemon.peers[0].number], PATIENCE)
-        # The daemon's late answer goes nowhere, and the shim goes on.
-        daemon.peers[0].answer(daemon.peers[0].number, {"messages": [MESSAGE]})
+        cancelled = {"method": "notifications/cancelled", "params": {"requestId": number}}
+        assert daemon.wait_for_note("mcp.message") == {"message": cancelled}
+        # The daemon's late answer goes nowhere, and the program goes on.
+        peer = daemon.peers[0]
+        peer.answer_call(peer.number, peer.request, {"status": "message"}, confirm=True)
         assert client.request("ping")["result"] == {}
         assert client.aside == []
+        assert "mcp.done" not in [method for method, _ in daemon.notes]
 
 
 def test_a_refusal_is_an_error_the_model_can_act_on(state):
     def unknown(_peer, _params):
         raise Refused("not_found", "agent not registered")
 
-    with FakeLink(state, messages_send=unknown), RawClient(state) as client:
+    with FakeLink(state, send_message=unknown), RawClient(state) as client:
         client.initialize()
         result = client.call("send_message", agentId="Nobody", payload="x")
     assert result["isError"]
     assert text_of(result) == "agent not registered\nNext: call co_workers to see who is there"
 
 
-def test_an_overloaded_daemon_is_asked_again_when_it_says(state):
-    send = in_turn(
-        Refused("overloaded", retryAfterMs=10), {"ticketId": "x", "status": "pending", "agentStatus": "online"}
-    )
-    with FakeLink(state, messages_send=send) as daemon, RawClient(state) as client:
-        client.initialize()
-        result = client.call("send_message", agentId="Spock", payload="x", awaitResponse=False)
-        assert result["structuredContent"]["status"] == "pending"
-    assert daemon.wait_for("messages.send", 1) == daemon.wait_for("messages.send", 2)
+@pytest.mark.parametrize("answer", [None, [], {"message": []}, {}])
+def test_an_answer_without_a_message_does_not_end_the_session(state, answer):
+    def odd(peer, _params):
+        peer.answer(peer.number, answer)
+        return HOLD
 
-
-def test_one_broken_call_does_not_end_the_session(state):
-    with FakeLink(state, messages_send=answers([]), agents_list=answers([])), RawClient(state) as client:
+    agents = answers({"agents": [], "you": "x"})
+    with FakeLink(state, send_message=odd, list_agents=agents), RawClient(state) as client:
         client.initialize()
         result = client.call("send_message", agentId="Spock", payload="x")
         assert result["isError"]
-        assert text_of(result).startswith("internal error")
+        assert "holds no MCP message" in text_of(result)
         assert not client.call("list_agents")["isError"]
 
 
-@pytest.mark.parametrize(
-    ("params", "said"),
-    [
-        ({"name": "send_message", "arguments": {"agentId": "J"}}, "payload is missing"),
-        ({"name": "await_reply", "arguments": {"ticketId": "a b"}}, "is not a ticket id"),
-    ],
-)
-def test_wrong_arguments_are_a_result_the_model_can_correct(state, params, said):
-    with FakeLink(state), RawClient(state) as client:
+@pytest.mark.parametrize("arguments", [{"agentId": "S", "payload": "a\ud800b"}, {"payload": {"deep": ["\udc80"]}}])
+def test_half_a_surrogate_pair_is_refused_before_anything_is_sent(state, arguments):
+    with FakeLink(state) as daemon, RawClient(state) as client:
         client.initialize()
-        result = client.request("tools/call", **params)["result"]
+        result = client.call("send_message", **arguments)
     assert result["isError"]
-    assert said in text_of(result)
+    assert "surrogate" in text_of(result)
+    assert "mcp.request" not in daemon.methods_called()
+
+
+def test_a_request_that_no_frame_can_hold_is_refused_with_advice(state):
+    with FakeLink(state) as daemon, RawClient(state) as client:
+        client.initialize()
+        result = client.call("send_message", agentId="S", payload="x" * (8 * 1024 * 1024 - 200))
+    assert result["isError"]
+    assert "send the path" in text_of(result)
+    assert "mcp.request" not in daemon.methods_called()
 
 
 @pytest.mark.parametrize(
@@ -291,103 +314,112 @@ def test_a_line_without_end_is_refused_and_skipped(state):
         assert client.request("ping")["result"] == {}
 
 
-def test_the_token_never_reaches_the_client(state):
-    with FakeLink(state, agents_list=answers([])), RawClient(state, "--agent", "Jerry") as client:
-        said = [client.initialize(), client.call("list_agents"), client.call("register_agent", agentId="Tom")]
-    assert "token" not in json.dumps(said).lower()
-
-
 # -- who we are -----------------------------------------------------------------------------------
 
 
-def test_registering_changes_who_this_process_is(state):
-    with FakeLink(state, agents_list=answers([])) as daemon, RawClient(state, "--agent", "Jerry") as client:
+def becoming(wanted):
+    """The tool asks the program to become another agent, and answers with what came of it."""
+
+    def tool(peer, _params):
+        held.append((peer.number, peer.request))
+        peer.notify("mcp.become", number=5, wanted=wanted)
+        return HOLD
+
+    held = []
+    return tool, held
+
+
+def test_the_program_becomes_another_agent_when_the_daemon_asks_for_it(state):
+    tool, held = becoming({"agentId": "Tom", "type": "codex", "metadata": {"team": "blue"}})
+    script = {"register_agent": tool, "list_agents": answers({"agents": [], "you": "x"})}
+    with FakeLink(state, **script) as daemon, RawClient(state, "--agent", "Jerry") as client:
         client.initialize()
-        result = client.call("register_agent", agentId="Tom", type="codex", metadata={"team": "blue"})
-        assert result["structuredContent"] == {"agentId": "Tom", "status": "registered", "you": "Tom"}
-        assert client.call("list_agents")["structuredContent"]["you"] == "Tom"
+        number = client.start_call("register_agent", agentId="Tom")
+        became = daemon.wait_for_note("mcp.became")
+        assert (became["number"], became["result"]["agentId"]) == (5, "Tom")
+        assert "agentToken" not in became["result"]
         assert daemon.peers[0].principal == "agent:Tom"
         params = daemon.wait_for("agents.register", 2)
-    assert (params["agentId"], params["type"], params["metadata"]["team"]) == ("Tom", "codex", "blue")
+        assert (params["agentId"], params["type"], params["metadata"]["team"]) == ("Tom", "codex", "blue")
+        daemon.peers[0].answer_call(*held[0], {"agentId": "Tom"})
+        assert not client.answer_to(number)["result"]["isError"]
+        assert not client.call("list_agents")["isError"]
 
 
 def test_a_refused_change_of_name_leaves_us_who_we_were(state):
+    tool, _ = becoming({"agentId": "Tom"})
     register = in_turn({"agentToken": "token-Jerry"}, Refused("conflict", "Tom is taken", hint="Tom-2 is free"))
-    script = {"agents_register": register, "agents_list": answers([])}
-    with FakeLink(state, **script) as daemon, RawClient(state, "--agent", "Jerry") as client:
+    with (
+        FakeLink(state, agents_register=register, register_agent=tool) as daemon,
+        RawClient(state, "--agent", "Jerry") as client,
+    ):
         client.initialize()
-        result = client.call("register_agent", agentId="Tom")
-        assert result["isError"]
-        assert text_of(result) == "Tom is taken\nNext: Tom-2 is free"
-        assert client.call("list_agents")["structuredContent"]["you"] == "Jerry"
+        client.start_call("register_agent", agentId="Tom")
+        error = daemon.wait_for_note("mcp.became")["error"]
+        assert error == {"code": "conflict", "message": "Tom is taken", "hint": "Tom-2 is free"}
         assert daemon.peers[0].principal == "agent:Jerry"
 
 
 # -- the daemon goes and comes --------------------------------------------------------------------
 
 
-def test_a_send_that_got_no_answer_is_sent_again_under_the_same_ticket(state):
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("send_message", {"agentId": "Spock", "payload": "x"}),
+        ("post_reply", {"ticketId": "t", "payload": "x"}),
+        ("broadcast_message", {"payload": "x"}),
+        ("cancel_ticket", {"ticketId": "t"}),
+        ("await_reply", {"ticketId": "t"}),
+        ("wait_for_message", {}),
+    ],
+)
+def test_a_call_that_may_be_repeated_comes_again_under_its_id_with_the_time_that_is_left(state, tool, arguments):
     with RawClient(state, "--no-start", "--agent", "Jerry") as client:
-        with FakeLink(state, messages_send=answers(HANG_UP)) as daemon:
+        with FakeLink(state, **{tool: answers(HANG_UP)}) as daemon:
             client.initialize()
-            number = client.start_call("send_message", agentId="Spock", payload="x", awaitResponse=False)
-            first = daemon.wait_for("messages.send")
-        sent = {"ticketId": "x", "status": "pending", "agentStatus": "online"}
-        with FakeLink(state, messages_send=answers(sent)) as daemon:
-            assert client.answer_to(number)["result"]["structuredContent"]["ticketId"] == first["ticketId"]
-            assert daemon.wait_for("messages.send") == first
+            number = client.start_call(tool, **arguments)
+            first = daemon.wait_for(tool)
+        with FakeLink(state, **{tool: answers({"status": "ok"})}) as daemon:
+            assert client.answer_to(number)["result"]["isError"] is False
+            again = daemon.wait_for(tool)
             # It came back as who it was.
             assert daemon.wait_for("hello", 2)["token"] == "token-Jerry"
+    assert (again["call"], again["message"]) == (first["call"], first["message"])
+    assert (first["again"], again["again"]) == (False, True)
+    assert again["leftMs"] < first["leftMs"]
 
 
 @pytest.mark.parametrize(
-    ("tool", "arguments", "method", "answer"),
+    ("tool", "arguments"),
     [
-        ("post_reply", {"ticketId": "t", "payload": "x"}, "replies.post", {"ticketId": "t", "status": "responded"}),
-        ("broadcast_message", {"payload": "x"}, "messages.broadcast", {"broadcastId": "b", "tickets": []}),
-        ("cancel_ticket", {"ticketId": "t"}, "tickets.cancel", {"ticketId": "t", "status": "cancelled"}),
+        ("exec", {"command": "make"}),
+        ("delete_file", {"path": "a"}),
+        ("run_undo", {"runId": "r"}),
+        ("register_agent", {"agentId": "Tom"}),
     ],
 )
-def test_what_has_an_id_of_its_own_is_done_again_when_the_answer_was_lost(state, tool, arguments, method, answer):
-    name = method.replace(".", "_")
-    with RawClient(state, "--no-start") as client:
-        with FakeLink(state, **{name: answers(HANG_UP)}) as daemon:
-            client.initialize()
-            number = client.start_call(tool, **arguments)
-            first = daemon.wait_for(method)
-        with FakeLink(state, **{name: answers(answer)}) as daemon:
-            assert client.answer_to(number)["result"]["isError"] is False
-            assert daemon.wait_for(method) == first
-
-
-def test_a_wait_goes_on_after_a_restart_with_what_is_left_of_its_time(state):
-    with RawClient(state, "--no-start") as client:
-        with FakeLink(state, replies_wait=answers(HOLD)) as daemon:
-            client.initialize()
-            number = client.start_call("await_reply", ticketId="t", timeoutMs=30_000)
-            assert daemon.wait_for("replies.wait")["waitMs"] == 30_000
-        reply = {"ticketId": "t", "status": "responded", "payload": "ok", "from": "Spock"}
-        with FakeLink(state, replies_wait=answers(reply)) as daemon:
-            assert client.answer_to(number)["result"]["structuredContent"]["payload"] == "ok"
-            assert daemon.wait_for("replies.wait")["waitMs"] < 30_000
-
-
-def test_a_change_of_name_that_broke_off_is_unknown(state):
-    register = in_turn({"agentToken": "token-Jerry"}, HANG_UP, {})
-    script = {"agents_register": register, "agents_list": answers([])}
-    with FakeLink(state, **script), RawClient(state, "--no-start", "--agent", "Jerry") as client:
+def test_a_call_that_may_have_acted_is_unknown_and_not_repeated(state, tool, arguments):
+    agents = answers({"agents": [], "you": "x"})
+    with (
+        FakeLink(state, **{tool: answers(HANG_UP)}, list_agents=agents) as daemon,
+        RawClient(state, "--no-start") as client,
+    ):
         client.initialize()
-        result = client.call("register_agent", agentId="Tom")
+        result = client.call(tool, **arguments)
         assert result["isError"]
-        assert "unknown" in text_of(result)
-        assert client.call("list_agents")["structuredContent"]["you"] == "Jerry"
+        assert text_of(result) == (
+            "the connection to the daemon broke; whether it acted is unknown\nNext: look first, then call again"
+        )
+        assert not client.call("list_agents")["isError"]
+    assert daemon.methods_called().count(tool) == 1
 
 
-def test_an_idle_shim_finds_a_new_daemon_with_its_next_call(state):
+def test_an_idle_program_finds_a_new_daemon_with_its_next_call(state):
     with RawClient(state, "--no-start", "--agent", "Jerry") as client:
         with FakeLink(state):
             client.initialize()
-        with FakeLink(state, agents_list=answers([])):
+        with FakeLink(state, list_agents=answers({"agents": [], "you": "Jerry"})):
             assert client.call("list_agents")["structuredContent"]["you"] == "Jerry"
 
 
@@ -399,7 +431,7 @@ def test_what_was_asked_before_the_end_of_input_is_answered(state):
         {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {"clientInfo": CLIENT_INFO}},
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "list_agents"}},
     ]
-    with FakeLink(state, agents_list=answers([])):
+    with FakeLink(state, list_agents=answers({"agents": [], "you": "Jerry"})):
         done = subprocess.run(
             [*COMMAND, "--state-dir", state],
             input="\n".join(map(json.dumps, lines)).encode() + b"\n",
@@ -412,11 +444,11 @@ def test_what_was_asked_before_the_end_of_input_is_answered(state):
 
 
 def test_the_end_of_input_ends_a_wait_at_once(state):
-    with FakeLink(state, inbox_take=answers(HOLD)) as daemon:
+    with FakeLink(state, wait_for_message=answers(HOLD)) as daemon:
         with RawClient(state) as client:
             client.initialize()
             client.start_call("wait_for_message")
-            daemon.wait_for("inbox.take")
+            daemon.wait_for("wait_for_message")
             begun = time.monotonic()
         assert client.exit_code == 0
         # Long before the wait would have ended by itself.

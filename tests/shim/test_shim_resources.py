@@ -1,33 +1,22 @@
-"""The resource of recent transactions: read, and watched in both eras."""
+"""The resource of recent transactions: read, and watched in both eras, through the program."""
 
 import json
+import uuid
 
 import pytest
-from fake_link import HANG_UP, HOLD, FakeLink, Refused
+from fake_link import HANG_UP, HOLD, FakeLink
+from living import Living, eventually, short_dir
 from raw_client import SUBSCRIPTION_KEY, RawClient, modern
 
-from bascule.shim import mcp
-from bascule.shim.resources import MAX_LISTENERS, NEWS_SECONDS, RECENT_URI, Subscriptions
-from patience import PATIENCE
+from bascule.mcp.link_sessions import MAX_LISTENERS
+from bascule.mcp.recent import RECENT_URI
 
-EVENT = {"id": 7, "event": "ticket.sent", "at": "2026-11-15T00:00:00Z", "ticketId": "t", "agentId": "Jerry"}
+LEGACY: dict[str, object] = {}
+MODERN = {"_meta": modern()}
 
 
 def answers(value):
     return lambda _peer, _params: value
-
-
-def streaming(*items):
-    """`events.stream`: opened, and then these events."""
-
-    def method(peer, _params):
-        number = peer.stream = peer.number
-        peer.answer(number, {})
-        for item in items:
-            peer.notify("events.item", stream=number, item=item)
-        return HOLD
-
-    return method
 
 
 def update(number=None):
@@ -41,21 +30,39 @@ def listen(client, **notifications):
     return client.ask("subscriptions/listen", notifications=notifications, _meta=modern())
 
 
+def agent(daemon, **more):
+    """A client of an agent of its own."""
+    return RawClient(daemon.state, "--no-start", "--agent", f"Watcher-{uuid.uuid4().hex[:8]}", **more)
+
+
+def own_name(client):
+    return client.call("co_workers")["structuredContent"]["you"]
+
+
+def send_to_oneself(client):
+    client.call("send_message", agentId=own_name(client), payload="x", awaitResponse=False)
+
+
 # -- reading --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("meta", [{}, {"_meta": modern()}], ids=["legacy", "modern"])
-def test_the_resource_is_listed_and_read(state, meta):
-    with FakeLink(state, events_recent=answers([EVENT])) as daemon, RawClient(state, "--agent", "Jerry") as client:
+@pytest.mark.parametrize("meta", [LEGACY, MODERN], ids=["legacy", "modern"])
+def test_the_resource_is_listed_and_read(daemon, meta):
+    with agent(daemon) as client:
         listed = client.request("resources/list", **meta)["result"]
         assert [resource["uri"] for resource in listed["resources"]] == [RECENT_URI]
         assert client.request("resources/templates/list", **meta)["result"]["resourceTemplates"] == []
+        send_to_oneself(client)
         read = client.request("resources/read", uri=RECENT_URI, **meta)["result"]
-        assert daemon.wait_for("events.recent") == {"agentId": "Jerry", "limit": 50}
     (content,) = read["contents"]
     assert (content["uri"], content["mimeType"]) == (RECENT_URI, "application/json")
-    assert json.loads(content["text"]) == [EVENT]
+    assert "ticket.sent" in [event["event"] for event in json.loads(content["text"])]
     assert ("ttlMs" in read) == ("ttlMs" in listed) == bool(meta)
+
+
+def test_the_resource_is_listed_before_a_daemon_runs(state):
+    with RawClient(state, "--no-start") as client:
+        assert client.request("resources/list")["result"]["resources"]
 
 
 def test_both_openings_say_that_there_are_resources(state):
@@ -66,29 +73,19 @@ def test_both_openings_say_that_there_are_resources(state):
 
 
 @pytest.mark.parametrize("method", ["resources/read", "resources/subscribe", "resources/unsubscribe"])
-def test_an_unknown_resource_is_named_in_the_error(state, method):
-    with RawClient(state, "--no-start") as client:
+def test_an_unknown_resource_is_named_in_the_error(daemon, method):
+    with agent(daemon) as client:
         error = client.request(method, uri="bascule://nothing")["error"]
     assert (error["code"], error["data"]) == (-32002, {"uri": "bascule://nothing"})
 
 
-def test_the_newer_revision_has_another_number_for_an_unknown_resource(state):
-    with RawClient(state, "--no-start") as client:
+def test_the_newer_revision_has_another_number_for_an_unknown_resource(daemon):
+    with agent(daemon) as client:
         assert client.request("resources/read", uri="x", _meta=modern())["error"]["code"] == -32602
 
 
-def test_a_resource_that_cannot_be_read_is_an_error_with_a_next_step(state):
-    def refuse(_peer, _params):
-        raise Refused("forbidden", "not yours")
-
-    with FakeLink(state, events_recent=refuse), RawClient(state) as client:
-        error = client.request("resources/read", uri=RECENT_URI)["error"]
-    assert error["code"] == -32603
-    assert error["message"].startswith("not yours\nNext: ")
-
-
-def test_each_era_has_its_own_way_to_subscribe_and_not_the_others(state):
-    with RawClient(state, "--no-start") as client:
+def test_each_era_has_its_own_way_to_subscribe_and_not_the_others(daemon):
+    with agent(daemon) as client:
         assert client.request("resources/subscribe", uri=RECENT_URI, _meta=modern())["error"]["code"] == -32601
         assert client.request("subscriptions/listen", notifications={})["error"]["code"] == -32601
 
@@ -105,24 +102,23 @@ def test_without_the_agents_tools_there_is_nothing_to_read(state):
 # -- watching -------------------------------------------------------------------------------------
 
 
-def test_a_subscriber_of_the_older_revisions_is_told(state):
-    with FakeLink(state, events_stream=streaming(EVENT)) as daemon, RawClient(state, "--agent", "Jerry") as client:
+def test_a_subscriber_of_the_older_revisions_hears_of_news(daemon):
+    with agent(daemon) as client:
         client.initialize()
         assert client.request("resources/subscribe", uri=RECENT_URI)["result"] == {}
-        assert daemon.wait_for("events.stream") == {"agentId": "Jerry"}
-        assert client.next() == update()
-        peer = daemon.peers[0]
+        send_to_oneself(client)
+        assert (client.aside or [client.next()]) == [update()]
         assert client.request("resources/unsubscribe", uri=RECENT_URI)["result"] == {}
-        with daemon.happened:
-            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, PATIENCE)
-        # What was under way before the daemon heard of it goes nowhere.
-        peer.notify("events.item", stream=peer.stream, item=EVENT)
-        assert client.request("ping")["result"] == {}
+        client.aside.clear()
+        send_to_oneself(client)
+        # Longer than news is held back for.
+        client.call("wait_for_message")
+        client.call("await_reply", ticketId="none", timeoutMs=300)
         assert client.aside == []
 
 
-def test_a_listener_is_acknowledged_first_and_its_news_carry_its_id(state):
-    with FakeLink(state, events_stream=streaming(EVENT)), RawClient(state) as client:
+def test_a_listener_is_acknowledged_first_and_its_news_have_its_id(daemon):
+    with agent(daemon) as client:
         number = listen(client, resourceSubscriptions=[RECENT_URI, "bascule://nothing"], toolsListChanged=True)
         first = client.next()
         assert first["method"] == "notifications/subscriptions/acknowledged"
@@ -131,34 +127,31 @@ def test_a_listener_is_acknowledged_first_and_its_news_carry_its_id(state):
             "notifications": {"resourceSubscriptions": [RECENT_URI]},
             "_meta": {SUBSCRIPTION_KEY: number},
         }
-        assert client.next() == update(number)
+        send_to_oneself(client)
+        assert (client.aside or [client.next()]) == [update(number)]
 
 
-def test_a_listener_that_wants_nothing_we_have_hears_nothing(state):
-    with FakeLink(state) as daemon, RawClient(state) as client:
+def test_a_listener_that_wants_nothing_we_have_hears_nothing(daemon):
+    with agent(daemon) as client:
         listen(client, promptsListChanged=True)
         assert client.next()["params"]["notifications"] == {}
-        assert client.request("ping")["result"] == {}
-    assert "events.stream" not in daemon.methods_called()
-
-
-def test_a_cancelled_listener_hears_no_more_and_the_stream_is_closed(state):
-    with FakeLink(state, events_stream=streaming(EVENT)) as daemon, RawClient(state) as client:
-        number = listen(client, resourceSubscriptions=[RECENT_URI])
-        assert (client.next()["method"], client.next()) == (
-            *("notifications/subscriptions/acknowledged", update(number)),
-        )
-        client.notify("notifications/cancelled", requestId=number)
-        peer = daemon.peers[0]
-        with daemon.happened:
-            assert daemon.happened.wait_for(lambda: peer.stream in daemon.cancelled, PATIENCE)
-        peer.notify("events.item", stream=peer.stream, item=EVENT)
-        assert client.request("ping")["result"] == {}
+        send_to_oneself(client)
+        client.call("await_reply", ticketId="none", timeoutMs=300)
         assert client.aside == []
 
 
-def test_an_open_listener_ends_with_its_result_when_we_leave(state):
-    with FakeLink(state, events_stream=streaming()), RawClient(state) as client:
+def test_a_cancelled_listener_hears_no_more(daemon):
+    with agent(daemon) as client:
+        number = listen(client, resourceSubscriptions=[RECENT_URI])
+        assert client.next()["method"] == "notifications/subscriptions/acknowledged"
+        client.notify("notifications/cancelled", requestId=number)
+        send_to_oneself(client)
+        client.call("await_reply", ticketId="none", timeoutMs=300)
+        assert client.aside == []
+
+
+def test_an_open_listener_ends_with_its_result_when_we_leave(daemon):
+    with agent(daemon) as client:
         number = listen(client, resourceSubscriptions=[RECENT_URI])
         client.next()
         client.process.stdin.close()
@@ -167,85 +160,66 @@ def test_an_open_listener_ends_with_its_result_when_we_leave(state):
     assert last["result"]["_meta"][SUBSCRIPTION_KEY] == number
 
 
-def test_after_a_restart_of_the_daemon_the_news_go_on_where_they_stopped(state):
-    with RawClient(state, "--no-start", "--agent", "Jerry") as client:
-        with FakeLink(state, events_stream=streaming(EVENT)):
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_after_a_restart_of_the_daemon_the_client_is_sent_to_read_and_hears_of_news_again(era):
+    with short_dir() as folder, RawClient(f"{folder}/s", "--no-start", "--agent", "Jerry") as client:
+        with Living(f"{folder}/s"):
             client.initialize()
-            client.request("resources/subscribe", uri=RECENT_URI)
-            assert client.next() == update()
-        # The next call looks for the daemon at once; without one it is found within seconds.
-        later = streaming({**EVENT, "id": 8})
-        with FakeLink(state, events_stream=later, agents_list=answers([])) as daemon:
-            client.call("list_agents")
-            assert daemon.wait_for("events.stream") == {"agentId": "Jerry", "after": 7}
-            # Before the answer to the call or after it: these are two connections.
-            assert update() in (client.aside or [client.next()])
+            number = None
+            if era == "legacy":
+                assert client.request("resources/subscribe", uri=RECENT_URI)["result"] == {}
+            else:
+                number = listen(client, resourceSubscriptions=[RECENT_URI])
+                client.next()
+            client.call("co_workers")
+            client.aside.clear()
+        with Living(f"{folder}/s"):
+            # What happened meanwhile is not known: the client reads. It is not acknowledged a second time.
+            client.call("co_workers")
+            eventually(lambda: client.aside or client.aside.append(client.next()), "the news")
+            assert client.aside[0] == update(number)
+            client.aside.clear()
+            send_to_oneself(client)
+            assert (client.aside or [client.next()])[0] == update(number)
 
 
-def test_a_change_of_name_moves_the_stream(state):
-    with FakeLink(state, events_stream=streaming()) as daemon, RawClient(state, "--agent", "Jerry") as client:
+def test_a_change_of_name_moves_the_subscription(daemon):
+    with agent(daemon) as client:
         client.initialize()
         client.request("resources/subscribe", uri=RECENT_URI)
-        daemon.wait_for("events.stream")
-        client.call("register_agent", agentId="Tom")
-        assert daemon.wait_for("events.stream", 2)["agentId"] == "Tom"
-        (closed,) = daemon.cancelled
-    assert closed < daemon.peers[0].stream
+        name = own_name(client)
+        client.call("register_agent", agentId=f"{name}-new")
+        client.aside.clear()
+        with RawClient(daemon.state, "--no-start", "--agent", f"{name}-other") as other:
+            other.initialize()
+            other.call("send_message", agentId=f"{name}-new", payload="x", awaitResponse=False)
+        assert client.next() == update()
 
 
-@pytest.mark.parametrize("trouble", [HANG_UP, Refused("forbidden")])
-def test_a_stream_that_cannot_be_had_does_not_disturb_the_calls(state, trouble):
-    def method(_peer, _params):
-        if trouble is HANG_UP and len(daemon.peers) == 1:
-            return HANG_UP
-        if isinstance(trouble, Refused):
-            raise trouble
-        return {}
-
-    with FakeLink(state, events_stream=method, agents_list=answers([])) as daemon, RawClient(state) as client:
-        client.initialize()
-        assert client.request("resources/subscribe", uri=RECENT_URI)["result"] == {}
-        assert client.call("list_agents")["structuredContent"]["agents"] == []
-
-
-# -- who wants to know ----------------------------------------------------------------------------
-
-
-def request(number, **notifications):
-    params = {"notifications": notifications, "_meta": modern()}
-    return mcp.Request(number, "subscriptions/listen", params)
-
-
-def test_a_burst_of_events_is_one_piece_of_news():
-    subscriptions = Subscriptions()
-    subscriptions.subscribe(on=True)
-    assert subscriptions.news(10.0) == []
-    subscriptions.happened(10.0)
-    assert subscriptions.next_time() == 10.0
-    assert len(subscriptions.news(10.0)) == 1
-    for _ in range(100):
-        subscriptions.happened(10.01)
-    assert subscriptions.news(10.02) == []
-    assert subscriptions.next_time() == 10.0 + NEWS_SECONDS
-    assert len(subscriptions.news(10.2)) == 1
-    assert subscriptions.next_time() is None
-
-
-def test_only_so_many_listeners_and_only_good_ones():
-    subscriptions = Subscriptions()
-    for number in range(MAX_LISTENERS):
-        subscriptions.listen(request(number))
-    with pytest.raises(mcp.BadRequest, match="cancel one first"):
-        subscriptions.listen(request("one more"))
-    with pytest.raises(mcp.BadRequest, match="must be an object"):
-        Subscriptions().listen(mcp.Request(1, "subscriptions/listen", {"_meta": modern()}))
-    assert not subscriptions.wanted
+def test_only_so_many_listeners_and_only_good_ones(daemon):
+    with agent(daemon) as client:
+        assert client.request("subscriptions/listen", _meta=modern())["error"]["code"] == -32602
+        for _ in range(MAX_LISTENERS):
+            listen(client)
+            assert client.next()["method"] == "notifications/subscriptions/acknowledged"
+        error = client.answer_to(listen(client))["error"]
+        assert "cancel one first" in error["message"]
 
 
 def test_an_id_in_use_by_a_listener_is_refused(state):
-    with FakeLink(state, events_stream=streaming()), RawClient(state) as client:
+    with FakeLink(state, subscriptions_listen=answers(HOLD)) as daemon, RawClient(state) as client:
         number = listen(client, resourceSubscriptions=[RECENT_URI])
-        client.next()
+        daemon.wait_for("subscriptions/listen")
         line = {"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": {"name": "co_workers"}}
         client.write(json.dumps(line).encode() + b"\n")
         assert client.next()["error"]["code"] == -32600
+
+
+def test_a_subscription_waits_for_the_next_daemon_however_long_it_takes(state):
+    with RawClient(state, "--no-start") as client:
+        with FakeLink(state, subscriptions_listen=answers(HANG_UP)) as daemon:
+            listen(client, resourceSubscriptions=[RECENT_URI])
+            first = daemon.wait_for("subscriptions/listen")
+        with FakeLink(state, subscriptions_listen=answers(HOLD)) as daemon:
+            again = daemon.wait_for("subscriptions/listen")
+    assert (again["call"], first["again"], again["again"]) == (first["call"], False, True)

@@ -142,13 +142,13 @@ def test_what_a_call_waits_for_is_cancelled_when_its_client_leaves():
     scene(story)
 
 
-def test_what_was_let_go_is_left_alone():
+def test_what_the_call_no_longer_waits_for_is_left_alone():
     async def story(here):
         waited = asyncio.get_running_loop().create_future()
 
         async def app(_scope, _receive, _send):
             here.delivery.hold(waited)
-            here.delivery.let_go()
+            here.delivery.hold(None)
 
         await here.serve(app)
         assert not waited.done()

@@ -1,4 +1,4 @@
-"""Parts of `/mcp` before a client can reach them: the mount without its SDK, the SDK's log, the methods of tools."""
+"""Parts of `/mcp` before a client can reach them: the mount without its SDK, the SDK's log."""
 
 import asyncio
 import json
@@ -6,20 +6,14 @@ import logging
 
 import pytest
 
-from bascule.bridge_list import methods_of
 from bascule.call import LOCAL
 from bascule.errors import Unavailable
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
-from bascule.protocols.tools import TOOLS
-
-
-def test_every_method_a_tool_uses_exists():
-    assert {method for tool in TOOLS for method in tool.uses} <= {row.name for row in methods_of()}
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():
-    mount = Mount(None, None, toolsets=(), trust="peer")
+    mount = Mount(None, None, tools=(), trust="peer")
 
     async def nothing(*_):
         raise AssertionError("there is nobody to answer")

@@ -4,6 +4,7 @@ import argparse
 import json
 from typing import Any
 
+from bascule.cli import gabs_import
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
@@ -45,6 +46,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         ("resources", list_resources, "what can be read in it, or one of them"),
         ("state", show_state, "its state, or set parts of it"),
         ("attention", show_attention, "what it wants looked at; `--ack` says that it was"),
+        ("import", gabs_import.run, "the games of GABS's config.json, for games.toml; needs no daemon"),
         ("check", check_mod, "check that its mod follows the protocol, for authors of mods; needs no daemon"),
     ):
         verb = verbs.add_parser(
@@ -54,6 +56,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         verb.set_defaults(run=run)
+        if name == "import":
+            gabs_import.options(verb)
+            continue
         _options(name, verb)
         _common(verb)
     games.set_defaults(run=list_games)

@@ -9,6 +9,7 @@ from bascule import places
 # Codex gives an MCP server a handful of variables; these must be named to get through.
 PASSED_VARIABLES = [
     "BRIDGE_AGENT_ID",
+    "BRIDGE_WRAPPED",
     "BRIDGE_AGENT_TOKEN",
     "BRIDGE_BROKER_URL",
     "BRIDGE_BROKER_CA",

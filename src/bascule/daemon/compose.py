@@ -32,7 +32,10 @@ from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.ids import new_fault_id
 from bascule.kernel.declared import Declared
 from bascule.kernel.ports import PRESENCES
+from bascule.mcp.link_sessions import LinkSessions
 from bascule.mcp.mount import Mount
+from bascule.mcp.tools import tools_of
+from bascule.protocols.link import McpRequest
 from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
 from bascule.turns import CALLS_PER_TURN, Turns
@@ -115,20 +118,25 @@ class Daemon(Composition):
                 SIDE_APP.provided_by(self._side_app),
             ],
         )
-        self.connections.presences = self.ports.need(PRESENCES)
+        presences = self.connections.presences = self.ports.need(PRESENCES)
         self._announcer = Announcer(log=log) if config.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)
         self.journal.on_fault = self._note_fault
         self.rows = methods_of(bridges)
         self.routes = routes_of(bridges)
-        self._link_requests = jsonrpc.Requests({row.name: row.params for row in self.rows})
+        self._link_requests = jsonrpc.Requests(
+            {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
+        )
+        tools = tools_of(bridges)
+        self.link_sessions = LinkSessions(self.gate, log, tools)
         self.mcp = Mount(
             self.gate,
             log,
             on=config.mcp == "on",
-            toolsets=toolsets_in(config.mcp_toolsets),
+            tools=[tool for tool in tools if tool.toolset in toolsets_in(config.mcp_toolsets)],
             trust=config.mcp_trust_label,
+            on_left=presences.left,
         )
         self._link_throttle = WrongTokenThrottle()
         for gauge in (gauge for bridge in self.bridges.values() for gauge in bridge.gauges):
@@ -149,6 +157,7 @@ class Daemon(Composition):
             log=self.log,
             requests=self._link_requests,
             turns=self.turns,
+            mcp_sessions=self.link_sessions,
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
@@ -213,15 +222,21 @@ class Daemon(Composition):
 
     # -- start and stop --
 
+    async def open(self) -> None:
+        await super().open()
+        await self.link_sessions.open()
+
     def stop_waits(self) -> None:
         """Every call that waits is answered before the doors close."""
         self.ready = False
+        self.link_sessions.stop()
         self.end()
         if self._announcer is not None:
             self._announcer.stop()
 
     async def close(self) -> None:
         """All that was accepted is written, the end of the chain is anchored, the store is closed."""
+        await self.link_sessions.close()
         await super().close()
         self.refusals.flush()
         tx = Transaction()

@@ -286,12 +286,16 @@ def _settle_garbage() -> None:
 
 
 async def _farewell(daemon: Daemon) -> None:
-    """Let the answers of ended waits out: link answers leave in loop callbacks, HTTP ones in their tasks."""
+    """Let the answers of ended waits out: link answers leave in loop callbacks, HTTP and MCP ones in their tasks."""
     deadline = daemon.clock.monotonic() + FAREWELL_SECONDS
     # Counted down by whichever edge holds each wait; there is no one event for all of them.
-    while daemon.waiting() and daemon.clock.monotonic() < deadline:  # noqa: ASYNC110 - see above
+    while _is_answering(daemon) and daemon.clock.monotonic() < deadline:  # noqa: ASYNC110 - see above
         await asyncio.sleep(0.01)
     await asyncio.sleep(0)
+
+
+def _is_answering(daemon: Daemon) -> bool:
+    return bool(daemon.waiting()) or daemon.link_sessions.busy
 
 
 async def _probe_lag(daemon: Daemon) -> None:

@@ -14,12 +14,18 @@ from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Una
 from bascule.kernel.gate import Gate
 from bascule.kernel.ports import Presences
 from bascule.later import Later
+from bascule.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.protocols.link import (
     HOUSE_ERROR,
     MAX_LINK_FRAME_BYTES,
     PROTOCOL_VERSION,
     HelloParams,
     HelloResult,
+    McpBecame,
+    McpDone,
+    McpNotified,
+    McpOpen,
+    McpRequest,
     StreamItem,
     mismatch_sentence,
 )
@@ -35,8 +41,16 @@ HELLO_SECONDS = 10.0
 # Requests one connection may have open; a shim has one per tool call of its model.
 MAX_IN_FLIGHT = 4_096
 
+_NOTIFICATION = b'{"jsonrpc":"2.0","method":'
 _hello = codec.decoder(HelloParams)
 _cancel = codec.decoder(dict[str, Any])
+# The arguments of a tool may be as deep as the params of a row; they lie three levels further in.
+_MCP_DEPTH = codec.MAX_DEPTH + 3
+_mcp_open = codec.decoder(McpOpen)
+_mcp_request = codec.decoder(McpRequest, max_depth=_MCP_DEPTH)
+_mcp_notified = codec.decoder(McpNotified)
+_mcp_done = codec.decoder(McpDone)
+_mcp_became = codec.decoder(McpBecame)
 
 
 class LinkConnections:
@@ -97,6 +111,7 @@ class LinkConnection(FramedConnection):
         log: Log,
         requests: jsonrpc.Requests,
         turns: Turns,
+        mcp_sessions: LinkSessions,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)
         self._gate = gate
@@ -106,6 +121,9 @@ class LinkConnection(FramedConnection):
         self._log = log
         self._requests = requests
         self._turns = turns
+        self._mcp_sessions = mcp_sessions
+        # The MCP session that is carried over this connection.
+        self._mcp: LinkSession | None = None
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
         self._open_calls: dict[int | str, Later[Any] | Stream] = {}
@@ -150,6 +168,9 @@ class LinkConnection(FramedConnection):
                 waiting.close()
             else:
                 waiting.cancel()
+        if self._mcp is not None:
+            self._mcp.close()
+            self._mcp = None
         self._connections.identified(self, self._principal, None)
         self._principal = None
 
@@ -169,7 +190,8 @@ class LinkConnection(FramedConnection):
         return True
 
     def on_frame(self, body: bytes) -> None:
-        request = self._requests.read(body)
+        # As our programs write notifications; a try to read one as a request costs more than all the rest of it.
+        request = None if body.startswith(_NOTIFICATION) else self._requests.read(body)
         if request is not None:
             self._request(*request)
             return
@@ -183,14 +205,36 @@ class LinkConnection(FramedConnection):
                 self._say_hello(message)
             else:
                 self._request(message.id, message.method, message.params)
-        elif type(message) is jsonrpc.Notification and message.method == "$/cancel":
-            self._cancel(message)
+        elif type(message) is jsonrpc.Notification:
+            try:
+                self._notified(message.method, message.params)
+            except codec.BadJson:
+                # A notification has no answer, so nobody hears what is wrong with it.
+                return
+
+    def _notified(self, method: str, params: Any) -> None:
+        session = self._mcp
+        if method == "$/cancel":
+            self._cancel(params)
+        elif session is None:
+            return
+        elif method == "mcp.done":
+            session.done(_mcp_done.decode(params).call)
+        elif method == "mcp.became":
+            session.became(_mcp_became.decode(params))
+        elif method == "mcp.message":
+            message = _mcp_notified.decode(params).message
+            if message.method == "notifications/cancelled":
+                session.cancelled(message.params)
 
     def _request(self, id_: int | str, method: str, params: Any) -> None:
         try:
             principal = self._principal
             if principal is None:
                 raise Unauthenticated("say hello first", hint="the first frame is the request `hello`")
+            if method in ("mcp.request", "mcp.open"):
+                self._mcp_request(id_, method, params)
+                return
             if id_ in self._open_calls:
                 raise InvalidRequest(f"request id {id_!r} is in use on this connection")
             if len(self._open_calls) >= MAX_IN_FLIGHT:
@@ -210,8 +254,35 @@ class LinkConnection(FramedConnection):
         else:
             self._answer(id_, answer)
 
+    def _mcp_request(self, id_: int | str, method: str, params: Any) -> None:
+        try:
+            if method == "mcp.request":
+                asked: McpRequest = params if type(params) is McpRequest else _mcp_request.decode(params)
+                if self._mcp is None:
+                    raise InvalidRequest("no MCP session is open on this connection", hint="mcp.open opens one")
+                self._mcp.request(id_, asked)
+                return
+            opening = _mcp_open.decode(params)
+        except codec.BadJson as error:
+            raise InvalidRequest(error.message, details={"method": method}) from error
+        if self._mcp is not None:
+            raise InvalidRequest("an MCP session is open on this connection already")
+        self._mcp = self._mcp_sessions.begin(opening, self)
+        self.reply(id_, b"{}")
+
+    # -- what an MCP session uses --
+
+    @property
+    def principal(self) -> Principal | None:
+        return self._principal
+
+    def notify(self, method: str, params: bytes) -> None:
+        self.send(jsonrpc.notification(method, params))
+
     def _answer(self, id_: int | str, answer: Any) -> None:
-        body = codec.encode(answer)
+        self.reply(id_, codec.encode(answer))
+
+    def reply(self, id_: int | str, body: bytes) -> None:
         if len(body) > MAX_LINK_FRAME_BYTES:
             refusal = TooLarge(
                 f"the answer is {len(body)} bytes; a link frame holds {MAX_LINK_FRAME_BYTES}",
@@ -259,11 +330,8 @@ class LinkConnection(FramedConnection):
         stream.on_ready = ready
         ready()
 
-    def _cancel(self, message: jsonrpc.Notification) -> None:
-        try:
-            id_ = _cancel.decode(message.params).get("id")
-        except codec.BadJson:
-            return
+    def _cancel(self, params: Any) -> None:
+        id_ = _cancel.decode(params).get("id")
         waiting = self._open_calls.get(id_) if isinstance(id_, int | str) else None
         if isinstance(waiting, Stream):
             del self._open_calls[id_]  # type: ignore[arg-type] # found under it just now

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.desktop_host import pictures, roles, snapshot
+from bascule.desktop_host import pictures, snapshot
 from bascule.desktop_host.elements import Element, Tree, cut
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.geometry import Rect
@@ -18,6 +18,7 @@ from bascule.desktop_host.refs import Refs, fingerprint_of
 from bascule.desktop_host.routes import KEEP_OUT, Routed, is_kept_out, resolve, window_id_of
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
+from bascule.protocols import desktop_roles as roles
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 from bascule.wire import codec
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from bascule.desktop_host import roles
 from bascule.desktop_host.elements import Element, Tree
+from bascule.protocols import desktop_roles as roles
 from bascule.text import is_plain
 
 MAX_LINES: Final = 400

@@ -122,12 +122,12 @@ def call(
 
 
 def _call(door: Door, verb: str, path: str, body: Any, *, token: str | None, seconds: float) -> Any:
-    with _ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
+    with ask(door, verb, path, body, token=token, seconds=seconds) as conversation:
         answer = conversation.whole_answer()
     if answer.status == 204:
         return None
     if answer.status >= 300 or answer.status == NOT_YET:
-        raise _refusal(answer)
+        raise refusal_in(answer)
     return decode_answer(answer.body) if answer.body else None
 
 
@@ -192,7 +192,7 @@ class EventStream:
     """Server-sent events of one GET, read one at a time."""
 
     def __init__(self, door: Door, path: str, *, token: str | None = None) -> None:
-        self._conversation = _ask(door, "GET", path, None, token=token, accept="text/event-stream")
+        self._conversation = ask(door, "GET", path, None, token=token, accept="text/event-stream")
         self._text = b""
         try:
             self._expect_stream()
@@ -213,7 +213,7 @@ class EventStream:
         status, headers = self._conversation.read_head()
         if status != 200:
             answer = self._conversation.rest_of_answer(status, headers)
-            raise _refusal(answer)
+            raise refusal_in(answer)
 
     def next_event(self, seconds: float) -> dict[str, str] | None:
         """`{"event", "data", "id"}` as far as sent; None after `seconds` of quiet.
@@ -253,7 +253,7 @@ def _parse_event(block: bytes) -> dict[str, str]:
     return event
 
 
-def _ask(
+def ask(
     door: Door,
     verb: str,
     path: str,
@@ -262,7 +262,9 @@ def _ask(
     token: str | None,
     seconds: float = ANSWER_SECONDS,
     accept: str = "application/json",
-) -> _Conversation:
+    headers: tuple[str, ...] = (),
+) -> Conversation:
+    """Send a request; its answer is to be read."""
     payload = b"" if body is None else encode(body)
     lines = [
         f"{verb} {path} HTTP/1.1",
@@ -270,6 +272,7 @@ def _ask(
         "Connection: close",
         f"Accept: {accept}",
         f"Bascule-Protocol: {PROTOCOL_VERSION}",
+        *headers,
     ]
     lines += door.authorization(token)
     if body is not None:
@@ -277,7 +280,7 @@ def _ask(
     if body is not None or verb == "POST":
         lines.append(f"Content-Length: {len(payload)}")
     head = "\r\n".join(lines) + "\r\n\r\n"
-    conversation = _Conversation(connect(door), time.monotonic() + seconds)
+    conversation = Conversation(connect(door), time.monotonic() + seconds)
     try:
         conversation.send(head.encode("ascii") + payload)
     except BaseException:
@@ -286,7 +289,7 @@ def _ask(
     return conversation
 
 
-class _Conversation:
+class Conversation:
     """One request and its answer on one connection.
 
     Everything read stays in the object, so that a read which timed out can be taken up again.
@@ -310,6 +313,14 @@ class _Conversation:
 
     def close(self) -> None:
         self._sock.close()
+
+    def abort(self) -> None:
+        """End it from another thread: a read that waits comes back."""
+        try:
+            self._sock.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            # It is over already.
+            return
 
     def send(self, data: bytes) -> None:
         self._sock.settimeout(max(0.001, self.deadline - time.monotonic()))
@@ -416,7 +427,7 @@ class _Conversation:
         return bool(data)
 
 
-def _refusal(answer: Answer) -> Refusal:
+def refusal_in(answer: Answer) -> Refusal:
     """Other brokers refuse in their own words: `{"error": "text"}`, a page, nothing at all."""
     try:
         value = decode(answer.body)

@@ -25,7 +25,10 @@ _END_OF_HEAD = b"\r\n\r\n"
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    body = encode(message)
+    return framed(encode(message))
+
+
+def framed(body: bytes) -> bytes:
     return b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
 
 
@@ -91,7 +94,10 @@ class LinkSocket:
         self._sock.close()
 
     def send(self, message: dict[str, Any]) -> None:
-        self.unsent += frame(message)
+        self.send_body(encode(message))
+
+    def send_body(self, body: bytes) -> None:
+        self.unsent += framed(body)
         self.flush()
 
     def flush(self) -> None:

@@ -77,8 +77,11 @@ class Hook:
         """Handle and token: `--agent`, the shim of this session, `BRIDGE_AGENT_ID`, the one agent of this place."""
         if named:
             return named, choice.token_of(door, named)
-        agents = call(door, "GET", "/agents?status=online")
-        found = kin.agent_of_session(agents, self.client_pid, self.cwd, self.processes)
+        session = self.said.get("session_id")
+        found, agents = kin.named_by(
+            call(door, "GET", "/agents?status=online"), session if isinstance(session, str) else None
+        )
+        found = found or kin.agent_of_session(agents, self.client_pid, self.cwd, self.processes)
         handle = str(found["agentId"]) if found else choice.environment_handle()
         if handle is None:
             found = kin.agent_of_place(agents, self.client, self.cwd or os.getcwd(), self.processes)

@@ -110,6 +110,18 @@ def is_one_shot(client: str, pid: int, processes: Processes) -> bool:
     return not ONE_SHOT[client].isdisjoint(processes.arguments(pid)[1:])
 
 
+def named_by(agents: Sequence[Agent], session: str | None) -> tuple[Agent | None, list[Agent]]:
+    """The agent of the client's own session id, and the agents that belong to no other session.
+
+    Codex starts the MCP servers of all its sessions from one process: only the id tells two of them apart. An agent
+    has it from its first call on.
+    """
+    if session is None:
+        return None, list(agents)
+    left = [agent for agent in agents if _client_session(agent) in (None, session)]
+    return _only([agent for agent in left if _client_session(agent) == session]), left
+
+
 def agent_of_session(
     agents: Sequence[Agent], client_pid: int | None, cwd: str | None, processes: Processes
 ) -> Agent | None:
@@ -141,6 +153,10 @@ def agent_of_place(agents: Sequence[Agent], client: str, cwd: str | None, proces
             and not processes.ancestors(_shim_pid(agent) or 0)
         ]
     )
+
+
+def _client_session(agent: Agent) -> Any:
+    return (agent.get("metadata") or {}).get("clientSession")
 
 
 def _shim_pid(agent: Agent) -> int | None:

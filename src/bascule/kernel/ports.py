@@ -17,6 +17,9 @@ class Presences(Protocol):
 
     def disconnected(self, agent_id: str) -> None: ...
 
+    def left(self, agent_id: str) -> None:
+        """Its last session at /mcp has ended."""
+
 
 class SpaceAgents(Protocol):
     """Agents whose handle the daemon gives out: a space's commands are one."""

@@ -1,16 +1,20 @@
-"""`/mcp`: streamable HTTP on the official SDK, inside the daemon, behind the same gate as every other route.
+"""MCP in the daemon: the tools of the bridges, for the stdio program and for `/mcp`.
 
-The tools, their words and what they do are those of `bascule.shim`: both surfaces list the same table and run the
-same generators, here against dispatch without a socket in between. The bearer is an agentToken, so one token is one
-agent; `local` is told how to become one.
+    tools           all tools, bridge by bridge, and the list that `bascule mcp` is shipped with
+    calling         one tool call: its function, its way to the gate, its result
+    recent          the one resource
+    news            says that there is more to read in it
+    link_sessions   sessions whose messages the stdio program passes on over the link
+
+`/mcp` is streamable HTTP on the official SDK, behind the same gate as every other route. The bearer is an agentToken,
+so one token is one agent; `local` hears how to become one.
 
     mount      what the daemon holds; free of the SDK, which it imports in a thread before the daemon is ready
     door       the SDK's session manager behind our gate
     sessions   those of the 2025 revisions: whose they are, how many, which want to hear news
     delivery   one HTTP request: whether its client is still there, whether the answer went out
-    errand     one tool call: its generator asks, dispatch answers
-    news       tells a subscriber that there is more to read
     surface    the SDK's server with our tools and our resource
+    bus        the SDK's bus of events, as one agent hears it
     sdk_log    what the SDK has to say, into the daemon's log
 
 `mcp` alone is the SDK; `bascule.mcp` is this package.

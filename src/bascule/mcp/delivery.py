@@ -50,14 +50,11 @@ class Delivery:
 
     # -- for the call that this request is --
 
-    def hold(self, later: Later[Any]) -> None:
+    def hold(self, later: Later[Any] | None) -> None:
         """What the call waits for; cancelled when the client leaves, so that no dead waiter eats a message."""
         self._held = later
-        if self._over:
+        if self._over and later is not None:
             later.cancel()
-
-    def let_go(self) -> None:
-        self._held = None
 
     def hand_over(self, handover: Handover) -> None:
         """The answer that follows carries something that must not get lost."""

@@ -9,7 +9,7 @@ import contextlib
 import gc
 import importlib
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from bascule.audit.ports import Log
@@ -17,6 +17,7 @@ from bascule.call import Principal
 from bascule.errors import NotFound, Unavailable
 from bascule.kernel.gate import Gate
 from bascule.mcp.delivery import Receive, Scope, Send
+from bascule.protocols.tool import Tool
 
 # A client that comes while the daemon starts is told to try again after this.
 RETRY_SECONDS = 1.0
@@ -74,12 +75,22 @@ def load() -> Any:
 class Mount:
     """The route's end in the daemon."""
 
-    def __init__(self, dispatch: Gate, log: Log, *, on: bool = True, toolsets: Collection[str], trust: str) -> None:
+    def __init__(
+        self,
+        dispatch: Gate,
+        log: Log,
+        *,
+        on: bool = True,
+        tools: Sequence[Tool],
+        trust: str,
+        on_left: Callable[[str], None] | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._log = log
         self._on = on
-        self._toolsets = toolsets
+        self._tools = tools
         self._trust = trust
+        self._on_left = on_left
         self._door: Door | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -91,7 +102,9 @@ class Mount:
         await self._door(principal, scope, body, receive, send)
 
     async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
-        door: Door = surface.open_door(self._dispatch, self._log, toolsets=self._toolsets, trust=self._trust)
+        door: Door = surface.open_door(
+            self._dispatch, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
+        )
         running = asyncio.Event()
         self._task = group.create_task(door.run(running.set))
         await running.wait()

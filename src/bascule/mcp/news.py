@@ -1,36 +1,37 @@
-"""Tells a subscriber that there is more to read; what there is, the subscriber reads for itself.
+"""Says that there is more to read in the resource; what there is, the subscriber reads.
 
-Every event of the house that concerns the agent is news for `bascule://transactions/recent`, and only of that agent:
-the stream behind it is opened as the agent, with the agent's own handle as its filter.
+Every event that concerns the agent is news for `bascule://transactions/recent`, and only of that agent: the stream
+behind it is opened as the agent, with the agent's own handle as its filter.
 """
 
 import asyncio
 from collections.abc import Callable
 
-from mcp.server.subscriptions import ResourceUpdated, ServerEvent
-
 from bascule.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.mcp.errand import DOOR
 from bascule.protocols.broker import EventsParams
-from bascule.shim.resources import NEWS_SECONDS, RECENT_URI
 from bascule.stream import Stream
+
+# A burst of events is one piece of news: the client reads once for all of them.
+NEWS_SECONDS = 0.1
 
 
 class News:
-    """One open stream of events, thinned out: a burst is one piece of news."""
+    """One open stream of events, thinned out."""
 
     def __init__(
         self,
         dispatch: Gate,
         principal: Principal,
-        tell: Callable[[], None],
+        notify: Callable[[], None],
         ended: Callable[[], None] | None = None,
+        *,
+        door: str,
     ) -> None:
-        self._tell = tell
+        self._notify = notify
         self._ended = ended
         self._soon: asyncio.TimerHandle | None = None
-        stream = dispatch.call(Call(principal, "events.stream", EventsParams(agent_id=agent_of(principal)), door=DOOR))
+        stream = dispatch.call(Call(principal, "events.stream", EventsParams(agent_id=agent_of(principal)), door=door))
         assert isinstance(stream, Stream)
         self._stream = stream
         stream.on_ready = self._ready
@@ -50,31 +51,4 @@ class News:
 
     def _now(self) -> None:
         self._soon = None
-        self._tell()
-
-
-class AgentBus:
-    """The SDK's bus, as one agent hears it."""
-
-    def __init__(self, dispatch: Gate, principal: Principal) -> None:
-        self._dispatch = dispatch
-        self._principal = principal
-        # Set by whoever must hear that the house has nothing more to tell.
-        self.on_end: Callable[[], None] = _nothing
-
-    async def publish(self, event: ServerEvent) -> None:
-        """Nobody publishes here: the events come from the house."""
-        raise NotImplementedError(event)
-
-    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
-        news = News(
-            self._dispatch,
-            self._principal,
-            lambda: listener(ResourceUpdated(uri=RECENT_URI)),
-            self.on_end,
-        )
-        return news.close
-
-
-def _nothing() -> None:
-    return None
+        self._notify()

@@ -10,10 +10,12 @@ from collections.abc import Awaitable, Callable
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from bascule.call import Principal
+from bascule.call import Principal, agent_of
 from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 
+# Where calls of `/mcp` come in, for the log.
+DOOR = "mcp"
 # More clients than one agent has; each is a task and a few kilobytes for half an hour.
 MAX_SESSIONS_PER_AGENT = 32
 
@@ -34,9 +36,17 @@ class Session:
 
 
 class Sessions:
-    def __init__(self, dispatch: Gate | None = None, *, per_agent: int = MAX_SESSIONS_PER_AGENT) -> None:
+    def __init__(
+        self,
+        dispatch: Gate | None = None,
+        *,
+        per_agent: int = MAX_SESSIONS_PER_AGENT,
+        on_left: Callable[[str], None] | None = None,
+    ) -> None:
         self._dispatch = dispatch
         self._per_agent = per_agent
+        # Called with the handle when a client has ended the last session of an agent.
+        self._on_left = on_left
         self._of: dict[Principal, OrderedDict[str, Session]] = {}
         self.group: asyncio.TaskGroup | None = None
 
@@ -61,8 +71,8 @@ class Sessions:
         self._follow(session)
         mine = self._of.get(session.principal, OrderedDict())
         mine.pop(session.session_id, None)
-        if not mine:
-            self._of.pop(session.principal, None)
+        if not mine and self._of.pop(session.principal, None) is not None and self._on_left is not None:
+            self._on_left(agent_of(session.principal) or "")
 
     def subscribe(self, session: Session, tell: Tell | None) -> None:
         """`tell` sends the news over the session; None ends the subscription."""
@@ -77,7 +87,7 @@ class Sessions:
     def _follow(self, session: Session) -> None:
         wanted = session.hears and session.tell is not None
         if wanted and session.news is None and self._dispatch is not None:
-            session.news = News(self._dispatch, session.principal, lambda: self._tell(session))
+            session.news = News(self._dispatch, session.principal, lambda: self._tell(session), door=DOOR)
         elif not wanted and session.news is not None:
             session.news.close()
             session.news = None

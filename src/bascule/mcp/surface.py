@@ -1,7 +1,6 @@
-"""The SDK's server with our tools and our resource: what the shim does, without the pipe and the link."""
+"""The SDK's server with our tools and our resource."""
 
-import json
-from collections.abc import Collection
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import mcp_types as types
@@ -16,21 +15,21 @@ from pydantic import ValidationError
 from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
-from bascule.doors.exits import DoorError
-from bascule.errors import BasculeError
-from bascule.ids import new_fault_id
+from bascule.doors.values import new_ticket_id
+from bascule.errors import BasculeError, InvalidRequest
+from bascule.ids import is_ticket_id, new_fault_id
 from bascule.kernel.gate import Gate
-from bascule.mcp import sdk_log
+from bascule.mcp import recent, sdk_log
+from bascule.mcp.bus import AgentBus
+from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
+from bascule.mcp.delivery import Delivery, Handover
 from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
-from bascule.mcp.errand import PROGRESS_SECONDS, ClientGone, Errand
-from bascule.mcp.news import AgentBus
-from bascule.mcp.sessions import Session, Sessions
+from bascule.mcp.sessions import DOOR, Session, Sessions
 from bascule.policy.decision import Decision
-from bascule.protocols.tools import TOOLS
-from bascule.shim import calls, resources, tools, words
-from bascule.shim.calls import Me
-from bascule.shim.mcp import LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
-from bascule.shim.serve import HOW_TO
+from bascule.protocols.tool import Tool
+from bascule.shim import words
+from bascule.shim.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
+from bascule.shim.tools import plain_name
 
 Context = ServerRequestContext[Any, Any]
 
@@ -38,13 +37,13 @@ Context = ServerRequestContext[Any, Any]
 REQUEST_CANCELLED = -32800
 
 
-USES = {tool.name: tool.uses for tool in TOOLS}
-
-
-def open_door(dispatch: Gate, log: Log, *, toolsets: Collection[str], trust: str) -> McpDoor:
+def open_door(
+    dispatch: Gate, log: Log, *, tools: Sequence[Tool], trust: str, on_left: Callable[[str], None] | None = None
+) -> McpDoor:
     sdk_log.listen(log)
-    sessions = Sessions(dispatch)
-    return McpDoor(Surface(dispatch, sessions, log, toolsets=toolsets, trust=trust).server, sessions)
+    sessions = Sessions(dispatch, on_left=on_left)
+    surface = Surface(dispatch, sessions, log, tools=tools, facts=Facts(DOOR, trust))
+    return McpDoor(surface.server, sessions)
 
 
 class Surface:
@@ -54,18 +53,16 @@ class Surface:
         sessions: Sessions,
         log: Log,
         *,
-        toolsets: Collection[str] = tools.TOOLSETS,
-        trust: str = words.DEFAULT_TRUST,
-        slice_ms: int = calls.SLICE_MS,
-        progress_seconds: float = PROGRESS_SECONDS,
+        tools: Sequence[Tool],
+        facts: Facts | None = None,
     ) -> None:
         self._dispatch = dispatch
         self._sessions = sessions
         self._log = log
-        self._trust = trust
-        self._slice_ms = slice_ms
-        self._progress_seconds = progress_seconds
-        self._tools = {tool["name"]: tool for tool in tools.visible(toolsets)}
+        # No deadline of our own: the daemon has its setting for messages that name none.
+        self._facts = facts or Facts(DOOR)
+        self._tools = {tool.name: tool for tool in tools}
+        self._listed = {name: tool.listed() for name, tool in self._tools.items()}
         listed = CacheHint(ttl_ms=LIST_TTL_MS, scope="private")
         self.server: Server[Any] = Server(
             SERVER_INFO["name"],
@@ -90,12 +87,12 @@ class Surface:
 
     async def _list_tools(self, context: Context, _params: Any) -> types.ListToolsResult:
         principal = _principal(context)
-        shown = [tool for name, tool in self._tools.items() if self._may_use(principal, name)]
-        return types.ListToolsResult.model_validate({"tools": shown})
+        usable = [self._listed[name] for name, tool in self._tools.items() if self._may_use(principal, tool)]
+        return types.ListToolsResult.model_validate({"tools": usable})
 
-    def _may_use(self, principal: Principal, name: str) -> bool:
+    def _may_use(self, principal: Principal, tool: Tool) -> bool:
         """An agent sees only what the policy lets it use; a rule on params cannot be judged before there are any."""
-        for method in USES[name]:
+        for method in tool.uses:
             row = self._dispatch.methods[method].row
             verdict = self._dispatch.policy.decide(principal, method, row.effect)
             if verdict.decision is Decision.DENY and verdict.cacheable:
@@ -103,22 +100,23 @@ class Surface:
         return True
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        if params.name not in self._tools:
+        tool = self._tools.get(plain_name(params.name))
+        if tool is None:
             raise MCPError(types.INVALID_PARAMS, f"there is no tool {params.name}")
-        arguments = params.arguments or {}
-        if fault := tools.fault_in(params.name, arguments):
-            return _failed(fault)
-        me = self._me(_principal(context))
+        me = self._caller(context, may_repeat=repeats(tool))
         try:
-            result = await self._errand(context).run(calls.answer(me, params.name, arguments))
-        except DoorError as refused:
-            return _failed(words.describe(refused, params.name))
-        text = types.TextContent(text=json.dumps(result, ensure_ascii=False, separators=(",", ":")))
-        images = [types.ImageContent.model_validate(each) for each in getattr(result, "images", ())]
-        return types.CallToolResult(content=[text, *images], structured_content=dict(result), is_error=False)
+            result = await me.run(call_tool(me, tool, params.arguments or {}))
+        except BasculeError as refused:
+            return _failed(words.describe(refused, tool.name))
+        if result.acknowledge is not None:
+            mark = str(result.acknowledge["ticketIds"][0]).encode()
+            _delivery(context).hand_over(Handover(mark, lambda: me.acknowledge(result), me.give_back))
+        text = types.TextContent(text=text_of(result))
+        images = [types.ImageContent.model_validate(each) for each in result.images]
+        return types.CallToolResult(content=[text, *images], structured_content=dict(result), is_error=result.failed)
 
     async def _list_resources(self, _context: Context, _params: Any) -> types.ListResourcesResult:
-        return types.ListResourcesResult.model_validate({"resources": resources.RESOURCES})
+        return types.ListResourcesResult.model_validate({"resources": recent.RESOURCES})
 
     async def _list_templates(self, _context: Context, _params: Any) -> types.ListResourceTemplatesResult:
         return types.ListResourceTemplatesResult(resource_templates=[])
@@ -127,9 +125,10 @@ class Surface:
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
         _known(context, params.uri)
+        me = self._caller(context, may_repeat=True)
         try:
-            contents = await self._errand(context).run(resources.read(self._me(_principal(context))))
-        except DoorError as refused:
+            contents = await me.run(recent.read(me))
+        except BasculeError as refused:
             raise MCPError(types.INTERNAL_ERROR, words.describe(refused, "")) from None
         return types.ReadResourceResult.model_validate({"contents": contents})
 
@@ -153,8 +152,8 @@ class Surface:
         self, context: Context, params: types.SubscriptionsListenRequestParams
     ) -> types.SubscriptionsListenResult:
         # Acknowledged is what can come: our lists do not change while the daemon runs.
-        wanted = resources.RECENT_URI in (params.notifications.resource_subscriptions or ())
-        honoured = types.SubscriptionFilter(resource_subscriptions=[resources.RECENT_URI] if wanted else None)
+        wanted = recent.RECENT_URI in (params.notifications.resource_subscriptions or ())
+        honoured = types.SubscriptionFilter(resource_subscriptions=[recent.RECENT_URI] if wanted else None)
         bus = AgentBus(self._dispatch, _principal(context))
         # One for each stream, for the SDK's handler has one bus and every agent hears another.
         handler = ListenHandler(bus)
@@ -189,29 +188,53 @@ class Surface:
         return {**result, "capabilities": fixed, "instructions": f"{who} {HOW_TO}"}
 
     def _schema(self, name: str) -> dict[str, Any] | None:
-        tool = self._tools.get(name)
+        tool = self._listed.get(name)
         return tool["inputSchema"] if tool else None
 
-    def _me(self, principal: Principal) -> Me:
-        handle = agent_of(principal) or ""
-        # No deadline of our own: the daemon has its setting for those who name none.
-        return Me(lambda: handle, None, self._slice_ms, self._trust)
-
-    def _errand(self, context: Context) -> Errand:
+    def _caller(self, context: Context, *, may_repeat: bool) -> ToolCall:
         meta = (context.params or {}).get("_meta")
-        total = self._slice_ms / 1000
+        total = self._facts.slice_ms / 1000
+        principal = _principal(context)
 
         async def progress(seconds: float) -> None:
             await context.session.report_progress(seconds, total, "waiting")
 
+        async def become(wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+            if wanted["agentId"] != me.handle:
+                raise _cannot_become(me.handle, wanted["agentId"])
+            return await register_again(me, wanted)
+
         asked = isinstance(meta, dict) and meta.get("progressToken") is not None
-        return Errand(
+        me = ToolCall(
             self._dispatch,
-            _principal(context),
-            _of_request(context)[DELIVERY],
-            progress if asked else None,
-            self._progress_seconds,
+            lambda: principal,
+            self._facts,
+            _call_id(meta),
+            become=become,
+            repeats=may_repeat,
+            progress=progress if asked else None,
+            hold=_delivery(context).hold,
         )
+        return me
+
+
+def _call_id(meta: object) -> str:
+    """That of the caller, where it repeats a call whose answer it did not get; else a new one."""
+    wanted = meta.get(CALL_ID_KEY) if isinstance(meta, dict) else None
+    return wanted if isinstance(wanted, str) and is_ticket_id(wanted) else new_ticket_id()
+
+
+def _cannot_become(handle: str, name: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"over HTTP you are {handle}, by the token of this connection, and cannot become {name}",
+        hint=f"to act as {name} too: `bridge-register --agent {name}`, and its agentToken as the bearer of another "
+        "MCP entry",
+    )
+
+
+def _delivery(context: Context) -> Delivery:
+    delivery: Delivery = _of_request(context)[DELIVERY]
+    return delivery
 
 
 def _of_request(context: Context) -> dict[str, Any]:
@@ -232,12 +255,12 @@ def _session(context: Context) -> Session | None:
 
 
 def _known(context: Context, uri: Any) -> str:
-    if str(uri) != resources.RECENT_URI:
-        # The revisions differ in the number, and so does the shim.
+    if str(uri) != recent.RECENT_URI:
+        # The revisions differ in the number, and so does the stdio program.
         modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         code = types.INVALID_PARAMS if modern else RESOURCE_NOT_FOUND
         raise MCPError(code, f"there is no resource {uri}", {"uri": str(uri)})
-    return resources.RECENT_URI
+    return recent.RECENT_URI
 
 
 def _failed(text: str) -> types.CallToolResult:

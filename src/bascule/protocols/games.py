@@ -158,6 +158,8 @@ class ToolView(Result, frozen=True, kw_only=True):
     description: str | None = None
     tags: list[str] = []
     deprecated: bool = False
+    # Names of what it takes; a `?` behind those that may be left out.
+    parameters: list[str] = []
     # What a person's word for this tool is bound to.
     schema_hash: str
 

@@ -15,7 +15,7 @@ from bascule.doors.values import agent_id
 from bascule.shim import tools, words
 from bascule.shim.identity import Identity, invented_name
 from bascule.shim.link import Link
-from bascule.shim.serve import Shim
+from bascule.shim.serve import Program
 from bascule.shim.starter import Starter
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from typing import Any
 
     from bascule.doors.http import Door
-    from bascule.shim.calls import Fallback
+    from bascule.shim.serve import Fallback, Way
 
 
 def main(arguments: Sequence[str]) -> int:
     if sys.stdin is not None and sys.stdin.isatty():
         sys.stderr.write("bascule mcp speaks MCP on stdin and stdout: an MCP client starts it. Ctrl-D ends it.\n")
     try:
-        return _shim(arguments).run()
+        return _program(arguments).run()
     except DoorError as fault:
         sys.stderr.write(f"bascule mcp: {fault.message}\n")
         return fault.exit_code
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str]) -> int:
         return exits.OK
 
 
-def _shim(arguments: Sequence[str]) -> Shim:
+def _program(arguments: Sequence[str]) -> Program:
     options = _parse(arguments) if arguments else None
     state = places.state_dir(options.state_dir if options else None)
     environment = os.environ.get
@@ -60,16 +60,24 @@ def _shim(arguments: Sequence[str]) -> Shim:
     door = find_door(state)
     # Whoever names another broker means that one: our daemon must not be started beside it.
     starts = not (options and options.no_start) and door.state is not None
-    return Shim(
-        _link(state, door, Starter(state, enabled=starts)),
+    shown = tools.toolsets_in(toolsets) if toolsets else tools.DEFAULT_TOOLSETS
+    hidden = ("register_agent",) if options and options.no_rename else ()
+    # The params of `mcp.open`.
+    session: dict[str, Any] = {
+        "toolsets": shown,
+        "hidden": hidden,
+        "trust": words.trust_label(trust) if trust else words.DEFAULT_TRUST,
+        "directory": os.getcwd(),
+    }
+    if timeout.isdigit() and int(timeout):
+        session["defaultTimeoutMs"] = int(timeout)
+    return Program(
+        _way(state, door, Starter(state, enabled=starts), session),
         lambda client: identity_for(door, client, name, kind),
         starts=starts,
-        toolsets=tools.toolsets_in(toolsets) if toolsets else tools.DEFAULT_TOOLSETS,
-        hidden=("register_agent",) if options and options.no_rename else (),
-        trust=words.trust_label(trust) if trust else words.DEFAULT_TRUST,
-        directory=os.getcwd(),
+        toolsets=shown,
+        hidden=hidden,
         fallback=_fallback(options),
-        default_timeout_ms=int(timeout) if timeout.isdigit() and int(timeout) else None,
     )
 
 
@@ -82,12 +90,12 @@ def _fallback(options: argparse.Namespace | None) -> Fallback | None:
     return answer
 
 
-def _link(state: str, door: Door, starter: Starter) -> Link:
+def _way(state: str, door: Door, starter: Starter, session: dict[str, Any]) -> Way:
     if door.state is not None:
-        return Link(lambda: LinkSocket(state), places.link_socket(state), starter, time.monotonic)
-    from bascule.shim.over_http import HttpSocket  # noqa: PLC0415 - 3 ms that only this way pays
+        return Link(lambda: LinkSocket(state), places.link_socket(state), starter, time.monotonic, session)
+    from bascule.shim.foreign import Foreign  # noqa: PLC0415 - threads, that only this way pays for
 
-    return Link(lambda: HttpSocket(door, state), door.where, starter, time.monotonic)
+    return Foreign(door, state, session)
 
 
 def identity_for(door: Door, client: dict[str, Any], name: str | None, kind: str | None) -> Identity:

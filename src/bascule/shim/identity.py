@@ -13,7 +13,6 @@ from bascule.doors import choice
 from bascule.doors.exits import BadAnswer, Refusal
 from bascule.doors.http import PROTOCOL_VERSION
 from bascule.doors.values import MAX_AGENT_ID_CHARS
-from bascule.shim.calls import Ask, Become
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
 
     from bascule.doors.http import Door
 
-    Asking = Generator[Ask, Any, None]
+    # Method and params; what is sent in is the answer, or the Refusal.
+    Asking = Generator[tuple[str, dict[str, Any]], Any, None]
 
 # Enough that two projects rarely share one, few enough to be learned. Short: they are typed.
 WORDS = (
@@ -81,7 +81,8 @@ class Identity:
         # None: as the daemon remembers them.
         self.groups: list[str] | None = None
         self.handle: str | None = None
-        self.unread = 0
+        # What agents.register answered last, without the token.
+        self.registered: dict[str, Any] = {}
         # Never leaves this process but for the daemon.
         self._token: str | None = None
 
@@ -108,16 +109,16 @@ class Identity:
             },
         )
 
-    def become(self, wanted: Become) -> Asking:
-        """Be another agent from now on; if that is refused, stay who we are."""
-        name = wanted.name
+    def become(self, wanted: dict[str, Any]) -> Asking:
+        """Be another agent from now on, as the params of agents.register say; if that is refused, stay who we are."""
+        name = wanted["agentId"]
         before = (self.kind, self.metadata, self.heartbeat_ms, self.groups)
         token = self._token if name == self.handle else choice.stored_token(self._door, name)
         self.kind, self.metadata, self.heartbeat_ms, self.groups = (
-            wanted.kind or self.kind,
-            self.metadata | wanted.metadata,
-            wanted.heartbeat_ms,
-            wanted.groups if wanted.groups is not None else self.groups,
+            wanted.get("type") or self.kind,
+            self.metadata | wanted.get("metadata", {}),
+            wanted.get("heartbeatIntervalMs"),
+            wanted.get("groups", self.groups),
         )
         try:
             yield from self._claim(name, token)
@@ -140,7 +141,7 @@ class Identity:
             params["heartbeatIntervalMs"] = self.heartbeat_ms
         if self.groups is not None:
             params["groups"] = self.groups
-        result = yield Ask("agents.register", params)
+        result = yield "agents.register", params
         if not isinstance(result, dict):
             raise BadAnswer(
                 "the daemon's answer to agents.register is not an object: is it Bascule that listens there?"
@@ -151,12 +152,15 @@ class Identity:
             token = fresh
             yield _hello(token)
         self.handle, self._token = name, token
-        unread = result.get("unread")
-        self.unread = unread if isinstance(unread, int) else 0
+        self.registered = {each: result[each] for each in result if each != "agentToken"}
+
+    def hello(self) -> tuple[str, dict[str, Any]]:
+        """Asked once more, it changes nothing."""
+        return _hello(self._token)
 
 
-def _hello(token: str | None) -> Ask:
+def _hello(token: str | None) -> tuple[str, dict[str, Any]]:
     params: dict[str, Any] = {"protocol": PROTOCOL_VERSION, "version": __version__}
     if token:
         params["token"] = token
-    return Ask("hello", params)
+    return "hello", params

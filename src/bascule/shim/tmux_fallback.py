@@ -29,7 +29,7 @@ def answer(tool: str, arguments: dict[str, Any], me: str, tmux: Tmux | None = No
         if tool in ("co_workers", "list_agents"):
             return _agents(server, me)
         if tool == "send_message":
-            return _send(server, agent_id(arguments["agentId"]), str(arguments["payload"]), me)
+            return _send(server, agent_id(str(arguments.get("agentId"))), str(arguments.get("payload")), me)
     except TmuxFailed as fault:
         raise CannotFallBack(f"Bascule is not running, and tmux cannot help: {fault}", _START) from None
     return None

@@ -5,11 +5,18 @@ Too weak a label invites injection; too strong a one makes a worker refuse its l
 
 from __future__ import annotations
 
-from bascule.doors.exits import DoorError, Refusal, WrongUsage
+from bascule.doors.exits import WrongUsage
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Protocol
+
+    class Fault(Protocol):
+        """An error of the daemon's, or of the way to it; most have a `code`."""
+
+        message: str
+        hint: str | None
+
 
 DEFAULT_TRUST = "peer"
 # Each says first what is true of all of them: it is not the user who speaks.
@@ -31,8 +38,10 @@ def trust_label(text: str) -> str:
     return text
 
 
-def note(label: str, sender: str | None = None) -> str:
+def note(label: str, sender: str | None = None, *, verified: bool = True) -> str:
     """What stands beside a text that somebody else wrote. The sender is the daemon's word, not the text's."""
+    if not verified:
+        return f"{label}: {TRUST_LABELS[label]} (sender not verified)"
     if sender == "person":
         return f"person: {_PERSON} (sender verified)"
     if sender == "local":
@@ -40,26 +49,11 @@ def note(label: str, sender: str | None = None) -> str:
     return f"{label}: {TRUST_LABELS[label]} (sender verified)"
 
 
-def describe(fault: DoorError, tool: str) -> str:
+def describe(fault: Fault, tool: str) -> str:
     """What went wrong and what to do next: with our tools where we know better than the daemon's shell advice."""
-    code = fault.code if isinstance(fault, Refusal) else ""
+    code = str(getattr(fault, "code", ""))
     hint = _BY_TOOL.get((tool, code)) or fault.hint or _BY_CODE.get(code)
     return f"{fault.message}\nNext: {hint}" if hint else fault.message
-
-
-def awaiting(refused: Refusal, tool: str, schema: dict[str, Any]) -> dict[str, Any]:
-    """The result of a call that waits for a person: what to do, in the shape that the tool promises."""
-    blank = {"string": "", "integer": 0, "boolean": False, "array": [], "object": {}}
-    properties = schema["properties"]
-    shape = {name: blank.get(properties[name].get("type")) for name in schema.get("required", ())}
-    return {
-        **shape,
-        "status": "awaiting_approval",
-        "approvalId": refused.details.get("approvalId"),
-        "reason": refused.message,
-        "next": tool,
-        "hint": f"not done yet: {refused.hint}",
-    }
 
 
 _BY_TOOL = {

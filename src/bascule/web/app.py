@@ -1,4 +1,4 @@
-"""Requests to calls, answers to responses: gate, route, decode, dispatch.
+"""Requests to calls, answers to responses: gate, route, decode, call.
 
 `web.http` drives this straight from the parser: no task is made for a request, and a long poll is one
 object that waits. What sends for as long as it lives (streams) or is an application of its own (/mcp) is

@@ -15,7 +15,7 @@ from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
 from bascule.doors.values import agent_id, ticket_id
 from bascule.errors import BasculeError
 from bascule.helpers import program, terminal
-from bascule.wrap import child, profiles, screen
+from bascule.wrap import child, codex_servers, profiles, screen
 from bascule.wrap.outer import Outer
 from bascule.wrap.post import Post, metadata_here
 from bascule.wrap.recording import Recording
@@ -91,7 +91,7 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
         if spool is not None:
             environment["BRIDGE_SPOOL"] = spool.path
         started = child.start(
-            command,
+            _as_agent(command, profile, environment),
             environment,
             size=outer.size(),
             like=0 if outer.reads_terminal else None,
@@ -115,6 +115,19 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
         if recording is not None:
             recording.close()
     return started.exit_code if started.exit_code is not None else UNEXPECTED
+
+
+def _as_agent(command: list[str], profile: profiles.Profile, environment: dict[str, str]) -> list[str]:
+    """The command whose MCP tools are those of the wrapper's agent; where they are not, the person hears it now."""
+    is_codex = profile.type == "codex" and os.path.basename(command[0]) in profile.program
+    if not is_codex or not profile.is_about(command[1:]):
+        return command
+    if not codex_servers.passes_identity(environment):
+        handle = environment["BRIDGE_AGENT_ID"]
+        terminal.say(f"bridge-wrap: the MCP tools in this Codex are not those of {handle}: its settings do not say so")
+        terminal.say("  next: `bascule setup codex`, then start it again; until then answer with bridge-reply")
+        _let_read()
+    return codex_servers.alone(command, environment)
 
 
 async def _joined(post: Post, *, start_daemon: bool) -> bool:

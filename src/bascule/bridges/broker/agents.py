@@ -336,6 +336,12 @@ class Agents:
             elif not gone:
                 self.touch(agent_id)
 
+    def left(self, agent_id: str) -> None:
+        """Its last session at /mcp has ended: unless it has another connection, so has the agent."""
+        presence = self._presence.get(agent_id)
+        if presence is not None and not presence.connections:
+            self.mark_gone(agent_id)
+
     def mark_gone(self, agent_id: str) -> None:
         presence = self._presence.get(agent_id)
         if presence is not None:

@@ -20,9 +20,9 @@ class BrokerDeclared(Declared):
     made_by = "bascule.daemon.compose_broker:make_broker"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.protocols import agent_tools
+        from bascule.bridges.broker import tools
 
-        return agent_tools.TOOLS
+        return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.policy import presets_broker

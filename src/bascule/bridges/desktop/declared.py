@@ -20,9 +20,9 @@ class DesktopDeclared(Declared):
     made_by = "bascule.daemon.compose_desktop:make_desktop"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.protocols import desktop_tools
+        from bascule.bridges.desktop import tools
 
-        return desktop_tools.TOOLS
+        return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.policy import presets_desktop

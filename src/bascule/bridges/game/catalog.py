@@ -16,6 +16,8 @@ from bascule.wire.json_schema import Schema
 # The largest mod known has 123; a list beyond this is a fault or an attack.
 MAX_TOOLS = 2_000
 MAX_TOOL_NAME_CHARS = 256
+# Of one tool in a list of tools; its schemas name the rest.
+MAX_LISTED_PARAMETERS = 20
 
 _tool = decoder(game.Tool)
 
@@ -31,6 +33,15 @@ class KnownTool(msgspec.Struct, frozen=True):
         """As its mod calls it."""
         tags = self.tool.tags
         return isinstance(tags, list) and DESTRUCTIVE in tags
+
+    @property
+    def parameters(self) -> list[str]:
+        """Their names, for a list: a `?` behind what may be left out."""
+        schema = self.tool.input_schema
+        properties, required = schema.get("properties"), schema.get("required")
+        names = list(properties)[:MAX_LISTED_PARAMETERS] if isinstance(properties, dict) else []
+        needed = required if isinstance(required, list) else []
+        return [name if name in needed else f"{name}?" for name in names if is_plain(name)]
 
 
 class Catalog:

@@ -20,9 +20,9 @@ class GameDeclared(Declared):
     made_by = "bascule.daemon.compose_games:make_games"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.protocols import game_tools
+        from bascule.bridges.game import tools
 
-        return game_tools.TOOLS
+        return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.policy import presets_games

@@ -230,6 +230,7 @@ class GameBridge:
                     description=known.tool.description,
                     tags=_listed(known.tool.tags),
                     deprecated=known.tool.deprecated is True,
+                    parameters=known.parameters,
                     schema_hash=known.schema_hash,
                 )
                 for known in shown

@@ -20,9 +20,9 @@ class WorkspaceDeclared(Declared):
     made_by = "bascule.daemon.compose_workspace:make_workspace"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.protocols import workspace_tools
+        from bascule.bridges.workspace import tools
 
-        return workspace_tools.TOOLS
+        return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.policy import presets_workspace

@@ -1,21 +1,20 @@
 """The games' tools, driven by hand: what they ask, and what a model reads."""
 
 import pytest
-from driving import Script
+from driving import BY_NAME, Script, refusal
 
-from bascule.doors.exits import Refusal, WrongUsage
-from bascule.protocols import desktop_agents, game_methods, workspace_methods
-from bascule.protocols.methods import Consent
-from bascule.shim.calls import HELD, SLICE_MS, Me, answer
-from bascule.shim.games import SHOWN_CHARS, TOOLS
+from bascule.bridges.game.tools import SHOWN_CHARS
+from bascule.errors import InvalidRequest, PolicyDenied
+from bascule.protocols.game_errors import ErrorCode
+from bascule.protocols.tool import Retry
+from bascule.shim.mcp import SLICE_MS
 
-ME = Me(lambda: "Anna", None)
 ARENA = {"gameId": "arena", "state": "live", "tools": 3}
 LISTED = {"games": [ARENA, {"gameId": "guess", "state": "stopped"}]}
 
 
 def use(name, arguments, *answers):
-    return Script(TOOLS[name](ME, arguments), *answers)
+    return Script(name, arguments, *answers)
 
 
 @pytest.mark.req("GAME-DOOR-7")
@@ -28,10 +27,10 @@ def test_the_only_running_game_is_meant_when_none_is_named():
 
 def test_which_game_is_meant_is_asked_when_it_is_not_clear():
     two = {"games": [ARENA, {"gameId": "guess", "state": "starting"}]}
-    with pytest.raises(WrongUsage, match="several games run") as refused:
+    with pytest.raises(InvalidRequest, match="several games run") as refused:
         use("games_events", {}, two)
     assert refused.value.hint == "give gameId: arena, guess"
-    with pytest.raises(WrongUsage, match="no game runs") as refused:
+    with pytest.raises(InvalidRequest, match="no game runs") as refused:
         use("games_events", {}, {"games": [{"gameId": "guess", "state": "stopped"}]})
     assert refused.value.hint == "games_start one of: guess"
 
@@ -40,7 +39,7 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     arguments = {"gameId": "arena", "tool": "a/b", "timeout": 900}
     script = use("games_call_tool", arguments, {"executed": "yes", "result": None})
     (asked,) = script.asked
-    assert not asked.repeat
+    assert BY_NAME["games_call_tool"].retry is Retry.NEVER
     assert asked.params["timeoutMs"] == SLICE_MS
     assert asked.params["inlineBytes"] == SHOWN_CHARS
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
@@ -56,9 +55,9 @@ def test_how_long_to_wait_for_a_start_is_said_as_in_gabs():
     assert use("games_start", {"gameId": "guess"}, ARENA).asked[0].params == {"gameId": "guess"}
 
 
-def refused(code, **gabp):
+def refused(house_code, /, **gabp):
     details = {"executed": "no", "gabp": {"code": -32402, "message": "it failed", **gabp}}
-    return Refusal(409, {"code": code, "message": "it failed", "details": details})
+    return refusal(house_code, "it failed", details=details)
 
 
 def test_a_games_error_is_a_result_with_its_data_and_a_large_one_is_cut():
@@ -69,17 +68,19 @@ def test_a_games_error_is_a_result_with_its_data_and_a_large_one_is_cut():
     assert large["error"] == {"code": -32402, "message": "it failed", "truncated": True}
     blocked = use("games_call_tool", arguments, refused("conflict", data={"status": "blocked_by_attention"})).result
     assert (blocked["status"], blocked["next"]) == ("blocked_by_attention", "games_ack_attention")
+    # For MCP these are failures; a call that ran is none.
+    assert all(each.failed for each in (told, large, blocked))
+    assert not use("games_call_tool", arguments, {"executed": "yes", "result": 1}).result.failed
 
 
 def test_a_refusal_of_the_house_stays_one():
-    denied = Refusal(403, {"code": "policy_denied", "message": "no"})
-    with pytest.raises(Refusal):
-        use("games_call_tool", {"gameId": "arena", "tool": "a/b"}, denied)
+    with pytest.raises(PolicyDenied):
+        use("games_call_tool", {"gameId": "arena", "tool": "a/b"}, refusal("policy_denied"))
 
 
 def test_a_call_that_waits_for_a_person_is_no_failure():
-    waits = Refusal(202, {"code": "approval_required", "message": "why", "details": {"approvalId": "apr_1"}})
-    script = Script(answer(ME, "games_call_tool", {"gameId": "arena", "tool": "a/b"}), waits, {"unread": 0})
+    waits = refusal("approval_required", "why", details={"approvalId": "apr_1"})
+    script = Script("games_call_tool", {"gameId": "arena", "tool": "a/b"}, waits, {"unread": 0}, whole=True)
     assert (script.result["status"], script.result["approvalId"]) == ("awaiting_approval", "apr_1")
 
 
@@ -90,6 +91,47 @@ def test_a_payload_that_is_too_large_is_left_out_of_its_event():
     assert [event.get("payload") for event in page.result["events"]] == [None, None]
 
 
-def test_what_may_be_held_for_a_person_is_known_here():
-    rows = (*workspace_methods.METHODS, *game_methods.METHODS, *desktop_agents.METHODS)
-    assert {row.name for row in rows if row.consent is Consent.HOLD} == HELD
+# -- as users of GABS write --
+
+
+NOT_FOUND = {"code": int(ErrorCode.TOOL_NOT_FOUND)}
+TOOLS_PAGE = {"tools": [{"name": "inventory/get"}, {"name": "a/b_c"}, {"name": "a_b/c"}], "total": 3}
+
+
+@pytest.mark.parametrize("name", ["arena_inventory_get", "inventory_get", "inventory.get"])
+def test_a_tool_is_found_by_the_name_that_gabs_makes_of_it(name):
+    arguments = {"gameId": "arena", "tool": name}
+    done = {"executed": "yes", "result": 7}
+    script = use("games_call_tool", arguments, refused("conflict", **NOT_FOUND), TOOLS_PAGE, done)
+    assert script.methods == ["games.call", "games.tools", "games.call"]
+    assert script.asked[2].params["tool"] == "inventory/get"
+    assert (script.result["result"], script.result["note"]) == (7, f"{name} is inventory/get here")
+    detail = {"name": "inventory/get", "inputSchema": {}}
+    shown = use("games_tool_detail", arguments, refused("conflict", **NOT_FOUND), TOOLS_PAGE, detail)
+    assert shown.asked[2].params["tool"] == "inventory/get"
+
+
+@pytest.mark.parametrize("name", ["arena_a_b_c", "inventory_got"])
+def test_a_name_that_means_two_tools_or_none_is_not_guessed(name):
+    script = use("games_call_tool", {"gameId": "arena", "tool": name}, refused("conflict", **NOT_FOUND), TOOLS_PAGE)
+    assert (script.methods, script.result.failed) == (["games.call", "games.tools"], True)
+
+
+@pytest.mark.parametrize(
+    ("tool", "more"),
+    [
+        ("games_start", {"profile": "test", "launchInputs": {"a": 1}, "resetEndpoint": True}),
+        ("games_connect", {"forceTakeover": True}),
+    ],
+)
+def test_arguments_that_only_gabs_knows_are_taken_with_a_note(tool, more):
+    script = Script(tool, {"gameId": "arena", **more}, ARENA, {}, whole=True)
+    assert script.asked[0].params == {"gameId": "arena"}
+    assert script.result["note"].startswith(", ".join(more))
+    brief = Script("games_tool_names", {"gameId": "arena", "brief": True}, TOOLS_PAGE, {}, whole=True)
+    assert brief.result["note"].startswith("brief: ")
+
+
+def test_an_argument_that_nobody_knows_is_refused():
+    with pytest.raises(InvalidRequest, match="profil"):
+        Script("games_start", {"gameId": "arena", "profil": "test"}, ARENA, whole=True)

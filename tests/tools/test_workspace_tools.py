@@ -3,16 +3,16 @@
 import json
 
 import pytest
-from driving import Script
-from test_shim_tools import tokens_in
+from driving import BY_NAME, Me, Script, refusal
+from pricing import tokens_in
 
-from bascule.doors.exits import Refusal, WrongUsage
-from bascule.shim import tools, workspace
-from bascule.shim.calls import Me, answer
-from bascule.shim.workspace import SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS, TOOLS
+from bascule.bridges.workspace.tools import DEFAULT_LOG_BYTES, SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS
+from bascule.errors import InvalidRequest
+from bascule.protocols.tool import Retry
+from bascule.shim import tools
 
-ME = Me(lambda: "Jerry", None, directory="/projects/otter")
-ELSEWHERE = Me(lambda: "Jerry", None)
+ME = Me(directory="/projects/otter")
+ELSEWHERE = Me()
 SPACE = {"spaceId": "spc_1", "name": "otter"}
 WHEN = {"timestamp": "2026-01-01T00:00:00.000Z", "operationId": "op-1"}
 
@@ -31,12 +31,7 @@ def shell(**more):
 
 
 def use(name, arguments, *answers, me=ME):
-    assert tools.fault_in(name, arguments) is None
-    return Script(TOOLS[name](me, arguments), *answers)
-
-
-def test_every_tool_of_the_set_is_carried_out_here():
-    assert set(TOOLS) == set(tools.SETS["workspace"])
+    return Script(name, arguments, *answers, me=me)
 
 
 def test_a_command_is_a_run_of_one_operation_in_the_directory_the_client_was_started_in():
@@ -51,7 +46,8 @@ def test_a_command_is_a_run_of_one_operation_in_the_directory_the_client_was_sta
     operation = {"type": "shell", "command": "make", "cwd": "src", "env": {"A": "1"}, "timeout": 5}
     assert started.params == {"spaceId": "spc_1", "protocolVersion": "1.0", "operations": [operation]}
     # A lost connection must not run it twice.
-    assert (started.method, started.repeat, started.wait_ms) == ("runs.start", False, 45_000)
+    assert BY_NAME["exec"].retry is Retry.NEVER
+    assert (started.method, started.wait_ms) == ("runs.start", 45_000)
     assert script.result == {"runId": "run_1", "status": "completed", "exitCode": 0, "stdout": "hi\n", "durationMs": 3}
 
 
@@ -89,9 +85,7 @@ def test_a_command_that_goes_on_names_its_process():
     ]
     script = use("exec", {"command": "sleep 100"}, SPACE, run("running"), processes)
     assert script.result == {"runId": "run_1", "status": "running", "processId": "prc_9", "next": "exec_logs"}
-    lost = use(
-        "exec", {"command": "sleep 100"}, SPACE, run("running"), Refusal(403, {"code": "forbidden", "message": "no"})
-    )
+    lost = use("exec", {"command": "sleep 100"}, SPACE, run("running"), refusal("forbidden"))
     assert lost.result == {"runId": "run_1", "status": "running", "next": "workspace_run"}
 
 
@@ -133,8 +127,8 @@ def test_logs_are_read_in_pages_and_waited_for_no_longer_than_a_slice():
     page = {"processId": "p", "stream": "stdout", "text": "x", "offset": 0, "nextOffset": 1, "size": 1, "running": True}
     script = use("exec_logs", {"processId": "p", "waitMs": 600_000}, page)
     asked = script.asked[0]
-    assert (asked.method, asked.wait_ms, asked.repeat) == ("processes.logs", 45_000, True)
-    assert asked.params == {"processId": "p", "limit": workspace.DEFAULT_LOG_BYTES}
+    assert (asked.method, asked.wait_ms) == ("processes.logs", 45_000)
+    assert asked.params == {"processId": "p", "limit": DEFAULT_LOG_BYTES}
     assert script.result == {"text": "x", "offset": 0, "nextOffset": 1, "size": 1, "running": True}
 
 
@@ -184,7 +178,7 @@ def test_a_file_that_cannot_be_read_says_why():
 
 def test_base64_has_no_lines():
     event = {**WHEN, "type": "readFile", "path": "a", "success": True, "content": "AA==", "size": 1}
-    with pytest.raises(WrongUsage, match="base64 has no lines"):
+    with pytest.raises(InvalidRequest, match="base64 has no lines"):
         use("read_file", {"path": "a", "encoding": "base64", "line": 2}, SPACE, event)
 
 
@@ -230,7 +224,7 @@ def test_operations_are_passed_on_as_they_are_and_answered_one_by_one():
 
 def test_a_run_is_followed_and_a_copy_taken_over_by_its_id():
     followed = use("workspace_run", {"runId": "run_1"}, SPACE, run("running"))
-    assert (followed.asked[1].method, followed.asked[1].repeat) == ("runs.wait", True)
+    assert followed.asked[1].method == "runs.wait"
     assert followed.result == {"runId": "run_1", "status": "running", "events": [], "next": "workspace_run"}
     taken = use(
         "workspace_run", {"runId": "run_1", "commit": True}, SPACE, {"runId": "run_1", "changes": [], "diff": ""}
@@ -241,12 +235,12 @@ def test_a_run_is_followed_and_a_copy_taken_over_by_its_id():
 
 @pytest.mark.parametrize("arguments", [{}, {"operations": [], "runId": "r"}])
 def test_a_run_is_begun_or_followed(arguments):
-    with pytest.raises(WrongUsage, match="either operations or runId"):
+    with pytest.raises(InvalidRequest, match="either operations or runId"):
         use("workspace_run", arguments)
 
 
 def test_a_commit_needs_a_run():
-    with pytest.raises(WrongUsage, match="commit goes with runId"):
+    with pytest.raises(InvalidRequest, match="commit goes with runId"):
         use("workspace_run", {"operations": [], "commit": True}, SPACE)
 
 
@@ -262,27 +256,23 @@ def test_another_space_is_found_by_name_or_id_and_never_by_a_path():
     for wanted in ("heron", "spc_2"):
         script = use("run_diff", {"runId": "r", "space": wanted}, spaces, {"changes": [], "diff": ""})
         assert script.asked[1].params["spaceId"] == "spc_2"
-    with pytest.raises(WrongUsage, match="no space '/etc'") as refused:
+    with pytest.raises(InvalidRequest, match="no space '/etc'") as refused:
         use("run_diff", {"runId": "r", "space": "/etc"}, spaces)
     assert "otter, heron" in refused.value.hint
 
 
 def test_a_client_that_started_nothing_in_a_directory_must_name_a_space():
-    with pytest.raises(WrongUsage, match="no space is named") as refused:
+    with pytest.raises(InvalidRequest, match="no space is named") as refused:
         use("read_file", {"path": "a"}, [SPACE], me=ELSEWHERE)
     assert "otter" in refused.value.hint
-    with pytest.raises(WrongUsage) as refused:
+    with pytest.raises(InvalidRequest) as refused:
         use("read_file", {"path": "a"}, [], me=ELSEWHERE)
     assert "bascule spaces open" in refused.value.hint
 
 
 def test_the_answer_says_that_messages_wait():
-    script = Script(
-        answer(ME, "delete_file", {"path": "a"}),
-        SPACE,
-        run("completed", {"type": "deleteFile", "path": "a", "success": True}),
-        {"unread": 2},
-    )
+    done = run("completed", {"type": "deleteFile", "path": "a", "success": True})
+    script = Script("delete_file", {"path": "a"}, SPACE, done, {"unread": 2}, me=ME, whole=True)
     assert script.result["unread"] == 2
 
 

@@ -1,0 +1,37 @@
+"""The SDK's bus of server events, as one agent hears it."""
+
+from collections.abc import Callable
+
+from mcp.server.subscriptions import ResourceUpdated, ServerEvent
+
+from bascule.call import Principal
+from bascule.kernel.gate import Gate
+from bascule.mcp.news import News
+from bascule.mcp.recent import RECENT_URI
+from bascule.mcp.sessions import DOOR
+
+
+class AgentBus:
+    def __init__(self, dispatch: Gate, principal: Principal) -> None:
+        self._dispatch = dispatch
+        self._principal = principal
+        # Called when the stream of events has ended.
+        self.on_end: Callable[[], None] = _nothing
+
+    async def publish(self, event: ServerEvent) -> None:
+        """Nobody publishes here: the events come from the daemon."""
+        raise NotImplementedError(event)
+
+    def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
+        news = News(
+            self._dispatch,
+            self._principal,
+            lambda: listener(ResourceUpdated(uri=RECENT_URI)),
+            self.on_end,
+            door=DOOR,
+        )
+        return news.close
+
+
+def _nothing() -> None:
+    return None

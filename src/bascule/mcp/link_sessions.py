@@ -1,0 +1,425 @@
+"""MCP sessions whose messages the stdio program passes on over the link.
+
+A session is one link connection. It acts as the agent that the connection said hello as; it ends with the
+connection, and what its client was not handed by then is given back. The program opens another one and repeats what
+may be repeated, under the same call ids: what such a call has done already is answered from memory.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from itertools import count
+from typing import Any, NamedTuple, Protocol
+
+from bascule.audit.ports import Log
+from bascule.call import Principal, agent_of
+from bascule.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
+from bascule.ids import new_fault_id
+from bascule.kernel.gate import Gate
+from bascule.later import Carrier, Later
+from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
+from bascule.mcp.news import News
+from bascule.mcp.recent import RECENT_URI, read
+from bascule.mcp.tools import shown
+from bascule.protocols.link import McpBecame, McpOpen, McpRequest
+from bascule.protocols.tool import Result, Retry, Tool
+from bascule.shim import mcp, words
+from bascule.shim.tools import plain_name
+from bascule.wire import codec
+
+DOOR = "link"
+# No client has this many calls open; more is a loop gone wild.
+MAX_CALLS = 256
+# A client has one stream, or two while it replaces one.
+MAX_LISTENERS = 16
+# Answers kept for calls that come again. A client has a handful open when its connection breaks.
+MAX_KEPT = 512
+# A larger answer is not kept: the call is carried out again, and its id keeps it from acting twice.
+MAX_KEPT_BYTES = 64 * 1024
+# Codex names the session of each call here; its hooks name the same one.
+_CODEX_META = "x-codex-turn-metadata"
+MAX_SESSION_ID_CHARS = 128
+
+
+class Peer(Protocol):
+    """The link connection."""
+
+    @property
+    def principal(self) -> Principal | None: ...
+
+    def reply(self, id_: int | str, result: bytes) -> None: ...
+
+    def notify(self, method: str, params: bytes) -> None: ...
+
+
+class LinkSessions:
+    """All of them, and the tasks that their calls run in."""
+
+    def __init__(self, dispatch: Gate, log: Log, tools: Sequence[Tool], *, facts: Facts | None = None) -> None:
+        self.dispatch = dispatch
+        self.log = log
+        self.tools = tools
+        # What a session does not say for itself; tests set the clocks short.
+        self.facts = facts or Facts(DOOR)
+        self.tasks = Carrier()
+        self.kept = KeptAnswers()
+        self._sessions: set[LinkSession] = set()
+
+    async def open(self) -> None:
+        await self.tasks.open()
+
+    async def close(self) -> None:
+        await self.tasks.close()
+
+    def begin(self, params: McpOpen, peer: Peer) -> "LinkSession":
+        session = LinkSession(self, params, peer)
+        self._sessions.add(session)
+        return session
+
+    def ended(self, session: "LinkSession") -> None:
+        self._sessions.discard(session)
+
+    @property
+    def busy(self) -> bool:
+        """A call is under way."""
+        return any(session.busy for session in self._sessions)
+
+    def stop(self) -> None:
+        """The daemon stops: what may be repeated is left to the next one, so that no wait seems to be over."""
+        for session in self._sessions:
+            session.stop()
+
+
+class KeptAnswers:
+    """Answers to keyed calls whose client has not confirmed them yet; the oldest goes first."""
+
+    def __init__(self, most: int = MAX_KEPT, most_bytes: int = MAX_KEPT_BYTES) -> None:
+        self._most = most
+        self._most_bytes = most_bytes
+        self._answers: OrderedDict[tuple[str, str], bytes] = OrderedDict()
+
+    def put(self, handle: str, call: str, answer: bytes) -> None:
+        if len(answer) <= self._most_bytes:
+            self._answers[handle, call] = answer
+            if len(self._answers) > self._most:
+                self._answers.popitem(last=False)
+
+    def get(self, handle: str, call: str) -> bytes | None:
+        return self._answers.get((handle, call))
+
+    def drop(self, handle: str, call: str) -> None:
+        self._answers.pop((handle, call), None)
+
+
+class _OpenCall(NamedTuple):
+    work: Later[None]
+    repeats: bool
+
+
+class LinkSession:
+    def __init__(self, all_: LinkSessions, params: McpOpen, peer: Peer) -> None:
+        self._all = all_
+        self._peer = peer
+        principal = peer.principal
+        if principal is None or agent_of(principal) is None:
+            raise Forbidden("mcp.open is for agents", hint="say hello with an agentToken first")
+        self._agent = principal
+        if params.trust not in words.TRUST_LABELS:
+            raise InvalidRequest(f"there is no trust label {params.trust!r}")
+        self._toolsets = params.toolsets
+        self._tools = shown(all_.tools, params.toolsets, params.hidden)
+        self._facts = all_.facts._replace(
+            trust=params.trust,
+            directory=params.directory,
+            default_timeout_ms=params.default_timeout_ms,
+        )
+        self._open: dict[int | str, _OpenCall] = {}
+        # Calls whose answers are kept until the client has them.
+        self._keyed: set[str] = set()
+        # Answered, and not known to have reached the client.
+        self._undone: dict[str, tuple[ToolCall, Result]] = {}
+        self._becoming: dict[int, asyncio.Future[Mapping[str, Any]]] = {}
+        self._numbers = count(1)
+        self._client_session: str | None = None
+        self._subscribed = False
+        # Open streams of 2026-07-28, and whether they asked for the resource.
+        self._listeners: dict[int | str, tuple[mcp.Request, bool]] = {}
+        self._news: News | None = None
+        self._news_of: Principal | None = None
+
+    # -- what the program says --
+
+    def request(self, id_: int | str, asked: McpRequest) -> None:
+        message = asked.message
+        kept = self._all.kept.get(self._handle, asked.call)
+        if kept is not None:
+            self._peer.reply(id_, kept)
+            return
+        try:
+            self._on_request(id_, asked, mcp.Request(message.id, message.method, message.params))
+        except mcp.BadRequest as fault:
+            self._reply(id_, fault.answer())
+
+    def _on_request(self, id_: int | str, asked: McpRequest, request: mcp.Request) -> None:
+        if request.number in self._open or request.number in self._listeners:
+            raise mcp.BadRequest(request.number, mcp.INVALID_REQUEST, "this id is in use")
+        if request.method == "tools/call":
+            self._start_call(id_, asked, request)
+        elif "agents" in self._toolsets:
+            self._on_resource_request(id_, asked, request)
+        else:
+            raise request.no_such_method()
+
+    def cancelled(self, params: dict[str, Any]) -> None:
+        """notifications/cancelled: nothing more is wanted of that request."""
+        number = params.get("requestId")
+        if not isinstance(number, str | int):
+            return
+        if number in self._listeners:
+            del self._listeners[number]
+            self._follow()
+        elif number in self._open:
+            _cancel(self._open.pop(number))
+
+    def done(self, call: str) -> None:
+        self._all.kept.drop(self._handle, call)
+        undone = self._undone.pop(call, None)
+        if undone is not None:
+            me, result = undone
+            me.acknowledge(result)
+
+    def became(self, answer: McpBecame) -> None:
+        waiting = self._becoming.pop(answer.number, None)
+        if waiting is None or waiting.done():
+            return
+        if answer.error is not None:
+            waiting.set_exception(_error_in(answer.error))
+        else:
+            waiting.set_result(answer.result)
+        self._follow()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._open)
+
+    # -- how it ends --
+
+    def stop(self) -> None:
+        for number, call in list(self._open.items()):
+            if call.repeats:
+                del self._open[number]
+                _cancel(call)
+
+    def close(self) -> None:
+        """The connection is gone."""
+        self._all.ended(self)
+        open_, self._open = self._open, {}
+        for call in open_.values():
+            _cancel(call)
+        undone, self._undone = self._undone, {}
+        for me, _ in undone.values():
+            me.give_back()
+        self._listeners.clear()
+        self._subscribed = False
+        self._follow()
+
+    # -- tool calls --
+
+    def _start_call(self, id_: int | str, asked: McpRequest, request: mcp.Request) -> None:
+        name = request.params.get("name")
+        tool = self._tools.get(plain_name(name))
+        if tool is None:
+            raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, f"there is no tool {name}")
+        me = self._caller(asked, request, may_repeat=repeats(tool))
+        self._start(id_, asked, request, self._call_tool(me, tool, asked, request), may_repeat=repeats(tool))
+
+    async def _call_tool(self, me: ToolCall, tool: Tool, asked: McpRequest, request: mcp.Request) -> dict[str, Any]:
+        await self._note_client_session(me, request)
+        try:
+            result = await me.run(call_tool(me, tool, request.params.get("arguments") or {}))
+        except BasculeError as refused:
+            return request.tool_failed(words.describe(refused, tool.name))
+        if me.handle != asked.named:
+            result["you"] = me.handle
+        if result.acknowledge is not None:
+            self._undone[asked.call] = (me, result)
+        answer = request.tool_called(result, text_of(result), result.images, failed=result.failed)
+        if tool.retry is Retry.KEYED:
+            self._keyed.add(asked.call)
+        return answer
+
+    def _start(self, id_: int | str, asked: McpRequest, request: mcp.Request, work: Any, *, may_repeat: bool) -> None:
+        if len(self._open) >= MAX_CALLS:
+            work.close()
+            self._reply(id_, request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
+            return
+        later = self._all.tasks.carry(self._serve(id_, asked, request, work), f"mcp {asked.call}")
+        if not later.done():
+            self._open[request.number] = _OpenCall(later, may_repeat)
+
+    async def _serve(self, id_: int | str, asked: McpRequest, request: mcp.Request, work: Any) -> None:
+        try:
+            answer = await work
+        except ClientGone:
+            return
+        except BasculeError as refused:
+            answer = request.failed(words.describe(refused, ""))
+        except Exception as error:  # noqa: BLE001 - the boundary: one broken call must not end the session
+            fault = new_fault_id()
+            self._all.log("fault", level="error", id=fault, method=request.method, error=error)
+            answer = request.failed(f"internal error {fault}; `bascule logs` shows it")
+        keyed = asked.call in self._keyed
+        self._keyed.discard(asked.call)
+        # With mcp.done the message is acknowledged, and the answer need not be kept any longer.
+        confirm = keyed or asked.call in self._undone
+        body = codec.encode({"message": answer, "confirm": True} if confirm else {"message": answer})
+        if keyed:
+            self._all.kept.put(self._handle, asked.call, body)
+        if self._open.pop(request.number, None) is not None:
+            self._peer.reply(id_, body)
+        elif asked.call in self._undone:
+            # Cancelled, or the connection ended, in the moment in which the answer came.
+            self._undone.pop(asked.call)[0].give_back()
+
+    def _caller(self, asked: McpRequest, request: mcp.Request, *, may_repeat: bool) -> ToolCall:
+        facts = self._facts._replace(slice_ms=min(self._facts.slice_ms, asked.left_ms))
+
+        async def progress(seconds: float) -> None:
+            self._notify(request.progress(seconds, self._facts.slice_ms / 1000, "waiting"))
+
+        return ToolCall(
+            self._all.dispatch,
+            lambda: self._principal,
+            facts,
+            asked.call,
+            become=self._become,
+            repeats=may_repeat,
+            progress=progress if request.progress_token is not None else None,
+        )
+
+    # -- who it is --
+
+    @property
+    def _principal(self) -> Principal:
+        """The agent of the connection; while it changes its name, the last one."""
+        principal = self._peer.principal
+        if principal is not self._agent and principal is not None and agent_of(principal) is not None:
+            self._agent = principal
+        return self._agent
+
+    @property
+    def _handle(self) -> str:
+        return agent_of(self._principal) or ""
+
+    async def _become(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The program holds the tokens, so it registers and says hello; the connection is another agent then."""
+        number = next(self._numbers)
+        waiting: asyncio.Future[Mapping[str, Any]] = asyncio.get_running_loop().create_future()
+        self._becoming[number] = waiting
+        self._peer.notify("mcp.become", codec.encode({"number": number, "wanted": wanted}))
+        try:
+            return await waiting
+        finally:
+            self._becoming.pop(number, None)
+
+    async def _note_client_session(self, me: ToolCall, request: mcp.Request) -> None:
+        """Put the client's own name for its session beside the agent, so that its hooks find the agent by it."""
+        meta = request.params.get("_meta")
+        about = meta.get(_CODEX_META) if isinstance(meta, dict) else None
+        found = about.get("session_id") if isinstance(about, dict) else None
+        if not isinstance(found, str) or found == self._client_session or len(found) > MAX_SESSION_ID_CHARS:
+            return
+        self._client_session = found
+        try:
+            await register_again(me, {"metadata": {"clientSession": found}})
+        except BasculeError:
+            # Without it a hook that finds several agents wakes none of them; the call itself is not touched.
+            return
+
+    # -- the resource --
+
+    def _on_resource_request(self, id_: int | str, asked: McpRequest, request: mcp.Request) -> None:
+        match request.method:
+            case "resources/read":
+                _check_uri(request)
+                me = self._caller(asked, request, may_repeat=True)
+                self._start(id_, asked, request, self._read(me, request), may_repeat=True)
+            case "resources/subscribe" | "resources/unsubscribe" if not request.modern:
+                _check_uri(request)
+                self._subscribed = request.method == "resources/subscribe"
+                self._follow()
+                self._reply(id_, request.answer({}))
+                if asked.again:
+                    self._send_news()
+            case "subscriptions/listen" if request.modern:
+                self._listen(request, again=asked.again)
+            case _:
+                raise request.no_such_method()
+
+    async def _read(self, me: ToolCall, request: mcp.Request) -> dict[str, Any]:
+        return request.resource_read(await me.run(read(me)))
+
+    def _listen(self, request: mcp.Request, *, again: bool) -> None:
+        """Acknowledged is what can come: our lists do not change while the daemon runs."""
+        wanted = request.params.get("notifications")
+        if not isinstance(wanted, dict):
+            raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, "notifications must be an object")
+        if len(self._listeners) >= MAX_LISTENERS:
+            text = f"{MAX_LISTENERS} subscriptions are open already; cancel one first"
+            raise mcp.BadRequest(request.number, mcp.INTERNAL_ERROR, text)
+        uris = wanted.get("resourceSubscriptions")
+        hears = isinstance(uris, list) and RECENT_URI in uris
+        self._listeners[request.number] = (request, hears)
+        # First the stream: what happens from now on is heard of.
+        self._follow()
+        if not again:
+            self._notify(request.acknowledged({"resourceSubscriptions": [RECENT_URI]} if hears else {}))
+        elif hears:
+            self._notify(request.updated(RECENT_URI))
+
+    def _follow(self) -> None:
+        """Have a stream of events while it is wanted, of the agent that we are now."""
+        wanted = self._subscribed or any(hears for _, hears in self._listeners.values())
+        if self._news is not None and (not wanted or self._news_of != self._principal):
+            self._news.close()
+            self._news = None
+        if wanted and self._news is None:
+            self._news_of = self._principal
+            try:
+                self._news = News(self._all.dispatch, self._principal, self._send_news, door=DOOR)
+            except BasculeError:
+                # Refused: without it the client reads the resource when it wants to know.
+                return
+
+    def _send_news(self) -> None:
+        for request, hears in self._listeners.values():
+            if hears:
+                self._notify(request.updated(RECENT_URI))
+        if self._subscribed:
+            self._notify(mcp.notification("notifications/resources/updated", {"uri": RECENT_URI}))
+
+    # -- to the program --
+
+    def _reply(self, id_: int | str, answer: dict[str, Any]) -> None:
+        self._peer.reply(id_, codec.encode({"message": answer}))
+
+    def _notify(self, message: dict[str, Any]) -> None:
+        self._peer.notify("mcp.message", codec.encode({"message": message}))
+
+
+def _cancel(call: _OpenCall) -> None:
+    """In the next turn of the loop, when its task has begun: a coroutine that never ran would complain."""
+    asyncio.get_running_loop().call_soon(call.work.cancel)
+
+
+def _check_uri(request: mcp.Request) -> None:
+    uri = request.params.get("uri")
+    if uri != RECENT_URI:
+        raise request.no_such_resource(uri)
+
+
+def _error_in(body: dict[str, Any]) -> BasculeError:
+    """The error that the program was answered with."""
+    kind = next((each for each in ALL_ERRORS if each.code == body.get("code")), Internal)
+    hint = body.get("hint")
+    return kind(str(body.get("message") or "refused"), hint=str(hint) if hint else None)
