@@ -79,6 +79,31 @@ class AfterCommit(Later[T]):
             self.set_exception(error)
 
 
+class Reading(AfterCommit[Any]):
+    """What a read saw while commits were under way. If these are undone it looks once more."""
+
+    __slots__ = ("_again", "_translate")
+
+    def __init__(
+        self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BaseException]
+    ) -> None:
+        super().__init__(answer)
+        self._again = again
+        self._translate = translate
+
+    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - that of whoever wrote
+        if self.done():
+            return
+        try:
+            answer = self.answer = self._again()
+        except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+            self.set_exception(self._translate(fault))
+            return
+        if isinstance(answer, Later):
+            self.add_done_callback(lambda _: answer.cancel())
+        self.landed()
+
+
 class Transaction(AfterCommit[Any]):
     """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
 

@@ -1,4 +1,4 @@
-"""The four bridges. Each has the same rooms where it needs them: service, ports.
+"""The bridges, and the daemon's own methods (`house`). Each has the same rooms where it needs them: service, ports.
 
-May import `dispatch` and everything right of it; never each other.
+May import `kernel` and everything right of it; never each other.
 """

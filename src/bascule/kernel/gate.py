@@ -17,7 +17,7 @@ call; after it the effect belongs to the daemon.
 
 import asyncio
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 from time import perf_counter
 from typing import Any, Protocol
@@ -28,7 +28,7 @@ from bascule.approval.desk import Desk
 from bascule.approval.questions import lost, params_and_digest, refusal_of, timed_text
 from bascule.approval.records import Approval
 from bascule.approval.states import State
-from bascule.audit.journal import AfterCommit, Journal, Transaction
+from bascule.audit.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.audit.refusals import Refusals
 from bascule.call import Call, Principal, agent_principal, subject_of
 from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
@@ -255,7 +255,7 @@ class Gate:
             return from_future(answer, partial(self.call_log.translate, call))
         if self.journal.idle:
             return answer
-        reading = _Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
+        reading = Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
         self.journal.answer_after(reading)
         return reading
 
@@ -348,6 +348,7 @@ class Gate:
         while True:
             verdict = self._admit(call, method, resolution, passage=passage)
             asks = verdict.decision is _ASK and passage.must_ask(verdict)
+            # A run that goes on after an answer spends the grant it was given, whatever is decided by now.
             if not (asks or passage.resumed):
                 grant = None
                 break
@@ -464,31 +465,6 @@ class Gate:
             subject=next(filter(None, subjects), None),
             reason=error.message,
         )
-
-
-class _Reading(AfterCommit[Any]):
-    """What a read saw while commits were under way. If these are undone it looks once more."""
-
-    __slots__ = ("_again", "_translate")
-
-    def __init__(
-        self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BasculeError]
-    ) -> None:
-        super().__init__(answer)
-        self._again = again
-        self._translate = translate
-
-    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - that of whoever wrote
-        if self.done():
-            return
-        try:
-            answer = self.answer = self._again()
-        except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
-            self.set_exception(self._translate(fault))
-            return
-        if isinstance(answer, Later):
-            self.add_done_callback(lambda _: answer.cancel())
-        self.landed()
 
 
 def _stricter(first: Verdict, second: Verdict) -> Verdict:

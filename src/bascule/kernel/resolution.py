@@ -24,7 +24,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict | None = None
     # What an approval is for besides the params: digests of scripts, of the tree that is taken over, an element.
     bound: Mapping[str, Any] = {}
-    # For the handler: it acts on exactly this (`RecordedEffect.resolved`).
+    # For the handler: it acts on exactly this (`RecordedEffect.resolution`).
     resolved: Any = None
     # It cannot be taken back: of a method that is recorded behind, this call is recorded ahead.
     record_first: bool = False

@@ -12,8 +12,8 @@ from bascule.mcp.sessions import DOOR
 
 
 class AgentBus:
-    def __init__(self, dispatch: Gate, principal: Principal) -> None:
-        self._dispatch = dispatch
+    def __init__(self, gate: Gate, principal: Principal) -> None:
+        self._gate = gate
         self._principal = principal
         # Called when the stream of events has ended.
         self.on_end: Callable[[], None] = _nothing
@@ -24,7 +24,7 @@ class AgentBus:
 
     def subscribe(self, listener: Callable[[ServerEvent], None]) -> Callable[[], None]:
         news = News(
-            self._dispatch,
+            self._gate,
             self._principal,
             lambda: listener(ResourceUpdated(uri=RECENT_URI)),
             self.on_end,

@@ -58,7 +58,7 @@ class ToolCall:
 
     def __init__(
         self,
-        dispatch: Gate,
+        gate: Gate,
         principal: Callable[[], Principal],
         facts: Facts,
         call_id: str,
@@ -74,7 +74,7 @@ class ToolCall:
         self.default_timeout_ms = facts.default_timeout_ms
         self.directory = facts.directory
         self._become = become
-        self._dispatch = dispatch
+        self._gate = gate
         self._principal = principal
         self._facts = facts
         self._repeats = repeats
@@ -96,7 +96,7 @@ class ToolCall:
         while True:
             call = self._call(method, params)
             try:
-                answer = self._dispatch.call(call)
+                answer = self._gate.call(call)
                 if isinstance(answer, Later):
                     answer = await self._wait(call, answer)
                     self._taken.append((call, answer))
@@ -124,14 +124,14 @@ class ToolCall:
         self._taken.clear()
         if result.acknowledge is not None:
             try:
-                self._dispatch.call(self._call("inbox.ack", result.acknowledge))
+                self._gate.call(self._call("inbox.ack", result.acknowledge))
             except BasculeError:
                 return
 
     def give_back(self) -> None:
         taken, self._taken = self._taken, []
         for call, answer in taken:
-            self._dispatch.abandoned(call, answer)
+            self._gate.abandoned(call, answer)
 
     async def _wait(self, call: Call, later: Later[Any]) -> Any:
         if self._hold is not None:
@@ -145,7 +145,7 @@ class ToolCall:
                 raise ClientGone from None
             # If the answer came in the same moment, it is for the next one who asks.
             if not later.cancel() and not later.cancelled() and later.exception() is None:
-                self._dispatch.abandoned(call, later.result())
+                self._gate.abandoned(call, later.result())
             raise
         finally:
             if self._hold is not None:
@@ -153,7 +153,7 @@ class ToolCall:
 
     def _call(self, method: str, params: Mapping[str, Any]) -> Call:
         try:
-            decoded = codec.convert(params, self._dispatch.methods[method].row.params)
+            decoded = codec.convert(params, self._gate.methods[method].row.params)
         except codec.BadJson as error:
             raise InvalidRequest(error.message, details={"method": method}) from error
         return Call(self._principal(), method, decoded, door=self._facts.door)

@@ -55,8 +55,8 @@ class Peer(Protocol):
 class LinkSessions:
     """All of them, and the tasks that their calls run in."""
 
-    def __init__(self, dispatch: Gate, log: Log, tools: Sequence[Tool], *, facts: Facts | None = None) -> None:
-        self.dispatch = dispatch
+    def __init__(self, gate: Gate, log: Log, tools: Sequence[Tool], *, facts: Facts | None = None) -> None:
+        self.gate = gate
         self.log = log
         self.tools = tools
         # What a session does not say for itself; tests set the clocks short.
@@ -288,7 +288,7 @@ class LinkSession:
             self._notify(request.progress(seconds, self._facts.slice_ms / 1000, "waiting"))
 
         return ToolCall(
-            self._all.dispatch,
+            self._all.gate,
             lambda: self._principal,
             facts,
             asked.call,
@@ -386,7 +386,7 @@ class LinkSession:
         if wanted and self._news is None:
             self._news_of = self._principal
             try:
-                self._news = News(self._all.dispatch, self._principal, self._send_news, door=DOOR)
+                self._news = News(self._all.gate, self._principal, self._send_news, door=DOOR)
             except BasculeError:
                 # Refused: without it the client reads the resource when it wants to know.
                 return

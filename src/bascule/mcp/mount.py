@@ -77,7 +77,7 @@ class Mount:
 
     def __init__(
         self,
-        dispatch: Gate,
+        gate: Gate,
         log: Log,
         *,
         on: bool = True,
@@ -85,7 +85,7 @@ class Mount:
         trust: str,
         on_left: Callable[[str], None] | None = None,
     ) -> None:
-        self._dispatch = dispatch
+        self._gate = gate
         self._log = log
         self._on = on
         self._tools = tools
@@ -103,7 +103,7 @@ class Mount:
 
     async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
         door: Door = surface.open_door(
-            self._dispatch, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
+            self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
         )
         running = asyncio.Event()
         self._task = group.create_task(door.run(running.set))

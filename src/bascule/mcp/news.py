@@ -21,7 +21,7 @@ class News:
 
     def __init__(
         self,
-        dispatch: Gate,
+        gate: Gate,
         principal: Principal,
         notify: Callable[[], None],
         ended: Callable[[], None] | None = None,
@@ -31,7 +31,7 @@ class News:
         self._notify = notify
         self._ended = ended
         self._soon: asyncio.TimerHandle | None = None
-        stream = dispatch.call(Call(principal, "events.stream", EventsParams(agent_id=agent_of(principal)), door=door))
+        stream = gate.call(Call(principal, "events.stream", EventsParams(agent_id=agent_of(principal)), door=door))
         assert isinstance(stream, Stream)
         self._stream = stream
         stream.on_ready = self._ready

@@ -38,12 +38,12 @@ class Session:
 class Sessions:
     def __init__(
         self,
-        dispatch: Gate | None = None,
+        gate: Gate | None = None,
         *,
         per_agent: int = MAX_SESSIONS_PER_AGENT,
         on_left: Callable[[str], None] | None = None,
     ) -> None:
-        self._dispatch = dispatch
+        self._gate = gate
         self._per_agent = per_agent
         # Called with the handle when a client has ended the last session of an agent.
         self._on_left = on_left
@@ -86,8 +86,8 @@ class Sessions:
 
     def _follow(self, session: Session) -> None:
         wanted = session.hears and session.tell is not None
-        if wanted and session.news is None and self._dispatch is not None:
-            session.news = News(self._dispatch, session.principal, lambda: self._tell(session), door=DOOR)
+        if wanted and session.news is None and self._gate is not None:
+            session.news = News(self._gate, session.principal, lambda: self._tell(session), door=DOOR)
         elif not wanted and session.news is not None:
             session.news.close()
             session.news = None

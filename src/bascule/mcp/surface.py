@@ -38,25 +38,25 @@ REQUEST_CANCELLED = -32800
 
 
 def open_door(
-    dispatch: Gate, log: Log, *, tools: Sequence[Tool], trust: str, on_left: Callable[[str], None] | None = None
+    gate: Gate, log: Log, *, tools: Sequence[Tool], trust: str, on_left: Callable[[str], None] | None = None
 ) -> McpDoor:
     sdk_log.listen(log)
-    sessions = Sessions(dispatch, on_left=on_left)
-    surface = Surface(dispatch, sessions, log, tools=tools, facts=Facts(DOOR, trust))
+    sessions = Sessions(gate, on_left=on_left)
+    surface = Surface(gate, sessions, log, tools=tools, facts=Facts(DOOR, trust))
     return McpDoor(surface.server, sessions)
 
 
 class Surface:
     def __init__(
         self,
-        dispatch: Gate,
+        gate: Gate,
         sessions: Sessions,
         log: Log,
         *,
         tools: Sequence[Tool],
         facts: Facts | None = None,
     ) -> None:
-        self._dispatch = dispatch
+        self._gate = gate
         self._sessions = sessions
         self._log = log
         # No deadline of our own: the daemon has its setting for messages that name none.
@@ -93,8 +93,8 @@ class Surface:
     def _may_use(self, principal: Principal, tool: Tool) -> bool:
         """An agent sees only what the policy lets it use; a rule on params cannot be judged before there are any."""
         for method in tool.uses:
-            row = self._dispatch.methods[method].row
-            verdict = self._dispatch.policy.decide(principal, method, row.effect)
+            row = self._gate.methods[method].row
+            verdict = self._gate.policy.decide(principal, method, row.effect)
             if verdict.decision is Decision.DENY and verdict.cacheable:
                 return False
         return True
@@ -154,7 +154,7 @@ class Surface:
         # Acknowledged is what can come: our lists do not change while the daemon runs.
         wanted = recent.RECENT_URI in (params.notifications.resource_subscriptions or ())
         honoured = types.SubscriptionFilter(resource_subscriptions=[recent.RECENT_URI] if wanted else None)
-        bus = AgentBus(self._dispatch, _principal(context))
+        bus = AgentBus(self._gate, _principal(context))
         # One for each stream, for the SDK's handler has one bus and every agent hears another.
         handler = ListenHandler(bus)
         bus.on_end = handler.close
@@ -206,7 +206,7 @@ class Surface:
 
         asked = isinstance(meta, dict) and meta.get("progressToken") is not None
         me = ToolCall(
-            self._dispatch,
+            self._gate,
             lambda: principal,
             self._facts,
             _call_id(meta),

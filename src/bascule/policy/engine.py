@@ -1,6 +1,6 @@
 """The policy in force: which rules match a call, which of them wins, and why.
 
-Ownership is not decided here: dispatch checks a row's `who` first.
+Ownership is not decided here: the gate checks a row's `who` first.
 """
 
 import re
@@ -25,7 +25,7 @@ MAX_CACHED_VERDICTS = 4_096
 _UNREAD = object()
 _ANY = Cause()
 _PLACEHOLDER = re.compile(r"\{(?:command|path)\}")
-# The method whose commands a sandbox runs; background commands are told apart by dispatch, not by what they execute.
+# The method whose commands a sandbox runs; background commands are told apart by the gate, not by what they execute.
 _SHELL = "workspace.shell"
 _Kept = TypeVar("_Kept")
 
