@@ -42,7 +42,7 @@ def trusted_codex(terminal, client, *command):
     return screen
 
 
-def said(screen, words):
+def submit(screen, words):
     screen.type(words)
     screen.sees(f"{CURSOR} {words}")
     # Keys that come quickly are a paste to Codex, and an Enter among them a new line.
@@ -166,7 +166,7 @@ def test_a_wrapped_codex_answers_as_its_wrapper_though_another_session_runs_its_
     wrapped = [WRAP, "--agent", "Jerry", "--state-dir", client.daemon.state_dir, "--", client.program]
     screen = trusted_codex(terminal, client, *wrapped)
     until(lambda: "pid" in metadata(other, "Jerry"), "the program of the wrapped session is Jerry")
-    said(screen, "say hello")
+    submit(screen, "say hello")
     screen.sees(DONE)
     reply = other.ask("Jerry", QUESTION, timeout=120)
     assert reply.payload == "Paris", (screen.shown(), model.heard)
@@ -184,7 +184,7 @@ def test_two_codex_sessions_in_one_directory_are_each_woken_by_their_own_message
     screens = [trusted_codex(terminal, client, client.program) for _ in range(2)]
     until(lambda: sum(name.startswith("codex-") for name in statuses(other)) == 2, "both have registered")
     for screen in screens:
-        said(screen, "who is there")
+        submit(screen, "who is there")
         screen.sees(DONE)
     names = [name for name in statuses(other) if name.startswith("codex-")]
     assert len({metadata(other, name).get("clientSession") for name in names} - {None}) == 2

@@ -377,9 +377,9 @@ class Gate:
             passage.begun = True
             answer = self._change(call, method, verdict.rule, approval_id)
             return await answer if isinstance(answer, Later) else answer
-        return await self._carry_out(passage, verdict, resolution, approval_id)
+        return await self._record_and_act(passage, verdict, resolution, approval_id)
 
-    async def _carry_out(
+    async def _record_and_act(
         self, passage: Passage, verdict: Verdict, resolution: Resolution, approval_id: str | None
     ) -> Any:
         if passage.method.row.record is Record.NONE and approval_id is None:
