@@ -140,7 +140,14 @@ class LinkConnection(FramedConnection):
         """Its token is no longer good: from now on it is nobody, and soon it is closed."""
         self._connections.identified(self, self._principal, None)
         self._principal = None
+        # Not only when the connection is lost: a peer that does not read keeps it from closing.
+        self._end_mcp()
         self.close()
+
+    def _end_mcp(self) -> None:
+        session, self._mcp = self._mcp, None
+        if session is not None:
+            session.close()
 
     def unlocked_for(self) -> float | None:
         left = self._unlocked_until - self._clock.monotonic()
@@ -168,9 +175,7 @@ class LinkConnection(FramedConnection):
                 waiting.close()
             else:
                 waiting.cancel()
-        if self._mcp is not None:
-            self._mcp.close()
-            self._mcp = None
+        self._end_mcp()
         self._connections.identified(self, self._principal, None)
         self._principal = None
 
