@@ -8,7 +8,8 @@ import msgspec
 import uvloop
 
 from bare_broker import Frame
-from bascule import __version__, places
+from bascule import __version__
+from bascule.foundation import paths
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.transports.framed import FramedConnection
 from scene import ANSWER_SECONDS, PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
@@ -155,7 +156,7 @@ decode_item = msgspec.json.Decoder(Item).decode
 
 async def link(state: str, name: str | None = None) -> FrameClient:
     """A connection that acts as its own agent, as every client of Bascule does; without a name, as the user."""
-    client = await FrameClient.connect(places.link_socket(state))
+    client = await FrameClient.connect(paths.link_socket(state))
     hello = {"protocol": PROTOCOL_VERSION, "version": __version__}
     if name is None:
         await client.call("hello", encode(hello))
@@ -171,7 +172,7 @@ async def link(state: str, name: str | None = None) -> FrameClient:
 
 def _stored_token(state: str, name: str) -> str | None:
     try:
-        return places.read_private_file(places.token_file(state, name))
+        return paths.read_private_file(paths.token_file(state, name))
     except FileNotFoundError:
         return None
 

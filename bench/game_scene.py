@@ -17,8 +17,8 @@ from bascule.bridges.game.games import Games
 from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
 from bascule.client.sync import SyncClient
-from bascule.clock import SystemClock
-from bascule.places import read_unreachable_file, write_private_file
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.paths import read_unreachable_file, write_private_file
 from bascule.transports.backoff import delays
 
 PATIENCE_SECONDS = 60.0

@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Self
 
-from bascule import places
+from bascule.foundation import paths
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # An order that takes longer hangs.
@@ -115,7 +115,7 @@ def _status(pid: int, field: str) -> int:
 
 def gauge(target: Target, name: str) -> float:
     """From /metrics, over the TCP door."""
-    token = places.read_private_file(places.local_token_file(target.state)).strip()
+    token = paths.read_private_file(paths.local_token_file(target.state)).strip()
     request = urllib.request.Request(
         f"http://127.0.0.1:{target.port}/metrics", headers={"Authorization": f"Bearer {token}"}
     )

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 import uvloop
 
-from bascule import places
 from bascule.call import LOCAL, Call, Principal, agent_principal
-from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
-from bascule.later import Later
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.deferred import Deferred
 from bascule.stores.memory import MemoryStore
 from bascule.wire import codec
 from processes import scratch
@@ -50,7 +50,7 @@ def house(directory: str, *, logging: bool) -> Iterator[tuple[Daemon, DaemonLog]
         max_inbox_bytes=_UNLIMITED,
     )
     clock = SystemClock()
-    log = DaemonLog(clock, path=places.log_file(directory), form="off", level="info" if logging else "error")
+    log = DaemonLog(clock, path=paths.log_file(directory), form="off", level="info" if logging else "error")
     try:
         yield Daemon(config, directory, clock, log, MemoryStore()), log
     finally:
@@ -67,7 +67,7 @@ class Bench:
     def __init__(self, daemon: Daemon, log: DaemonLog) -> None:
         self._daemon = daemon
         self._log = log
-        self._log_path = places.log_file(daemon.state_dir)
+        self._log_path = paths.log_file(daemon.state_dir)
         self._marks = 0
         self._read = 0
         self.spent: dict[str, float] = {}
@@ -91,7 +91,7 @@ class Bench:
         before = time.process_time()
         answers = [call(Call(principal, method, each, door="link")) for each in params]
         for index, answer in enumerate(answers):
-            if isinstance(answer, Later):
+            if isinstance(answer, Deferred):
                 answers[index] = await answer
         self._log_written()
         self.spent[method] = (time.process_time() - before) / len(params) * 1e6

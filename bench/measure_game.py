@@ -17,7 +17,7 @@ import uvloop
 import processes
 from bare_frames import Frames
 from bascule.client.sync import SyncClient
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
 from game_scene import PATIENCE_SECONDS, apart, daemon_attached, daemon_with, games_of, timed
 from report import Section, Settings, middle, ratio
 
@@ -136,7 +136,7 @@ def scale(settings: Settings) -> Section:
 
 
 async def _bare(echo: processes.Server, times: int) -> list[float]:
-    answered: list[Later[Any]] = []
+    answered: list[Deferred[Any]] = []
 
     class Client(Frames):
         def body(self, message: dict[str, object]) -> None:
@@ -145,7 +145,7 @@ async def _bare(echo: processes.Server, times: int) -> list[float]:
     _, client = await asyncio.get_running_loop().create_connection(Client, "127.0.0.1", int(echo.address))
 
     async def ask() -> None:
-        later: Later[Any] = Later()
+        later: Deferred[Any] = Deferred()
         answered.append(later)
         params = {"name": "bench/echo", "arguments": {"value": _VALUE}}
         client.send({"v": "gabp/1", "id": "1", "type": "request", "method": "tools/call", "params": params})
@@ -194,7 +194,7 @@ async def _shouted(directory: str, readers: int, count: int) -> float:
     async with games_of(f"{directory}/{readers}", ["bench"], MOD) as games:
         found = games.find("bench")
         heard = [0] * readers
-        all_heard: Later[None] = Later()
+        all_heard: Deferred[None] = Deferred()
 
         async def listen(number: int) -> None:
             await found.subscribe(number, ["noise/a"])

@@ -13,7 +13,7 @@ import sys
 from typing import NamedTuple
 
 import processes
-from bascule import places
+from bascule.foundation import paths
 from ends_frames import FrameClient, as_user, encode
 from http_load import NUMBER
 from processes import HERE, Server
@@ -77,7 +77,7 @@ class House:
         self.port = port
         self._state = server.address
         self._runs = 0
-        local = places.read_private_file(places.local_token_file(self._state)).strip()
+        local = paths.read_private_file(paths.local_token_file(self._state)).strip()
         self._door = Door(port, local)
         tokens = {}
         for number in range(LISTED):

@@ -9,15 +9,15 @@ import time
 import uvloop
 
 import processes
-from bascule import places
 from bascule.bridge_list import tables_of
 from bascule.call import LOCAL, Call, agent_principal
-from bascule.clock import SystemClock
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
-from bascule.later import Later
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.deferred import Deferred
 from bascule.protocols.house import VerifyResult
 from bascule.wire import codec
 from ends_frames import FrameClient, as_user
@@ -49,13 +49,13 @@ def fill(state: str, tickets: int) -> None:
 
     async def inside() -> None:
         clock = SystemClock()
-        log = DaemonLog(clock, path=places.log_file(state), form="off", level=config.log_level)
+        log = DaemonLog(clock, path=paths.log_file(state), form="off", level=config.log_level)
         daemon = Daemon(config, state, clock, log, open_store(config, state, log, tables_of()))
         call = daemon.gate.call
 
         async def all_of(principal, method: str, params: list[dict]) -> list:
             answers = [call(Call(principal, method, codec.encode(each), door="link")) for each in params]
-            return [await each if isinstance(each, Later) else each for each in answers]
+            return [await each if isinstance(each, Deferred) else each for each in answers]
 
         await all_of(LOCAL, "agents.register", [{"agentId": "Jerry"}])
         for _ in range(0, tickets, _AT_ONCE):
@@ -81,7 +81,7 @@ def verify(state: str) -> VerifyResult:
 
 def hash_alone(state: str) -> float:
     """Seconds to read the rows and hash them, and nothing else: the limit of any verification in Python."""
-    connection = sqlite3.connect(f"file:{places.database_file(state)}?mode=ro", uri=True)
+    connection = sqlite3.connect(f"file:{paths.database_file(state)}?mode=ro", uri=True)
     try:
         began = time.perf_counter()
         previous = bytes(32)

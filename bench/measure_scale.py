@@ -13,7 +13,7 @@ import msgspec
 import uvloop
 
 import processes
-from bascule import places
+from bascule.foundation import paths
 from ends_frames import FrameClient, as_user, encode, link
 from measure_http import free_port, send_many
 from processes import Server, cpu_seconds, memory_bytes
@@ -181,7 +181,7 @@ async def hold_link_waits(server: Server, count: int) -> tuple[int, int]:
 
 
 async def hold_http_waits(server: Server, port: int, count: int) -> tuple[int, int]:
-    token = places.read_private_file(places.token_file(server.address, ASKER)).strip()
+    token = paths.read_private_file(paths.token_file(server.address, ASKER)).strip()
     head = f"Host: 127.0.0.1:{port}\r\nAuthorization: Bearer {token}\r\n\r\n"
     before = memory_bytes(server.pid)
     connections = []

@@ -17,7 +17,8 @@ from typing import Any
 
 import uvloop
 
-from bascule import __version__, places
+from bascule import __version__
+from bascule.foundation import paths
 from bascule.protocols.link import PROTOCOL_VERSION
 from ends_frames import Envelope, encode
 from swarm_clients import Http, Link
@@ -52,19 +53,19 @@ class Swarm:
             return
         with contextlib.suppress(FileNotFoundError):
             # By a swarm before this one.
-            self._tokens[name] = places.read_private_file(places.token_file(self._state, name))
+            self._tokens[name] = paths.read_private_file(paths.token_file(self._state, name))
             return
         if self._local is None:
-            self._local = await Link.connect(places.link_socket(self._state))
+            self._local = await Link.connect(paths.link_socket(self._state))
             await self._local.call("hello", encode(_HELLO))
         await self._local.call("agents.register", encode({"agentId": name}))
-        self._tokens[name] = places.read_private_file(places.token_file(self._state, name))
+        self._tokens[name] = paths.read_private_file(paths.token_file(self._state, name))
 
     async def _link(self, name: str) -> Link:
         """A connection that acts as this agent."""
         if name not in self._links:
             await self._register(name)
-            client = await Link.connect(places.link_socket(self._state))
+            client = await Link.connect(paths.link_socket(self._state))
             await client.call("hello", encode({**_HELLO, "token": self._tokens[name]}))
             self._links[name] = client
         return self._links[name]
@@ -74,7 +75,7 @@ class Swarm:
         if door == "unix":
             while True:
                 try:
-                    _, connection = await loop.create_unix_connection(Http, places.http_socket(self._state))
+                    _, connection = await loop.create_unix_connection(Http, paths.http_socket(self._state))
                     break
                 except BlockingIOError:
                     # The backlog is full; a blocking client would wait here.
@@ -279,7 +280,7 @@ class Swarm:
         await self._register("flooder")
         for _ in range(connections):
             if door == "link":
-                client = await Link.connect(places.link_socket(self._state))
+                client = await Link.connect(paths.link_socket(self._state))
                 await client.call("hello", encode({**_HELLO, "token": self._tokens["flooder"]}))
                 self._run("flood", self._flood_link(client, window))
             else:

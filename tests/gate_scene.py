@@ -12,7 +12,8 @@ from bascule.audit.ports import LogLine
 from bascule.audit.refusals import Refusals
 from bascule.bridge_list import preset
 from bascule.call import LOCAL, Call, agent_principal
-from bascule.errors import NotFound, Overloaded
+from bascule.foundation.errors import NotFound, Overloaded
+from bascule.foundation.timers import Timers
 from bascule.kernel.call_log import CallLog
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
@@ -31,7 +32,6 @@ from bascule.protocols.methods import (
 )
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
-from bascule.timers import Timers
 from patience import PATIENCE
 
 JERRY = agent_principal("Jerry")

@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.call import LOCAL, PERSON, agent_principal
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, PolicyDenied
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, PolicyDenied
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy, rules_digest
 from bascule.policy.rules import Rule

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from bascule.call import LOCAL, Call
-from bascule.errors import Internal, StorageFull
-from bascule.stream import Stream
+from bascule.foundation.errors import Internal, StorageFull
+from bascule.foundation.stream import Stream
 from gate_scene import Ask, Scene, on_loop
 from patience import PATIENCE
 

@@ -269,10 +269,12 @@ def test_black_box_tests_reach_the_inside_through_one_module_only():
 
 def test_the_search_for_ways_inside_finds_them():
     inside = (
-        "from bascule import places\nimport bascule.daemon.config\nfrom bascule.mcp.door import McpDoor\n"
+        "from bascule.foundation import paths as places\nimport bascule.daemon.config\nfrom bascule.mcp.door "
+        "import McpDoor\n"
         "monkeypatch.setattr('bascule.approval.limits.HTTP_SLICE_SECONDS', 1)\n"
         "Living(state, constants={'bascule.web.http.HEAD_SECONDS': 1})\n"
-        "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule import places'])\n"
+        "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
+        "paths as places'])\n"
         "import bascule\nfrom inside import Config\nmonkeypatch.setattr(Config, 'port', 1)\n"
     )
     outside = (

@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
-from bascule.later import Carrier, Later, from_future, within
+from bascule.foundation.deferred import Carrier, Deferred, from_future, within
 
 
 def test_listeners_are_told_in_the_call_that_settles_it():
-    later, heard = Later(), []
+    later, heard = Deferred(), []
     later.add_done_callback(lambda each: heard.append(each.result()))
     later.set_result(7)
     assert heard == [7]
@@ -17,7 +17,7 @@ def test_listeners_are_told_in_the_call_that_settles_it():
 
 
 def test_it_is_settled_once():
-    later = Later()
+    later = Deferred()
     later.set_result(7)
     for again in (lambda: later.set_result(8), lambda: later.set_exception(ValueError())):
         with pytest.raises(asyncio.InvalidStateError):
@@ -27,14 +27,14 @@ def test_it_is_settled_once():
 
 
 def test_before_it_is_settled_there_is_nothing_to_have():
-    later = Later()
+    later = Deferred()
     for look in (later.result, later.exception):
         with pytest.raises(asyncio.InvalidStateError):
             look()
 
 
 def test_an_error_is_raised_to_whoever_asks():
-    later = Later()
+    later = Deferred()
     later.set_exception(ValueError("no"))
     assert str(later.exception()) == "no"
     with pytest.raises(ValueError, match="no"):
@@ -42,7 +42,7 @@ def test_an_error_is_raised_to_whoever_asks():
 
 
 def test_cancelling_tells_too():
-    later, heard = Later(), []
+    later, heard = Deferred(), []
     later.add_done_callback(lambda each: heard.append(each.cancelled()))
     assert later.cancel() is True
     assert heard == [True]
@@ -54,7 +54,7 @@ def test_a_listener_that_fails_keeps_nobody_else_waiting():
     async def story():
         faults, heard = [], []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
-        later = Later()
+        later = Deferred()
         later.add_done_callback(lambda _: 1 / 0)
         later.add_done_callback(lambda each: heard.append(each.result()))
         later.set_result(7)
@@ -67,7 +67,7 @@ def test_a_listener_that_fails_keeps_nobody_else_waiting():
 
 def test_it_can_be_awaited_and_cancelling_the_waiter_withdraws_it():
     async def story():
-        good, gone = Later(), Later()
+        good, gone = Deferred(), Deferred()
         waiting = asyncio.ensure_future(_of(good)), asyncio.ensure_future(_of(gone))
         await asyncio.sleep(0)
         good.set_result(7)
@@ -91,7 +91,7 @@ async def _of(later):
     ],
 )
 def test_what_comes_of_it_ends_as_it_does(settle, seen):
-    later = Later()
+    later = Deferred()
     mapped = later.mapped(lambda number: number * 2)
     settle(later)
     if mapped.cancelled():
@@ -101,7 +101,7 @@ def test_what_comes_of_it_ends_as_it_does(settle, seen):
 
 
 def test_withdrawing_what_comes_of_it_withdraws_it():
-    later = Later()
+    later = Deferred()
     later.mapped(str).cancel()
     assert later.cancelled()
 
@@ -122,7 +122,7 @@ def test_a_future_of_the_loop_becomes_one_and_is_cancelled_with_it():
 
 def test_waiting_for_a_while_withdraws_nothing():
     async def story():
-        later = Later()
+        later = Deferred()
         early = await within(0.01, later)
         asyncio.get_running_loop().call_soon(later.set_result, 7)
         return early, later.cancelled(), await within(10, later), later.result()

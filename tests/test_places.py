@@ -8,7 +8,7 @@ import tempfile
 
 import pytest
 
-from bascule import places
+from bascule.foundation import paths
 
 PASSWD_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
@@ -27,12 +27,12 @@ def test_everything_of_ours_is_found_from_home(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", f"{tmp_path}/")
     monkeypatch.setattr(sys, "platform", "linux")
-    assert places.home() == str(tmp_path)
-    assert places.state_dir() == f"{tmp_path}/.local/state/bascule"
-    assert places.config_dir() == f"{tmp_path}/.config/bascule"
-    assert places.bridge_file() == f"{tmp_path}/.config/gabp/bridge.json"
-    assert places.expand("~/games") == f"{tmp_path}/games"
-    assert places.expand("~") == str(tmp_path)
+    assert paths.home() == str(tmp_path)
+    assert paths.state_dir() == f"{tmp_path}/.local/state/bascule"
+    assert paths.config_dir() == f"{tmp_path}/.config/bascule"
+    assert paths.bridge_file() == f"{tmp_path}/.config/gabp/bridge.json"
+    assert paths.expand("~/games") == f"{tmp_path}/games"
+    assert paths.expand("~") == str(tmp_path)
 
 
 @pytest.mark.parametrize("named", [None, "", "home", "/nowhere/at/all", "/\udcff", __file__])
@@ -41,14 +41,14 @@ def test_a_home_that_is_not_a_directory_by_its_full_path_does_not_count(named, m
         monkeypatch.delenv("HOME", raising=False)
     else:
         monkeypatch.setenv("HOME", named)
-    assert places.home() == PASSWD_HOME
-    assert places.expand("~/games") == f"{PASSWD_HOME}/games"
+    assert paths.home() == PASSWD_HOME
+    assert paths.expand("~/games") == f"{PASSWD_HOME}/games"
 
 
 def test_a_home_of_another_user_does_not_count(other_users_directory, monkeypatch):
     # What `sudo -E` leaves in the environment: files of root's must not appear in there.
     monkeypatch.setenv("HOME", other_users_directory)
-    assert places.home() == PASSWD_HOME
+    assert paths.home() == PASSWD_HOME
 
 
 def test_a_user_without_a_passwd_entry_has_home_or_is_told_to_set_it(tmp_path, monkeypatch):
@@ -57,10 +57,10 @@ def test_a_user_without_a_passwd_entry_has_home_or_is_told_to_set_it(tmp_path, m
 
     monkeypatch.setattr(pwd, "getpwuid", no_entry)
     monkeypatch.setenv("HOME", os.fspath(tmp_path))
-    assert places.home() == os.fspath(tmp_path)
+    assert paths.home() == os.fspath(tmp_path)
     monkeypatch.delenv("HOME")
-    with pytest.raises(places.UnsafePlace, match=r"has no passwd entry and .*; set HOME"):
-        places.home()
+    with pytest.raises(paths.UnsafePlace, match=r"has no passwd entry and .*; set HOME"):
+        paths.home()
 
 
 # As sitecustomize: the user of this process has no passwd entry.

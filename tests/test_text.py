@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.text import DEFAULT_IGNORABLE, MAX_MARKS, escaped, is_plain, one_line, rows, typeable, visible
+from bascule.foundation.text import DEFAULT_IGNORABLE, MAX_MARKS, escaped, is_plain, one_line, rows, typeable, visible
 
 TRICKS = {
     "escape sequence": "ok\x1b[2Krm -rf /",
@@ -163,6 +163,14 @@ def test_the_ignorable_letters_are_those_of_the_unicode_standard():
 
 def test_the_table_costs_a_helper_nothing_at_its_start():
     """Helpers answer within 150 ms: neither this module nor what it needs may be what they wait for."""
-    script = "import sys, re; before = set(sys.modules); import bascule.text; print(*(set(sys.modules) - before))"
+    script = (
+        "import sys, re; before = set(sys.modules); import bascule.foundation.text; print(*(set(sys.modules) - before))"
+    )
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True, timeout=60)
-    assert set(done.stdout.split()) <= {"bascule", "bascule.text", "unicodedata", "__future__"}
+    assert set(done.stdout.split()) <= {
+        "bascule",
+        "bascule.foundation",
+        "bascule.foundation.text",
+        "unicodedata",
+        "__future__",
+    }

@@ -17,12 +17,12 @@ from typing import Any, get_args
 import msgspec
 
 from bascule.bridge_list import methods_of
-from bascule.clock import SystemClock
 from bascule.daemon import config
 from bascule.daemon.compose import Daemon, routes_of
 from bascule.daemon.logs import DaemonLog
 from bascule.doors.exits import BY_STATUS, EXIT_CODES
-from bascule.errors import ALL_ERRORS
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.errors import ALL_ERRORS
 from bascule.mcp.mount import Mount
 from bascule.protocols.methods import Row
 from bascule.protocols.route import Route

@@ -6,7 +6,7 @@ import pytest
 
 from bascule.adapters.desktop.workspaces import EvidencePlaces
 from bascule.adapters.picture_files import PictureFiles
-from bascule.errors import Forbidden
+from bascule.foundation.errors import Forbidden
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ import msgspec
 
 from bascule.audit.journal import Table
 from bascule.bridge_list import presets_of, rows_of
+from bascule.foundation.deferred import Deferred
 from bascule.kernel.resolution import Resolution
-from bascule.later import Later
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.text import load_policy
 from bascule.protocols.methods import Acts, Changes, Effect, Params
@@ -116,7 +116,7 @@ class Grove:
 
 def later(value):
     """An answer that comes in its own time."""
-    answer = Later()
+    answer = Deferred()
     asyncio.get_running_loop().call_soon(answer.set_result, value)
     return answer
 

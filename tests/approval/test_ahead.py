@@ -5,9 +5,9 @@ import asyncio
 import pytest
 from felling import Grove, later, stricter
 
-from bascule.errors import Internal, InvalidRequest, StorageFull
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Internal, InvalidRequest, StorageFull
 from bascule.kernel.resolution import Resolution
-from bascule.later import Later
 from bascule.testing.stores import HeldStore
 
 
@@ -70,7 +70,7 @@ def test_a_disk_that_cannot_take_the_end_is_told_as_done_and_unrecorded(grove, s
 
 
 def test_a_crash_in_between_is_unknown_after_the_restart_and_never_runs_again(grove):
-    grove.answer = Later
+    grove.answer = Deferred
     call = water(grove)
     assert not call.done
     assert begun(grove) == ["tree.water"]
@@ -103,7 +103,7 @@ def test_an_effect_may_take_its_time(grove, kind):
 
 
 def test_an_effect_under_way_goes_on_without_its_client_and_its_end_is_recorded(grove):
-    slow = Later()
+    slow = Deferred()
     grove.answer = lambda: slow
     call = water(grove)
     call.cancel()

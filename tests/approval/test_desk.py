@@ -8,7 +8,7 @@ from desk_scene import JERRY, TOM, Cut, Forest
 from bascule.approval.limits import Limits
 from bascule.approval.questions import params_and_digest, plain_params, required
 from bascule.audit.journal import Transaction
-from bascule.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
+from bascule.foundation.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
 from bascule.protocols.methods import Effect, Params
 
 MINUTE = 60.0

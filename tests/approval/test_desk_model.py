@@ -10,7 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 
 from bascule.approval.desk import Desk
 from bascule.audit.journal import Transaction
-from bascule.errors import Conflict
+from bascule.foundation.errors import Conflict
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 QUESTION, GRANT = 15 * 60.0, 10 * 60.0

@@ -11,7 +11,7 @@ from felling import policy
 from bascule.doors import exits
 from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
-from bascule.errors import ApprovalRequired, PolicyDenied
+from bascule.foundation.errors import ApprovalRequired, PolicyDenied
 from bascule.mcp.calling import Facts, ToolCall, call_tool
 from bascule.protocols.methods import Acts, Effect
 from bascule.protocols.workspace import ProcessParams, ProcessView

@@ -5,9 +5,9 @@ import pytest
 from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
 from bascule.approval.limits import Limits
-from bascule.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
 from bascule.kernel.resolution import Resolution
-from bascule.later import Later
 from bascule.policy.decision import Decision
 from bascule.testing.stores import HeldStore
 
@@ -281,7 +281,7 @@ def test_resolving_a_call_may_take_its_time(grove):
 
 
 def test_a_call_whose_resolving_is_given_up_is_given_up_and_asks_nobody(grove):
-    given_up = Later()
+    given_up = Deferred()
     grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
         resolve=lambda call, params: given_up
     )

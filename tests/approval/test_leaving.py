@@ -9,9 +9,9 @@ import pytest
 from felling import Grove, TreeParams
 
 from bascule.call import Call, Principal
-from bascule.errors import Unauthenticated
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Unauthenticated
 from bascule.kernel.resolution import Resolution
-from bascule.later import Later
 from bascule.protocols.methods import Acts, Effect
 from bascule.wire import codec
 
@@ -53,7 +53,7 @@ def test_a_caller_that_leaves_in_the_turn_it_came_is_not_counted_as_waiting(grov
 
 
 def test_a_wait_whose_caller_leaves_in_the_turn_it_came_is_recorded_as_cancelled(grove):
-    waiting = Later()
+    waiting = Deferred()
     grove.answer = lambda: waiting
     leave_at_once(grove, "tree.watch")
     assert waiting.cancelled()
@@ -81,7 +81,7 @@ def test_a_handler_that_was_called_off_before_it_could_be_waited_for_is_an_answe
     """Not an exception: a door's connection would end by it."""
 
     def called_off():
-        later = Later()
+        later = Deferred()
         later.cancel()
         return later
 
@@ -170,7 +170,7 @@ def test_a_revoked_agent_asks_and_does_nothing_with_what_it_called_before(grove,
 
 def test_what_a_revoked_agent_has_begun_goes_on_and_has_its_end(grove):
     grove.house.register("Jerry")
-    slow = Later()
+    slow = Deferred()
     grove.answer = lambda: slow
     call = grove.begin("tree.water")
     grove.house.call("person", "agents.revoke", {"agentId": "Jerry"})

@@ -7,7 +7,7 @@ from desk_scene import JERRY, TOM, Cut, Forest
 
 from bascule.approval.questions import params_and_digest
 from bascule.call import Call
-from bascule.errors import Conflict, PolicyDenied, StorageFull
+from bascule.foundation.errors import Conflict, PolicyDenied, StorageFull
 from bascule.kernel.asking import create_question
 from bascule.kernel.passage import Passage
 from bascule.policy.decision import Decision

@@ -6,7 +6,7 @@ from desk_scene import JERRY, TOM, Cut, Deep, Forest
 from bascule.approval.limits import Limits
 from bascule.approval.offers import all_offers, exact
 from bascule.approval.questions import digest_line, rule_text, timed_text
-from bascule.errors import InvalidRequest, Overloaded
+from bascule.foundation.errors import InvalidRequest, Overloaded
 from bascule.policy.decision import Decision
 from bascule.policy.engine import matches
 from bascule.protocols.methods import Effect

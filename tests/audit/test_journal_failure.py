@@ -4,7 +4,7 @@ import pytest
 from journal_setting import Setting, Thing, on_loop
 
 from bascule.audit.journal import Transaction
-from bascule.errors import StorageFull
+from bascule.foundation.errors import StorageFull
 
 
 @on_loop

@@ -5,9 +5,9 @@ import pytest
 from bascule.audit.journal import Journal
 from bascule.audit.ledger import Verifier, read_record
 from bascule.audit.refusals import Refusals
+from bascule.foundation.timers import Timers
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
-from bascule.timers import Timers
 
 WINDOW_S = 60
 

@@ -5,7 +5,7 @@ import time
 import pytest
 from scripted_host import EDITOR, NAME, FakeScreen
 
-from bascule.errors import ApprovalRequired
+from bascule.foundation.errors import ApprovalRequired
 from bascule.testing.house import House
 from patience import PATIENCE
 

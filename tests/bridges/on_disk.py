@@ -2,8 +2,8 @@
 
 import os
 
-from bascule import places
 from bascule.adapters.token_files import StateTokenFiles
+from bascule.foundation import paths
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.house import House
@@ -28,7 +28,7 @@ class OnDisk(House):
 
     def token_files(self):
         """By path, what helpers would find."""
-        folder = places.tokens_dir(self.folder)
+        folder = paths.tokens_dir(self.folder)
         found = {}
         for name in os.listdir(folder):
             with open(os.path.join(folder, name), encoding="ascii") as file:

@@ -6,7 +6,7 @@ import copy
 import itertools
 
 from bascule.bridges.desktop.ports import HostGone
-from bascule.errors import Forbidden
+from bascule.foundation.errors import Forbidden
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents
 from bascule.protocols import desktop_more as m

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from on_disk import OnDisk
 
-from bascule import places
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import BasculeError, Internal
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError, Internal
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import hash_token
 
@@ -245,7 +245,7 @@ class Handles(RuleBasedStateMachine):
     @invariant()
     def helpers_find_the_token_of_today_and_no_other(self):
         current = {handle: each.token for handle, each in self.book.agents.items() if each.token is not None}
-        files = {places.token_file(self.folder, handle): token for handle, token in current.items()}
+        files = {paths.token_file(self.folder, handle): token for handle, token in current.items()}
         assert self.house.token_files() == files
         assert len(self.house.tokens) == len(current)
 

@@ -4,8 +4,8 @@ import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, show, status_of, take, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Conflict, NotFound
-from bascule.timers import MAX_DUE_PER_TICK
+from bascule.foundation.errors import Conflict, NotFound
+from bascule.foundation.timers import MAX_DUE_PER_TICK
 
 DAY = 86_400
 JUMPS = [-10 * DAY, -3_600, 3_600, 10 * DAY]

@@ -5,7 +5,7 @@ from broker_acts import JERRY, SPOCK, ack, cancel, events_named, poll, reply, se
 
 from bascule.bridges.broker.bells import MAX_BELLS, MAX_NAMED
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Forbidden, InvalidRequest, Overloaded
+from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.testing.stores import HeldStore
 
 

@@ -6,7 +6,7 @@ import pytest
 from broker_acts import ack, answer, events_named, ids_of, poll, reply, send, show, status_of, take, take_ids
 
 from bascule.bridges.broker.groups import GRACE_MS
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from bascule.testing.house import House, StillWaiting
 
 TO = "reviewers"

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 from broker_acts import ack, answer, cancel, events_named, reply, send, show, take, wait
 
-from bascule.errors import Conflict
+from bascule.foundation.errors import Conflict
 from bascule.protocols.broker import OPEN_STATUSES, TRANSITIONS, TicketEvent, TicketStatus
 
 SECOND = 1_000

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
-from bascule.errors import BasculeError, Internal
+from bascule.foundation.errors import BasculeError, Internal
 from bascule.protocols.broker import OPEN_STATUSES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore

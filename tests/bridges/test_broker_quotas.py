@@ -4,7 +4,7 @@ import pytest
 from broker_acts import SPOCK, ack, cancel, reply, send, take, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Overloaded
+from bascule.foundation.errors import Overloaded
 
 
 def house_with(make_house, **limits):

@@ -5,7 +5,7 @@ from broker_acts import JERRY, events_named, send, status_of, take_ids
 
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 DAY = 24 * 3600
 

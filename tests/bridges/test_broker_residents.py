@@ -4,7 +4,7 @@ import pytest
 from broker_acts import send, status_of, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import BasculeError, InvalidRequest, NotFound, Overloaded
+from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded
 
 SPACE = "spc_0123456789abcdef0123"
 INSIDE = f"agent:{SPACE}"

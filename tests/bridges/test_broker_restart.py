@@ -5,7 +5,7 @@ import os
 import pytest
 from broker_acts import JERRY, ack, answer, cancel, reply, send, show, status_of, take, take_ids
 
-from bascule.errors import Conflict, NotFound
+from bascule.foundation.errors import Conflict, NotFound
 from bascule.stores.sqlite import SqliteStore
 
 TTL = 30 * 60

@@ -5,7 +5,7 @@ from broker_acts import JERRY, ack, cancel, reply, send, show, take, wait
 
 from bascule.bridges.broker.inbox import MAX_HANDOVER_BYTES
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Overloaded
+from bascule.foundation.errors import Overloaded
 from bascule.testing.stores import HeldStore
 
 MIB = 1024 * 1024

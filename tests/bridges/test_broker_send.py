@@ -5,7 +5,7 @@ import pytest
 from broker_acts import JERRY, SPOCK, ack, cancel, reply, send, show, status_of, take, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Conflict, InvalidRequest, NotFound, TooLarge
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from bascule.protocols.broker import AgentParams, RegisterParams, SendParams
 from bascule.wire import codec
 

@@ -4,7 +4,7 @@ import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, reply, send, show, take_ids
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import Forbidden, InvalidRequest, NotFound
+from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
 from bascule.protocols.broker import MAX_BROADCAST
 
 

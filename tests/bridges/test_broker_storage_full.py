@@ -18,7 +18,7 @@ from broker_acts import (
     wait,
 )
 
-from bascule.errors import Conflict, NotFound, StorageFull
+from bascule.foundation.errors import Conflict, NotFound, StorageFull
 from bascule.testing.stores import HeldStore
 
 TTL = 30 * 60

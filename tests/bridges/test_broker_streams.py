@@ -3,8 +3,8 @@
 from broker_acts import JERRY, ack, events_named, ids_of, poll, reply, send, take_ids
 
 from bascule.bridges.broker.events import RING_EVENTS
+from bascule.foundation.stream import Stream
 from bascule.protocols.link import CREDIT_WINDOW
-from bascule.stream import Stream
 
 NAMES = [f"m{number:02d}" for number in range(CREDIT_WINDOW + 3)]
 

@@ -29,7 +29,7 @@ from ticket_model import (
 )
 
 from bascule.bridges.broker.limits import Limits
-from bascule.errors import BasculeError, Internal, NotFound
+from bascule.foundation.errors import BasculeError, Internal, NotFound
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 STORIES = {"memory": 20, "fsync": 3, "relaxed": 4}

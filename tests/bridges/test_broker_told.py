@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, answer, cancel, ids_of, poll, reply, send, show, take_ids, wait
 
-from bascule.errors import Conflict, StorageFull
+from bascule.foundation.errors import Conflict, StorageFull
 from bascule.testing.stores import HeldStore
 
 

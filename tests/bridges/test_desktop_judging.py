@@ -6,7 +6,7 @@ from scripted_host import EDITOR, FakeWindow
 
 from bascule.bridge_list import preset
 from bascule.bridges.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
-from bascule.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
+from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
 
 XTERM = {"app": {"bundleId": "xterm"}}
 

@@ -7,7 +7,7 @@ from scripted_host import EDITOR, PICTURE, FakeWindow
 
 from bascule.adapters.picture_files import PictureFiles
 from bascule.bridge_list import preset
-from bascule.errors import (
+from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
     Forbidden,

@@ -8,7 +8,7 @@ from scripted_host import EDITOR
 
 from bascule.bridge_list import preset
 from bascule.bridges.desktop.refusals import refusal
-from bascule.errors import (
+from bascule.foundation.errors import (
     BasculeError,
     Conflict,
     Forbidden,

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, cancel, reply, send
 
-from bascule.errors import Conflict, Forbidden, InvalidRequest
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 

@@ -7,7 +7,7 @@ import pytest
 from bascule.adapters.policy_file import PolicyFile
 from bascule.audit.journal import Table
 from bascule.bridges.house.records import HouseFact
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
 from bascule.policy.rules import BadPolicy
 from bascule.policy.text import text_digest
 from bascule.stores.memory import MemoryStore

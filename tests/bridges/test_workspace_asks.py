@@ -7,7 +7,7 @@ from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
 from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import ApprovalRequired, Conflict, Forbidden
+from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
 from bascule.policy.rules import Rule

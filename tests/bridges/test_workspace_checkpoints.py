@@ -5,7 +5,7 @@ from workspace_scene import JERRY, Scene, create, edit, make_machine, say, shell
 
 from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import Conflict, Unavailable
+from bascule.foundation.errors import Conflict, Unavailable
 from bascule.testing.house import House
 from bascule.testing.machine import FakeCheckpoints
 

@@ -4,7 +4,15 @@ import pytest
 from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machine, read, say, shell
 
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import ApprovalRequired, Conflict, InvalidRequest, NotFound, Overloaded, PolicyDenied, Unavailable
+from bascule.foundation.errors import (
+    ApprovalRequired,
+    Conflict,
+    InvalidRequest,
+    NotFound,
+    Overloaded,
+    PolicyDenied,
+    Unavailable,
+)
 from bascule.testing.house import House
 
 FILES = {"a.txt": b"one\n", "data/1": b"1\n"}

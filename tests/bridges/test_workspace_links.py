@@ -4,7 +4,7 @@ import pytest
 from workspace_scene import JERRY, Scene, create, delete, edit, make_machine, read, shell
 
 from bascule.bridge_list import presets_of
-from bascule.errors import ApprovalRequired, PolicyDenied
+from bascule.foundation.errors import ApprovalRequired, PolicyDenied
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy
 from bascule.policy.rules import Rule

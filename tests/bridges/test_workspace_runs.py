@@ -6,7 +6,7 @@ import pytest
 from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machine, read, say, shell
 
 from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded
 from bascule.testing.house import House
 
 

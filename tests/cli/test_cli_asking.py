@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from bascule.cli import asking
-from bascule.errors import ApprovalRequired, NotFound
+from bascule.foundation.errors import ApprovalRequired, NotFound
 
 
 def waits(approval_id):

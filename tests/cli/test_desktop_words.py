@@ -8,7 +8,7 @@ import pytest
 from bascule.cli import desktop, desktop_person, desktop_ways
 from bascule.cli.main import build_parser, main
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
-from bascule.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
+from bascule.foundation.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
 from bascule.protocols import desktop_agents
 from bascule.wire import codec
 
@@ -35,7 +35,7 @@ def said(monkeypatch):
         return ANSWER
 
     monkeypatch.setattr(desktop_ways, "ask_held", held)
-    monkeypatch.setattr(desktop_ways.places, "home", lambda: "/nonexistent")
+    monkeypatch.setattr(desktop_ways.paths, "home", lambda: "/nonexistent")
 
     def said(words):
         assert main(["desktop", *(words.split() if isinstance(words, str) else words)]) == 0
@@ -91,7 +91,7 @@ def test_a_secret_may_come_from_stdin_where_other_programs_cannot_see_it(said, m
 
 def test_evidence_goes_where_one_says_or_into_this_directory_below_the_home(said, monkeypatch, tmp_path):
     assert said(["observe", "--workspace", str(tmp_path)])[1]["workspacePath"] == str(tmp_path)
-    monkeypatch.setattr(desktop_ways.places, "home", lambda: str(tmp_path))
+    monkeypatch.setattr(desktop_ways.paths, "home", lambda: str(tmp_path))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
     assert said("observe")[1]["workspacePath"] == str(tmp_path / "project")

@@ -15,11 +15,12 @@ from pathlib import Path
 import pytest
 
 import ports
-from bascule import __version__, places
+from bascule import __version__
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.daemon import config
+from bascule.foundation import paths
 from patience import PATIENCE
 
 PROTOCOL = 1
@@ -238,11 +239,11 @@ def test_a_running_daemon_of_the_same_version_is_fine(state):
 
 def test_another_daemon_of_ours_in_the_passwd_entrys_place_is_a_warning(state, monkeypatch):
     monkeypatch.setenv("HOME", str(state / "here"))
-    monkeypatch.setattr(places, "passwd_home", lambda: str(state / "p"))
+    monkeypatch.setattr(paths, "passwd_home", lambda: str(state / "p"))
     theirs = state / "p/.local/state/bascule"
     theirs.mkdir(parents=True)
     (state / "here").mkdir()
-    patient = Patient(places.default_state_dir())
+    patient = Patient(paths.default_state_dir())
     assert findings(patient)["home"].mark is Mark.OK
     with running(theirs):
         mark, what, fix = findings(patient)["home"]

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from bascule import places
 from bascule.bridges.game.settings import parse
 from bascule.cli import gabs_import
 from bascule.doors.exits import WrongUsage
+from bascule.foundation import paths
 
 GABS = {
     "version": "1.0",
@@ -32,7 +32,7 @@ GABS = {
 
 @pytest.fixture
 def home(tmp_path, monkeypatch):
-    monkeypatch.setattr(places, "config_dir", lambda: str(tmp_path / "config"))
+    monkeypatch.setattr(paths, "config_dir", lambda: str(tmp_path / "config"))
     (tmp_path / "config.json").write_text(json.dumps(GABS))
     return tmp_path
 

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from bascule import places
 from bascule.cli import service
+from bascule.foundation import paths
 
 # Answers like the real ones: `is-active` and `print` tell the state, start and stop change it.
 MANAGER = """#!/bin/sh
@@ -273,6 +273,6 @@ def test_a_home_that_the_manager_does_not_know_is_named_in_the_file(machine, cap
     printed = capsys.readouterr().out
     assert "HOME" in printed
     assert str(machine.home) in printed
-    monkeypatch.setenv("HOME", places.passwd_home())
+    monkeypatch.setenv("HOME", paths.passwd_home())
     assert machine.call("install", "--print") == 0
     assert "HOME" not in capsys.readouterr().out

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from bascule import places
+from bascule.foundation import paths
 
 # Told as an answer: end the connection without one, or say nothing at all.
 HANG_UP = object()
@@ -38,7 +38,7 @@ class ScriptedServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator["ScriptedServer"]:
-        server = await asyncio.start_unix_server(self._serve, places.link_socket(self.state_dir))
+        server = await asyncio.start_unix_server(self._serve, paths.link_socket(self.state_dir))
         try:
             yield self
         finally:

@@ -10,9 +10,9 @@ from datetime import timedelta
 import pytest
 from acting import answering, echo, first, go
 
-from bascule import places
 from bascule.client import Client, ReplyTimeout, TicketCancelled
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, Unauthenticated
+from bascule.foundation import paths
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, Unauthenticated
 from patience import PATIENCE
 
 
@@ -324,7 +324,7 @@ def test_a_token_that_others_can_read_is_not_used(shared, name):
     async def main():
         async with Client.connect(shared.state_dir, name("jerry"), register=True):
             pass
-        os.chmod(places.token_file(shared.state_dir, name("jerry")), 0o644)
+        os.chmod(paths.token_file(shared.state_dir, name("jerry")), 0o644)
         with pytest.raises(Unauthenticated, match="chmod go="):
             await Client.connect(shared.state_dir, name("jerry"))
 

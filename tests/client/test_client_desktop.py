@@ -9,7 +9,7 @@ from scripted import ScriptedServer, refusal
 
 from bascule.client import Client, Desktop, SyncClient, SyncDesktop
 from bascule.client.desktop_verbs import target_of
-from bascule.errors import ApprovalRequired
+from bascule.foundation.errors import ApprovalRequired
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents
 from bascule.wire import codec

@@ -11,7 +11,7 @@ from acting import answering, echo, first, go, until
 from scripted import HANG_UP, SILENCE, ScriptedServer, refusal
 
 from bascule.client import Client, NotRunning, OutcomeUnknown, ReplyTimeout
-from bascule.errors import Conflict, NotFound, Overloaded, Unauthenticated
+from bascule.foundation.errors import Conflict, NotFound, Overloaded, Unauthenticated
 from bascule.protocols.broker import ReplyView
 from patience import PATIENCE
 

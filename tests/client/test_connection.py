@@ -15,7 +15,7 @@ from bascule.client.connection import Connection
 from bascule.client.door import check_peer, link_path, unreachable
 from bascule.client.faults import BadAnswer
 from bascule.client.steps import Request
-from bascule.errors import BY_CODE, Forbidden, Internal, InvalidRequest, Overloaded, VersionMismatch
+from bascule.foundation.errors import BY_CODE, Forbidden, Internal, InvalidRequest, Overloaded, VersionMismatch
 from bascule.protocols.broker import ReplyView
 from bascule.protocols.link import mismatch_sentence
 from bascule.transports.peercred import Peer

@@ -12,7 +12,7 @@ import pytest
 from acting import go, until
 
 from bascule.client import Client, ReplyTimeout, SyncClient, serve
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from patience import PATIENCE
 
 

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from bascule.client import Client, OperationFailed, SyncClient
-from bascule.errors import NotFound
+from bascule.foundation.errors import NotFound
 from bascule.protocols.workspace import ApprovalRequiredEvent, PolicyDeniedEvent
 from patience import PATIENCE
 

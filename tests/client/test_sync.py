@@ -16,7 +16,7 @@ from scripted import ScriptedServer
 from bascule.client import ConnectionLost, NotRunning, ReplyTimeout, SyncClient, TicketCancelled, starting
 from bascule.client.blocking import BlockingConnection
 from bascule.client.door import link_path
-from bascule.errors import Conflict, Forbidden, InvalidRequest, NotFound
+from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from bascule.protocols.house import StatusResult
 from patience import PATIENCE
 

@@ -11,9 +11,9 @@ from living import Living, forked, short_dir
 from strangers import NOBODY, as_nobody, bound, only_root, squatting
 from wires import Caller, LinkWire, Wire, request
 
-from bascule import places
 from bascule.daemon.lifecycle import check_places
-from bascule.errors import InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import InvalidRequest
 from ports import free_port
 
 USAGE = 2
@@ -253,7 +253,7 @@ def test_what_another_user_left_inside_is_refused_by_name(state, name):
     if name == "log":
         os.mkdir(path, 0o700)
     else:
-        places.write_private_file(path, "theirs")
+        paths.write_private_file(path, "theirs")
     os.chown(path, NOBODY, NOBODY)
     said = refused(state)
     assert f"{path} belongs to uid {NOBODY}, not to you (uid 0)" in said

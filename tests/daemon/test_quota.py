@@ -6,7 +6,7 @@ from wires import Caller, LinkWire, Wire
 
 from bascule.call import LOCAL, agent_principal
 from bascule.daemon.quota import CallQuota
-from bascule.errors import Overloaded
+from bascule.foundation.errors import Overloaded
 from bascule.testing.clock import FakeClock
 
 

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from bascule import places
 from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.desktop.apps import App, Apps
 from bascule.bridges.desktop.switch import Switch
 from bascule.call import PERSON, agent_principal
-from bascule.clock import SystemClock
 from bascule.daemon.offline import reset_person
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
 from bascule.stores.sqlite import SqliteStore
 
 JERRY = agent_principal("Jerry")
@@ -16,11 +16,11 @@ EDITOR = App("editor", "/usr/bin/editor")
 
 
 def test_a_reset_of_the_person_takes_the_desktop_away_and_leaves_a_stop_in_force(state):
-    places.make_private_dir(state)
+    paths.make_private_dir(state)
     clock = SystemClock()
 
     async def before():
-        store = SqliteStore(places.database_file(state))
+        store = SqliteStore(paths.database_file(state))
         journal = Journal(store, clock, on_anchor=lambda _: None)
         journal.start()
         switch, apps = Switch(store, clock), Apps(store, clock)
@@ -32,7 +32,7 @@ def test_a_reset_of_the_person_takes_the_desktop_away_and_leaves_a_stop_in_force
         store.close()
 
     def now():
-        store = SqliteStore(places.database_file(state))
+        store = SqliteStore(paths.database_file(state))
         switch = Switch(store, clock)
         found = (switch.enabled, switch.stopped, Apps(store, clock).compare(JERRY, "look", EDITOR))
         store.close()

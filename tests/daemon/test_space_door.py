@@ -19,7 +19,7 @@ from bascule.daemon.compose import routes_of
 from bascule.daemon.config import BadConfig, Config, DeclaredAgent, declared_agents
 from bascule.daemon.lifecycle import check_readable
 from bascule.daemon.space_doors import MAX_SPACE_CONNECTIONS, SPACE_METHODS
-from bascule.errors import NotFound
+from bascule.foundation.errors import NotFound
 from faults.lacking import missing_here
 
 ROUTES = routes_of()

@@ -7,7 +7,7 @@ from fenced import fenced
 from living import Living, short_dir
 from wires import Caller
 
-from bascule import places
+from bascule.foundation import paths
 
 # Connections of one command at the space's own socket, each with as many refused requests as it is served.
 FLOOD = """
@@ -37,7 +37,7 @@ def records(inside) -> int:
 
 
 def disk(daemon) -> int:
-    path = places.database_file(daemon.state)
+    path = paths.database_file(daemon.state)
     return sum(os.path.getsize(path + end) for end in ("", "-wal") if os.path.exists(path + end))
 
 

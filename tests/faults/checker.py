@@ -12,7 +12,7 @@ from typing import Any
 from voices import Answer, Doors, Http
 from workload import RECEIVERS, Act, History
 
-from bascule import places
+from bascule.foundation import paths
 
 DRAIN = 32
 
@@ -227,7 +227,7 @@ class Checker:
 
     def check_stopped(self) -> list[str]:
         self._check_directory()
-        database = sqlite3.connect(f"file:{places.database_file(self._state)}?mode=ro", uri=True)
+        database = sqlite3.connect(f"file:{paths.database_file(self._state)}?mode=ro", uri=True)
         try:
             self._check_ledger(database)
             clean = database.execute("SELECT count(*) FROM house WHERE key = 'clean-stop'").fetchone()
@@ -251,7 +251,7 @@ class Checker:
         }
         if left := set(os.listdir(self._state)) - known:
             self._complain(f"left: {sorted(left)} in the state directory")
-        tokens = os.listdir(places.tokens_dir(self._state))
+        tokens = os.listdir(paths.tokens_dir(self._state))
         if left := {name for name in tokens if not name.endswith(".token")}:
             self._complain(f"left: {sorted(left)} beside the tokens")
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from linearize import DOUBT, Op
 
-from bascule import places
+from bascule.foundation import paths
 from bascule.wire.content_length import FrameReader, frame
 from patience import PATIENCE
 
@@ -26,7 +26,7 @@ class Refusal(Exception):
 class Link:
     """One link connection, one call at a time."""
 
-    path = staticmethod(places.link_socket)
+    path = staticmethod(paths.link_socket)
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -57,7 +57,7 @@ class Link:
 class Http(Link):
     """The same methods on the HTTP socket."""
 
-    path = staticmethod(places.http_socket)
+    path = staticmethod(paths.http_socket)
     routes = {
         "messages.send": ("POST", "/agents/{agentId}/send"),
         "inbox.take": ("GET", "/agents/{agentId}/inbox"),

@@ -15,7 +15,7 @@ from bascule.adapters.anchor_file import AnchorFile
 from bascule.audit.ledger import Segment
 from bascule.bridges.broker.records import Message
 from bascule.bridges.house.service import verify
-from bascule.errors import StorageFull
+from bascule.foundation.errors import StorageFull
 from bascule.stores import sqlite
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore

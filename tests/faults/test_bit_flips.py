@@ -12,12 +12,12 @@ import pytest
 from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
-from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.audit.ledger import Segment
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.service import verify
+from bascule.foundation import paths
 from bascule.stores import sqlite, wal
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore
@@ -260,7 +260,7 @@ def offset_of(path, text):
 
 
 def test_a_daemon_refuses_a_damaged_wal_leaves_it_and_the_hint_leads_on(crashed):
-    log = places.database_file(crashed) + "-wal"
+    log = paths.database_file(crashed) + "-wal"
     flip(log, offset_of(log, b"hello 20"), 0)
     size = os.path.getsize(log)
     assert f"{log} is damaged at byte " in refusal(crashed)
@@ -275,7 +275,7 @@ def test_a_daemon_refuses_a_damaged_wal_leaves_it_and_the_hint_leads_on(crashed)
 
 def test_a_daemon_says_that_the_end_of_its_wal_is_cut(crashed):
     """The last commit could be what a crash cut off: that is no reason to refuse, but it is said."""
-    log = places.database_file(crashed) + "-wal"
+    log = paths.database_file(crashed) + "-wal"
     flip(log, os.path.getsize(log) - 1, 0)
     with Living(crashed, port=0) as daemon:
         eventually(lambda: "store_end_cut" in daemon.terminal(), "it is said")
@@ -285,7 +285,7 @@ def test_a_daemon_says_that_the_end_of_its_wal_is_cut(crashed):
 def test_a_daemon_names_the_row_that_changed(crashed):
     with Living(crashed, port=0) as daemon:
         daemon.stop()
-    path = places.database_file(crashed)
+    path = paths.database_file(crashed)
     flip(path, offset_of(path, b"hello 7"), 0)
     assert "messages row 't7/0' does not match its checksum" in refusal(crashed)
 
@@ -293,7 +293,7 @@ def test_a_daemon_names_the_row_that_changed(crashed):
 def test_a_changed_token_opens_nothing(state):
     with Living(state) as daemon:
         Caller(daemon).register("Jerry")
-        path = places.token_file(state, "Jerry")
+        path = paths.token_file(state, "Jerry")
         flip(path, 5, 0)
         with open(path) as file:
             assert Caller(daemon, file.read()).get("/agents/Jerry/inbox?waitMs=0").status == 401
@@ -301,16 +301,16 @@ def test_a_changed_token_opens_nothing(state):
 
 def test_a_private_file_that_holds_no_text_is_said(tmp_path):
     path = f"{tmp_path}/x.token"
-    places.write_private_file(path, "a" * 43)
+    paths.write_private_file(path, "a" * 43)
     flip(path, 5, 7)
-    with pytest.raises(places.UnsafePlace, match="is damaged"):
-        places.read_private_file(path)
+    with pytest.raises(paths.UnsafePlace, match="is damaged"):
+        paths.read_private_file(path)
 
 
 @pytest.mark.parametrize("name", ["local.token", "digest.key"])
 def test_a_secret_that_is_none_is_refused_with_what_to_do(state, name):
     os.mkdir(state, 0o700)
-    places.write_private_file(f"{state}/{name}", "a" * 20 + "!" + "a" * 22)
+    paths.write_private_file(f"{state}/{name}", "a" * 20 + "!" + "a" * 22)
     done = forked("up", "--port", "0", "--state-dir", state)
     assert done.code != 0
     assert f"bascule: {state}/{name} is damaged" in done.said

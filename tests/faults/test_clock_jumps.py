@@ -17,7 +17,7 @@ from bascule.bridges.broker.limits import Limits
 from bascule.call import LOCAL, PERSON
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.quota import CallQuota
-from bascule.errors import NotFound, Overloaded
+from bascule.foundation.errors import NotFound, Overloaded
 from bascule.identity.passphrase import UNLOCK_SECONDS
 from bascule.testing.clock import FakeClock
 from bascule.testing.house import House

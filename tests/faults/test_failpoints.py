@@ -19,8 +19,8 @@ from nursery import Forked, Nursery
 from plants import PLANTS
 from workload import SETTINGS, History, Workload
 
-from bascule import places
-from bascule.errors import InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import InvalidRequest
 from bascule.testing.failpoints import PLACES, POINTS, arm
 from patience import PATIENCE
 
@@ -189,8 +189,8 @@ def test_an_armed_daemon_says_so_on_its_terminal_and_dies_there(state):
 def test_the_address_of_a_daemon_is_written_down_before_anybody_is_served_there(state):
     """Else a command that was given this address takes it for somebody else's broker, and shows it no token."""
     assert up(state, "start.listen:after").returncode == -signal.SIGKILL
-    with open(places.lock_file(state), encoding="utf-8") as file:
-        assert json.load(file)["doors"]["http"] == places.http_socket(state)
+    with open(paths.lock_file(state), encoding="utf-8") as file:
+        assert json.load(file)["doors"]["http"] == paths.http_socket(state)
 
 
 def test_an_armed_daemon_says_so_in_its_log(nursery, state):
@@ -198,7 +198,7 @@ def test_an_armed_daemon_says_so_in_its_log(nursery, state):
         assert daemon.ready()
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == -signal.SIGKILL
-    with open(places.log_file(state), encoding="utf-8") as file:
+    with open(paths.log_file(state), encoding="utf-8") as file:
         (said,) = [line for line in map(json.loads, file) if line["event"] == "failpoint"]
     assert (said["level"], said["armed"]) == ("warning", "stop.log:before")
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Self
 
-from bascule import places
+from bascule.foundation import paths
 from bascule.wire.content_length import FrameReader, frame
 from patience import PATIENCE
 
@@ -162,18 +162,18 @@ class Doors:
     def stored_token(self, name: str) -> str | None:
         """What the daemon left for whoever registers it."""
         try:
-            return places.read_private_file(places.token_file(self._state, name))
+            return paths.read_private_file(paths.token_file(self._state, name))
         except FileNotFoundError:
             return None
 
     def http(self, token: str | None = None) -> Http:
-        http = Http(places.http_socket(self._state), token)
+        http = Http(paths.http_socket(self._state), token)
         self._open.append(http)
         return http
 
     async def link(self, token: str | None = None) -> Link:
         try:
-            link = Link(*await asyncio.open_unix_connection(places.link_socket(self._state)))
+            link = Link(*await asyncio.open_unix_connection(paths.link_socket(self._state)))
         except _DEAD as error:
             raise Lost from error
         self._open.append(link)

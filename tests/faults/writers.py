@@ -8,7 +8,7 @@ from typing import Any
 
 from wires import LinkWire
 
-from bascule import places
+from bascule.foundation import paths
 from patience import PATIENCE
 
 # Requests on their way at once, per client: one group commit then holds several of each kind.
@@ -61,7 +61,7 @@ class Book:
             with LinkWire(link_socket) as link:
                 if "result" not in link.answer(link.request("hello", {"protocol": 1, "version": "t", "token": token})):
                     missing.append(f"token of {handle}")
-            with contextlib.suppress(FileNotFoundError), open(places.token_file(state, handle)) as file:
+            with contextlib.suppress(FileNotFoundError), open(paths.token_file(state, handle)) as file:
                 if file.read().strip() == token:
                     continue
             missing.append(f"token file of {handle}")

@@ -19,8 +19,8 @@ from bascule.adapters.games.settings_file import TomlFile
 from bascule.bridges.game.games import Games
 from bascule.bridges.game.life import Machine
 from bascule.bridges.game.settings import LiveSettings
-from bascule.clock import SystemClock
-from bascule.places import read_unreachable_file
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.paths import read_unreachable_file
 from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode

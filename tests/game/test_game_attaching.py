@@ -15,7 +15,7 @@ from playground import on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 
 from bascule.bridges.game.settings import GameSettings
-from bascule.places import UnsafePlace, read_private_file, read_unreachable_file
+from bascule.foundation.paths import UnsafePlace, read_private_file, read_unreachable_file
 from patience import PATIENCE
 
 # -- whose file it is --

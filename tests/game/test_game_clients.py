@@ -14,7 +14,7 @@ from playground import MOD
 
 from bascule.client import Client, Game, SyncClient, SyncGame
 from bascule.client.happened import GameFeed, Happened
-from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed
+from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, PeerFailed
 from patience import PATIENCE
 
 NUMBERS = itertools.count()

@@ -15,12 +15,12 @@ from arcade import arcade
 from living import run_command
 from playground import Playground, on_loop, playground
 
-from bascule import places
 from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.bridges.game import life
 from bascule.bridges.game.ports import Address
 from bascule.bridges.game.settings import parse
-from bascule.clock import SystemClock
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
 from bascule.mod import Endpoint, Mod
 from patience import PATIENCE
 
@@ -82,7 +82,7 @@ def test_the_bridge_file_is_where_the_platform_keeps_such_files(monkeypatch, tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("APPDATA", str(tmp_path / "Roaming"))
     monkeypatch.setattr("sys.platform", platform)
-    assert places.bridge_file() == f"{tmp_path}/{beneath}/gabp/bridge.json"
+    assert paths.bridge_file() == f"{tmp_path}/{beneath}/gabp/bridge.json"
 
 
 @pytest.mark.req("GABP-5.1-1")

@@ -12,7 +12,7 @@ from scripted_mod import ScriptedMod
 
 from bascule.bridges.game import life
 from bascule.bridges.game.states import NEXT, GameState, Turn, after
-from bascule.errors import Conflict, NotFound, Unavailable
+from bascule.foundation.errors import Conflict, NotFound, Unavailable
 from bascule.mod.mod import Mod
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire import gabp

@@ -9,8 +9,8 @@ from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.service import GameBridge
 from bascule.call import Call, agent_principal
-from bascule.clock import SystemClock
-from bascule.errors import Conflict
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.errors import Conflict
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.protocols.game import ResourcesReadResult
 from bascule.protocols.games import CallToolParams, ResourceParams

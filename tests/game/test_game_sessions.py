@@ -9,7 +9,7 @@ import pytest
 from scripted_mod import TOOL
 from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, opened, said
 
-from bascule.errors import Overloaded, TooLarge
+from bascule.foundation.errors import Overloaded, TooLarge
 from bascule.protocols import game
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
 from bascule.protocols.game_errors import LIB_GAB_CODES, MEANINGS, ErrorCode, from_peer

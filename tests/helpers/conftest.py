@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule import places
+from bascule.foundation import paths
 
 # The living daemon is shared with the tests of the daemon itself.
 sys.path.insert(0, str(Path(__file__).parent.parent / "daemon"))
@@ -34,8 +34,8 @@ def keep_token(state):
     """What the daemon does at registration."""
 
     def keep(handle: str, token: str) -> str:
-        os.makedirs(places.tokens_dir(state), mode=0o700, exist_ok=True)
-        places.write_private_file(places.token_file(state, handle), token)
+        os.makedirs(paths.tokens_dir(state), mode=0o700, exist_ok=True)
+        paths.write_private_file(paths.token_file(state, handle), token)
         return token
 
     return keep

@@ -7,8 +7,8 @@ import socket
 import pytest
 from fake_http import FakeHttp, answer
 
-from bascule import places
 from bascule.doors import choice, exits, http
+from bascule.foundation import paths
 
 
 @pytest.mark.parametrize(
@@ -57,14 +57,14 @@ def test_any_other_url_is_refused_before_anything_is_sent(state, monkeypatch, ur
 def note_address(state, url):
     """What the daemon writes into its lock."""
     note = {"pid": 1, "version": "0", "doors": {"link": "l", "http": "h", "tcp": url}}
-    places.write_private_file(places.lock_file(state), json.dumps(note).ljust(1_024))
+    paths.write_private_file(paths.lock_file(state), json.dumps(note).ljust(1_024))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:5050", "http://localhost:5050/", "http://127.0.0.1:05050"])
 def test_the_address_of_our_own_daemon_is_its_socket(state, monkeypatch, url):
     note_address(state, "http://127.0.0.1:5050")
     monkeypatch.setenv("BRIDGE_BROKER_URL", url)
-    assert choice.find_door(state).address == places.http_socket(state)
+    assert choice.find_door(state).address == paths.http_socket(state)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:5051", "http://[::1]:5050", "https://127.0.0.1:5050"])
@@ -78,7 +78,7 @@ def test_any_other_address_is_another_broker(state, monkeypatch, url):
     "note", ["", " " * 1_024, "{", "[]", '{"doors":{}}', '{"doors":{"tcp":7}}', '{"doors":{"tcp":"x"}}']
 )
 def test_a_lock_that_notes_no_address_means_no_daemon_of_ours(state, monkeypatch, note):
-    places.write_private_file(places.lock_file(state), note)
+    paths.write_private_file(paths.lock_file(state), note)
     monkeypatch.setenv("BRIDGE_BROKER_URL", "http://127.0.0.1:5050")
     assert choice.find_door(state).state is None
 
@@ -95,7 +95,7 @@ def test_a_token_of_our_daemon_leads_to_its_socket_whatever_the_address(state, k
 
 
 def test_another_broker_is_shown_the_token_of_the_environment_and_no_stored_one(state, keep_token, monkeypatch):
-    places.write_private_file(places.local_token_file(state), "local-secret\n")
+    paths.write_private_file(paths.local_token_file(state), "local-secret\n")
     keep_token("Jerry", "of-jerry")
     with FakeHttp(("127.0.0.1", 0), [answer(200, [])] * 3) as daemon:
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{daemon.port}")
@@ -111,7 +111,7 @@ def test_another_broker_is_shown_the_token_of_the_environment_and_no_stored_one(
 
 def test_the_default_is_the_socket_in_the_state_directory(state):
     door = choice.find_door(state)
-    assert (door.family, door.address) == (socket.AF_UNIX, places.http_socket(state))
+    assert (door.family, door.address) == (socket.AF_UNIX, paths.http_socket(state))
 
 
 def test_a_state_directory_too_deep_for_a_socket_is_told_so():
@@ -151,7 +151,7 @@ def test_two_handles_that_differ_in_case_have_two_tokens(state, keep_token):
 
 def test_a_token_that_others_can_read_is_not_used(state, keep_token):
     keep_token("Jerry", "of-jerry")
-    os.chmod(places.token_file(state, "Jerry"), 0o644)
+    os.chmod(paths.token_file(state, "Jerry"), 0o644)
     with pytest.raises(exits.NoIdentity, match="open to other users"):
         choice.stored_token(choice.own_door(state), "Jerry")
 

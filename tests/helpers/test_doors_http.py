@@ -10,16 +10,16 @@ from fake_http import FakeHttp, answer, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule import places
 from bascule.doors import exits, http
 from bascule.doors.choice import find_door
+from bascule.foundation import paths
 from patience import PATIENCE
 
 
 @pytest.fixture
 def serve(state):
     def start(*script):
-        return FakeHttp(places.http_socket(state), list(script))
+        return FakeHttp(paths.http_socket(state), list(script))
 
     return start
 
@@ -84,7 +84,7 @@ def test_an_error_page_of_something_else_is_still_a_refusal(serve, state):
 
 def test_an_answer_given_before_the_body_was_read_is_heard(state):
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(places.http_socket(state))
+        listener.bind(paths.http_socket(state))
         listener.listen()
         door = find_door(state)
 
@@ -134,7 +134,7 @@ def test_what_is_not_our_daemon_is_told_so(serve, state, raw):
 
 def test_silence_is_not_waited_for_without_end(state):
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(places.http_socket(state))
+        listener.bind(paths.http_socket(state))
         listener.listen()
         with pytest.raises(exits.ConnectionLost, match="in time"):
             http.call(find_door(state), "GET", "/x", seconds=0.05)
@@ -147,7 +147,7 @@ def test_nobody_there_says_how_to_start_it(state):
 
 def test_a_dead_socket_file_says_how_to_start_it(state):
     with socket.socket(socket.AF_UNIX) as gone:
-        gone.bind(places.http_socket(state))
+        gone.bind(paths.http_socket(state))
     with pytest.raises(exits.NotRunning):
         http.call(find_door(state), "GET", "/x")
 
@@ -197,7 +197,7 @@ def chunk(data: bytes) -> bytes:
 def test_events_come_one_by_one_and_quiet_is_none(state):
     begun, go_on = threading.Event(), threading.Event()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(places.http_socket(state))
+        listener.bind(paths.http_socket(state))
         listener.listen()
 
         def stream():

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule import places
 from bascule.doors import exits
 from bascule.doors.link import Frames, LinkSocket, frame
+from bascule.foundation import paths
 
 MESSAGES = [{"id": 1, "result": None}, {"method": "x", "params": {"text": "é\n\u2028"}}, {"id": 2, "result": []}]
 
@@ -53,7 +53,7 @@ def test_any_bytes_are_messages_or_a_documented_error(data):
 
 def test_the_socket_keeps_what_cannot_be_sent_yet(state):
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(places.link_socket(state))
+        listener.bind(paths.link_socket(state))
         listener.listen()
         link = LinkSocket(state)
         peer, _ = listener.accept()
@@ -82,7 +82,7 @@ def test_no_daemon_is_not_running(state):
 
 def test_a_daemon_that_accepts_nobody_does_not_block_us(state):
     with socket.socket(socket.AF_UNIX) as listener, contextlib.ExitStack() as stack:
-        listener.bind(places.link_socket(state))
+        listener.bind(paths.link_socket(state))
         listener.listen(0)
 
         def fill_the_queue():

@@ -22,11 +22,11 @@ from strangers import (
     thieving,
 )
 
-from bascule import places
 from bascule.client import SyncClient
 from bascule.doors import choice, exits, http, peers
 from bascule.doors.link import LinkSocket
-from bascule.errors import Forbidden
+from bascule.foundation import paths
+from bascule.foundation.errors import Forbidden
 from bascule.shim.remote_mcp import RemoteMcp
 from patience import PATIENCE
 from ports import free_port
@@ -43,7 +43,7 @@ def loose() -> Iterator[str]:
         os.chmod(folder, 0o755)
         os.mkdir(f"{folder}/s")
         os.chmod(f"{folder}/s", 0o777)
-        places.write_private_file(places.local_token_file(f"{folder}/s"), SECRET)
+        paths.write_private_file(paths.local_token_file(f"{folder}/s"), SECRET)
         yield f"{folder}/s"
 
 
@@ -88,7 +88,7 @@ def test_without_the_question_whose_it_is_the_socket_would_hear_the_token(loose,
 
 @only_root
 def test_the_python_client_asks_the_same_question(loose):
-    with squatting(lambda: bound_at(places.link_socket(loose))) as squatter:
+    with squatting(lambda: bound_at(paths.link_socket(loose))) as squatter:
         with pytest.raises(Forbidden, match=f"is served by uid {NOBODY}"):
             SyncClient.connect(state_dir=loose)
         assert squatter.heard() == b""
@@ -227,7 +227,7 @@ def test_a_wrapped_program_says_nothing_at_a_port_that_was_taken_while_the_daemo
 
 def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
     """Whoever listens there: what lies in the state directory is for the sockets in it."""
-    places.write_private_file(places.local_token_file(state), SECRET)
+    paths.write_private_file(paths.local_token_file(state), SECRET)
     keep_token("Jerry", SECRET)
     port = free_port()
     monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://127.0.0.1:{port}")

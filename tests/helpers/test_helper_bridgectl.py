@@ -7,16 +7,16 @@ import threading
 import pytest
 from fake_http import FakeHttp, answer, refusal
 
-from bascule import places
 from bascule.cli import bridgectl
 from bascule.doors import exits
+from bascule.foundation import paths
 from bascule.helpers import program
 
 
 @pytest.fixture
 def serve(state):
     def start(*script):
-        return FakeHttp(places.http_socket(state), list(script))
+        return FakeHttp(paths.http_socket(state), list(script))
 
     return start
 

@@ -9,9 +9,9 @@ from io import BytesIO, TextIOWrapper
 import pytest
 from fake_http import FakeHttp, answer, refusal
 
-from bascule import places
 from bascule.doors import exits
 from bascule.doors.values import is_ticket_id
+from bascule.foundation import paths
 from bascule.helpers import program, recv, register, reply, send
 from bascule.helpers.seen import handle_of, remember
 
@@ -27,7 +27,7 @@ NO_CONTENT = answer(204)
 @pytest.fixture
 def serve(state):
     def start(*script):
-        return FakeHttp(places.http_socket(state), list(script))
+        return FakeHttp(paths.http_socket(state), list(script))
 
     return start
 

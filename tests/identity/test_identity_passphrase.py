@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.identity import passphrase
 from bascule.identity.passphrase import (
     FIRST_PAUSE_SECONDS,

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule import places
 from bascule.call import LOCAL, agent_principal
-from bascule.errors import Unauthenticated
+from bascule.foundation import paths
+from bascule.foundation.errors import Unauthenticated
+from bascule.foundation.ids import new_token
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import MAX_TOKEN_CHARS, TokenBook, WrongTokenThrottle, hash_token
-from bascule.ids import new_token
 
 # Fixed, because they stand in the names of tests, which must be the same in every process that runs some.
 LOCAL_TOKEN, JERRYS, STALE = "L" * 43, "J" * 43, "S" * 43
@@ -52,7 +52,7 @@ def test_who_presents_nothing_on_tcp_is_told_where_the_token_is():
         come_in("tcp", None)
     assert caught.value.status == 401
     assert not isinstance(caught.value, WrongToken)
-    for place in ("local.token", os.path.basename(places.token_file("/s", "Ann")), "http.sock"):
+    for place in ("local.token", os.path.basename(paths.token_file("/s", "Ann")), "http.sock"):
         assert place in caught.value.hint
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_token_is_refused_and_never_a_downgrade(door, auth_on, token):
         come_in(door, token, auth_on=auth_on)
     assert caught.value.status == 401
     assert caught.value.code == "unauthenticated"
-    assert os.path.basename(places.token_file("/s", "Ann")) in caught.value.hint
+    assert os.path.basename(paths.token_file("/s", "Ann")) in caught.value.hint
     assert token not in caught.value.message + caught.value.hint or token in ("local", "person")
 
 

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bascule.foundation.ids import new_token
 from bascule.identity.tokens import (
     MAX_TOKEN_CHARS,
     WRONG_TOKEN_BURST,
@@ -12,7 +13,6 @@ from bascule.identity.tokens import (
     WrongTokenThrottle,
     hash_token,
 )
-from bascule.ids import new_token
 
 
 def book(**tokens):

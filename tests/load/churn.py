@@ -14,7 +14,7 @@ from typing import Any
 
 import uvloop
 
-from bascule import places
+from bascule.foundation import paths
 from patience import PATIENCE
 from swarm import _HELLO, Http, Link, encode
 
@@ -42,7 +42,7 @@ class Churn:
 
     async def link(self, name: str | None) -> Link:
         """A new connection; with a name, one that registered and acts as it."""
-        client = await Link.connect(places.link_socket(self._state))
+        client = await Link.connect(paths.link_socket(self._state))
         await client.call("hello", encode(_HELLO))
         if name is not None:
             registered = await client.call("agents.register", encode({"agentId": name}))
@@ -53,7 +53,7 @@ class Churn:
 
     async def http(self, verb: str, path: str, body: object = None, token: str | None = None) -> tuple[Http, Any]:
         _, connection = await asyncio.get_running_loop().create_connection(Http, "127.0.0.1", self._port)
-        token = token or places.read_private_file(places.local_token_file(self._state)).strip()
+        token = token or paths.read_private_file(paths.local_token_file(self._state)).strip()
         content = b"" if body is None else json.dumps(body).encode()
         head = (
             f"{verb} {path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAuthorization: Bearer {token}\r\n"
@@ -115,7 +115,7 @@ class Churn:
 
     async def hang_up_halfway(self) -> None:
         """Half a head, half a body, half a frame."""
-        token = places.read_private_file(places.local_token_file(self._state)).strip()
+        token = paths.read_private_file(paths.local_token_file(self._state)).strip()
         head = f"POST /broadcast HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\nAuthorization: Bearer {token}\r\n".encode()
         for text in (head[:40], head + b"Content-Type: application/json\r\nContent-Length: 900\r\n\r\n{"):
             _, connection = await asyncio.get_running_loop().create_connection(Http, "127.0.0.1", self._port)

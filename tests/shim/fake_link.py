@@ -10,8 +10,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from bascule import places
 from bascule.doors.link import Frames, frame
+from bascule.foundation import paths
 from bascule.shim import mcp
 from patience import PATIENCE
 
@@ -68,7 +68,7 @@ class FakeLink:
 
     def __enter__(self) -> Self:
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._listener.bind(places.link_socket(self.state))
+        self._listener.bind(paths.link_socket(self.state))
         self._listener.listen()
         self._listener.settimeout(0.02)
         self._stop = threading.Event()
@@ -80,7 +80,7 @@ class FakeLink:
         self._stop.set()
         self._threads[0].join(PATIENCE)
         self._listener.close()
-        os.unlink(places.link_socket(self.state))
+        os.unlink(paths.link_socket(self.state))
         for peer in self.peers:
             peer.sock.close()
         for thread in self._threads[1:]:

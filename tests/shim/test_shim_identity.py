@@ -63,10 +63,10 @@ def test_namesakes_are_numbered_and_stay_handles():
 def keep(state, handle, token):
     import os
 
-    from bascule import places
+    from bascule.foundation import paths
 
-    os.makedirs(places.tokens_dir(state), mode=0o700, exist_ok=True)
-    places.write_private_file(places.token_file(state, handle), token)
+    os.makedirs(paths.tokens_dir(state), mode=0o700, exist_ok=True)
+    paths.write_private_file(paths.token_file(state, handle), token)
 
 
 HELLO = {"principal": "x"}

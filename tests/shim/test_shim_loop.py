@@ -9,10 +9,10 @@ import time
 from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO
 
-from bascule import places
 from bascule.doors.choice import own_door
 from bascule.doors.exits import DoorError
 from bascule.doors.link import LinkSocket
+from bascule.foundation import paths
 from bascule.shim.identity import Identity
 from bascule.shim.link import Link
 from bascule.shim.serve import Program
@@ -218,4 +218,4 @@ def test_errors_of_starting_are_door_errors(state):
     assert isinstance(failure, DoorError)
     assert "it said nothing" in failure.message
     assert os.stat(os.path.join(state, "start.err")).st_mode & 0o777 == 0o600
-    assert places.link_socket(state).endswith("link.sock")
+    assert paths.link_socket(state).endswith("link.sock")

@@ -9,7 +9,7 @@ import pytest
 from fake_link import HANG_UP, HOLD, FakeLink, Refused
 from raw_client import CLIENT_INFO, COMMAND, KEPT, RawClient, modern
 
-from bascule import places
+from bascule.foundation import paths
 from bascule.shim.identity import invented_name
 
 
@@ -482,7 +482,7 @@ def test_a_bad_name_is_told_before_anything_runs(state):
     )
     assert done.returncode == 2
     assert b"is not a handle" in done.stderr
-    assert not os.path.exists(places.link_socket(state))
+    assert not os.path.exists(paths.link_socket(state))
 
 
 def test_help_teaches_by_example():

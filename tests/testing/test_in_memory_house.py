@@ -2,7 +2,7 @@
 
 import pytest
 
-from bascule.errors import NotFound
+from bascule.foundation.errors import NotFound
 from bascule.testing.clock import DEFAULT_MONOTONIC, DEFAULT_WALL_MS, FakeClock
 from bascule.testing.house import House, StillWaiting, agent
 

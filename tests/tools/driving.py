@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from bascule.errors import ALL_ERRORS
+from bascule.foundation.errors import ALL_ERRORS
 from bascule.mcp.calling import call_tool
 from bascule.mcp.tools import tools_of
 from bascule.wire import codec

@@ -4,7 +4,7 @@ import pytest
 from driving import BY_NAME, Me, Script, refusal
 
 from bascule.doors.exits import NotRunning, WrongUsage
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.protocols.tool import Retry
 from bascule.shim import words
 

@@ -7,9 +7,9 @@ import pytest
 from driving import BY_NAME, Me, Script, refusal
 from pricing import tokens_in
 
-from bascule import places
 from bascule.bridges.desktop.tools import DEFAULT_WAIT_MS, MAX_DEPTH, SHOWN_CHARS, TIMEOUT_MS
-from bascule.errors import BasculeError, InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.protocols import desktop, desktop_agents
 from bascule.protocols.tool import Retry
 from bascule.shim import tools
@@ -294,7 +294,7 @@ def test_a_refusal_says_what_to_do_in_the_names_of_the_tools():
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     (tmp_path / "home" / "project").mkdir(parents=True)
-    monkeypatch.setattr(places, "home", lambda: str(tmp_path / "home"))
+    monkeypatch.setattr(paths, "home", lambda: str(tmp_path / "home"))
     return tmp_path / "home"
 
 

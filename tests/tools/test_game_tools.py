@@ -4,7 +4,7 @@ import pytest
 from driving import BY_NAME, Script, refusal
 
 from bascule.bridges.game.tools import SHOWN_CHARS
-from bascule.errors import InvalidRequest, PolicyDenied
+from bascule.foundation.errors import InvalidRequest, PolicyDenied
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.tool import Retry
 from bascule.shim.mcp import SLICE_MS

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from bascule.call import Call
-from bascule.errors import Forbidden, InvalidRequest, Overloaded
+from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.mcp import link_sessions
 from bascule.mcp.calling import Facts
 from bascule.mcp.link_sessions import KeptAnswers, LinkSessions

@@ -7,7 +7,7 @@ from pricing import tokens_in
 
 from bascule.bridge_list import methods_of
 from bascule.doors.exits import WrongUsage
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.mcp.calling import call_tool
 from bascule.mcp.tools import shipped, tools_of
 from bascule.protocols.tool import READS, Retry

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from bascule.call import LOCAL
-from bascule.errors import Unavailable
+from bascule.foundation.errors import Unavailable
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
 

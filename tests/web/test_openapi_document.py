@@ -10,7 +10,7 @@ import pytest
 
 from bascule.bridge_list import methods_of
 from bascule.daemon.compose import routes_of
-from bascule.errors import ALL_ERRORS
+from bascule.foundation.errors import ALL_ERRORS
 from bascule.web.openapi import describe, document
 
 ROUTES = routes_of()

@@ -101,7 +101,7 @@ BUGS = """
 import msgspec
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.house.service import House
-from bascule.errors import Unauthenticated
+from bascule.foundation.errors import Unauthenticated
 from bascule.web.gate import Gate
 
 def fails(*args):

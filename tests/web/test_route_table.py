@@ -2,7 +2,7 @@
 
 import pytest
 
-from bascule.errors import InvalidRequest, MethodNotAllowed, NotFound
+from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
 from bascule.protocols.route import Route
 from bascule.web.routes import MAX_PATH_BYTES, RouteTable
 

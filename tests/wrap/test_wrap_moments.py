@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.doors.exits import WrongUsage
-from bascule.text import MAX_LINE_CHARS
+from bascule.foundation.text import MAX_LINE_CHARS
 from bascule.wrap import profiles
 from bascule.wrap.moments import STALE_BUSY_SECONDS, Seen, reason_to_wait
 from bascule.wrap.profiles import NOTHING_KNOWN, Profile

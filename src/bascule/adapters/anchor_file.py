@@ -5,7 +5,7 @@ import re
 import zlib
 
 from bascule.audit.ledger import Anchor
-from bascule.places import sync_dir
+from bascule.foundation.paths import sync_dir
 from bascule.wire import codec
 
 # An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.

@@ -3,7 +3,7 @@
 import contextlib
 import os
 
-from bascule.places import make_private_dir
+from bascule.foundation.paths import make_private_dir
 
 _SUFFIX = ".png"
 

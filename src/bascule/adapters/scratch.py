@@ -5,7 +5,7 @@ import shutil
 import stat
 import threading
 
-from bascule.places import make_private_dir
+from bascule.foundation.paths import make_private_dir
 
 
 class ScratchDirectory:

@@ -9,9 +9,9 @@ import errno
 import os
 from collections.abc import Callable
 
-from bascule import places
 from bascule.audit.ports import Log
-from bascule.errors import StorageFull
+from bascule.foundation import paths
+from bascule.foundation.errors import StorageFull
 from bascule.identity.tokens import hash_token
 
 _STAGED = ".next"
@@ -24,15 +24,15 @@ class StateTokenFiles:
 
     def __init__(self, state_dir: str, log: Log) -> None:
         self._state_dir = state_dir
-        self._directory = places.tokens_dir(state_dir)
+        self._directory = paths.tokens_dir(state_dir)
         self._log = log
-        places.make_private_dir(self._directory)
+        paths.make_private_dir(self._directory)
 
     def prepare(self, agent_id: str, token: str) -> None:
         staged = self._staged(agent_id, token)
         try:
-            places.write_synced(staged, token)
-            places.sync_dir(self._directory)
+            paths.write_synced(staged, token)
+            paths.sync_dir(self._directory)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(staged)
@@ -49,8 +49,8 @@ class StateTokenFiles:
         try:
             if not os.path.exists(staged):
                 # It could not be prepared; now it is all there is.
-                places.write_synced(staged, token)
-            places.put_in_place(staged, places.token_file(self._state_dir, agent_id))
+                paths.write_synced(staged, token)
+            paths.put_in_place(staged, paths.token_file(self._state_dir, agent_id))
         except OSError as error:
             self._log("token_file", level="error", agent=agent_id, error=error)
 
@@ -60,7 +60,7 @@ class StateTokenFiles:
             if not name.endswith(_STAGED):
                 continue
             staged = os.path.join(self._directory, name)
-            token = places.read_private_file(staged)
+            token = paths.read_private_file(staged)
             agent_id = find(token)
             if agent_id is None:
                 os.unlink(staged)
@@ -69,12 +69,12 @@ class StateTokenFiles:
 
     def remove(self, agent_id: str) -> None:
         try:
-            os.unlink(places.token_file(self._state_dir, agent_id))
+            os.unlink(paths.token_file(self._state_dir, agent_id))
         except FileNotFoundError:
             return
         except OSError as error:
             self._log("token_file", level="error", agent=agent_id, error=error)
 
     def _staged(self, agent_id: str, token: str) -> str:
-        path = places.token_file(self._state_dir, agent_id)
+        path = paths.token_file(self._state_dir, agent_id)
         return f"{path}.{hash_token(token)[:_STAGED_CHARS]}{_STAGED}"

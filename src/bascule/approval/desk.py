@@ -20,13 +20,13 @@ from bascule.approval.states import FINAL, State
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore, Log
 from bascule.call import DAEMON, Principal, agent_principal
-from bascule.clock import Clock
-from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
-from bascule.ids import new_id
-from bascule.later import Later
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.foundation.ids import new_id
+from bascule.foundation.timers import Timers
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Effect
-from bascule.timers import Timers
 
 # After a write that failed, so that a full disk is not asked again at every turn of the loop.
 _TRY_AGAIN_MS = 1_000.0
@@ -70,7 +70,7 @@ class Desk:
         self._until: dict[tuple[str, State], float] = {}
         self._deadlines: dict[str, Any] = {}
         self._ended_at: dict[str, float] = {}
-        self._waiting: dict[str, dict[Later[Approval], None]] = {}
+        self._waiting: dict[str, dict[Deferred[Approval], None]] = {}
         self._waiting_of: dict[Principal, int] = {}
         self._watchers: dict[str, list[Callback]] = {}
         # Told of every question and every answer once it is durable.
@@ -284,10 +284,10 @@ class Desk:
 
     # -- waiting --
 
-    def wait(self, approval_id: str, seconds: float) -> Later[Approval]:
+    def wait(self, approval_id: str, seconds: float) -> Deferred[Approval]:
         """The approval once it is answered, or as it is when that time is over."""
         approval = self.find(approval_id)
-        later: Later[Approval] = Later()
+        later: Deferred[Approval] = Deferred()
         if approval.state is not State.PENDING or seconds <= 0 or self._stopping:
             later.set_result(approval)
             return later
@@ -303,7 +303,7 @@ class Desk:
         self._waiting.setdefault(approval_id, {})[later] = None
         deadline = self._timers.after_ms(seconds * 1000, lambda _: self._slice_over(later, approval_id))
 
-        def over(_: Later[Approval]) -> None:
+        def over(_: Deferred[Approval]) -> None:
             self._timers.call_off(deadline)
             left = self._waiting_of[principal] - 1
             if left:
@@ -319,7 +319,7 @@ class Desk:
         later.add_done_callback(over)
         return later
 
-    def _slice_over(self, later: Later[Approval], approval_id: str) -> None:
+    def _slice_over(self, later: Deferred[Approval], approval_id: str) -> None:
         if not later.done():
             later.set_result(self.approvals.rows[approval_id])
 

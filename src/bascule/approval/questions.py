@@ -7,11 +7,11 @@ import msgspec
 
 from bascule.approval.records import Approval, TimedRule
 from bascule.approval.states import State
-from bascule.clock import rfc3339
-from bascule.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
+from bascule.foundation.text import one_line
 from bascule.policy.decision import Decision
 from bascule.policy.rules import Rule
-from bascule.text import one_line
 from bascule.wire.canonical import SHORT_DIGEST_CHARS, NotCanonical, canonical, digest
 
 # A line of a terminal and a bit; the rest is in the preview.

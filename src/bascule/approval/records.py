@@ -36,7 +36,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     suggestion: str | None = None
     # One line for lists.
     summary: str
-    # Everything; made visible by `bascule.text`.
+    # Everything; made visible by `bascule.foundation.text`.
     preview: str
     run_id: str | None = None
     operation_id: str | None = None

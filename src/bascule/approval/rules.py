@@ -12,15 +12,15 @@ from bascule.approval.records import Approval, TimedRule
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore
 from bascule.call import DAEMON, Principal
-from bascule.clock import Clock
-from bascule.errors import InvalidRequest, Overloaded
-from bascule.ids import new_id
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import InvalidRequest, Overloaded
+from bascule.foundation.ids import new_id
+from bascule.foundation.timers import Timers
 from bascule.policy.decision import Decision
 from bascule.policy.engine import matches
 from bascule.policy.rules import Rule
 from bascule.protocols.approvals import MAX_RULE_MINUTES
 from bascule.protocols.methods import Effect
-from bascule.timers import Timers
 
 _TRY_AGAIN_MS = 1_000.0
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.wire import codec
 
 # A day's work with a desktop is a few hundred executions of about a hundred kilobytes.

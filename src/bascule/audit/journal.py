@@ -16,9 +16,9 @@ import msgspec
 from bascule.audit.ledger import ANCHOR_EVERY, SEGMENT_RECORDS, Anchor, Chain, Segment
 from bascule.audit.ports import Batch, JournalStore, LedgerRow
 from bascule.call import Principal
-from bascule.clock import Clock
-from bascule.errors import StorageFull
-from bascule.later import Later
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import StorageFull
 
 T = TypeVar("T")
 V = TypeVar("V", bound=msgspec.Struct)
@@ -48,7 +48,7 @@ class Table(Generic[V]):
         return old
 
 
-class AfterCommit(Later[T]):
+class AfterCommit(Deferred[T]):
     """An answer that waits until everything committed before it is durable.
 
     The one way in which anything waits for the disk: a transaction is one, `Journal.durable` gives one for whatever
@@ -66,7 +66,7 @@ class AfterCommit(Later[T]):
         if self.done():
             return
         answer = self.answer
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.add_done_callback(self.take_over)
         elif isinstance(answer, BaseException):
             self.set_exception(answer)
@@ -99,7 +99,7 @@ class Reading(AfterCommit[Any]):
         except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
             self.set_exception(self._translate(fault))
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             self.add_done_callback(lambda _: answer.cancel())
         self.landed()
 

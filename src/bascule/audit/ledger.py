@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from bascule.audit.ports import LedgerReader, LedgerRow
-from bascule.clock import rfc3339
+from bascule.foundation.clock import rfc3339
 from bascule.wire import codec
 
 GENESIS = bytes(32)

@@ -10,8 +10,8 @@ from typing import Any
 
 from bascule.audit.journal import Journal, Transaction
 from bascule.call import Principal
-from bascule.clock import Clock, rfc3339
-from bascule.timers import Timers
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.timers import Timers
 
 # Of one kind, recorded in full: an agent that was refused tries again a few times, and each subject is of interest.
 RECORDED_ONE_BY_ONE = 20

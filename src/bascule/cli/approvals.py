@@ -13,10 +13,10 @@ from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import USAGE
-from bascule.errors import BasculeError, Conflict, NotFound
+from bascule.foundation.errors import BasculeError, Conflict, NotFound
+from bascule.foundation.text import one_line, rows, visible
 from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.protocols.approvals import MAX_RULE_MINUTES
-from bascule.text import one_line, rows, visible
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72

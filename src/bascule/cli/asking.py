@@ -11,7 +11,7 @@ from bascule.cli.person import unlock
 from bascule.cli.talk import connect
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import APPROVAL, DoorError
-from bascule.errors import ApprovalRequired, BasculeError
+from bascule.foundation.errors import ApprovalRequired, BasculeError
 from bascule.helpers.terminal import say, show
 
 # A question is there at once or not at all; sooner than this an answer needs no second connection.

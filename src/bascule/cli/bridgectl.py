@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import sys
 
-from bascule import places
 from bascule.cli import tail
 from bascule.doors import choice, exits
 from bascule.doors.exits import Refusal, WrongUsage
 from bascule.doors.http import call
 from bascule.doors.values import agent_id, ticket_id
+from bascule.foundation import paths
+from bascule.foundation.text import one_line, visible
 from bascule.helpers import program, terminal
-from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def main() -> int:
 
 def _main(arguments: Sequence[str]) -> int:
     options = _parser().parse_args(arguments)
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     action: Any = options.action
     return int(action(options, state))
 

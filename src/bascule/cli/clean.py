@@ -4,10 +4,10 @@ import argparse
 import os
 import shutil
 
-from bascule import places
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.doors.exits import CONFLICT, USAGE
+from bascule.foundation import paths
 from bascule.helpers.terminal import say, show, show_json
 
 
@@ -51,8 +51,8 @@ def run_purge(args: argparse.Namespace) -> int:
     if running_pid(state) is not None:
         say("bascule: stop the daemon first: bascule down")
         return CONFLICT
-    if not os.path.exists(places.lock_file(state)):
-        say(f"bascule: {state} does not look like a state directory (no {os.path.basename(places.lock_file(state))})")
+    if not os.path.exists(paths.lock_file(state)):
+        say(f"bascule: {state} does not look like a state directory (no {os.path.basename(paths.lock_file(state))})")
         return USAGE
     if not args.yes:
         try:

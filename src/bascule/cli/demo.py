@@ -12,7 +12,7 @@ import time
 
 from bascule.client.messages import SyncMessage
 from bascule.client.sync import SyncClient
-from bascule.errors import Unavailable
+from bascule.foundation.errors import Unavailable
 from bascule.helpers.terminal import show
 
 QUESTION = "Which is larger: the number of moons of Mars, or of Earth?"

@@ -5,13 +5,13 @@ import os
 import sys
 from typing import Any
 
-from bascule import places
 from bascule.cli import desktop_person as person
 from bascule.cli.desktop_ways import ask
 from bascule.cli.talk import add_json, add_state_dir, state_of
 from bascule.doors.exits import NOT_FOUND, WrongUsage
+from bascule.foundation import paths
+from bascule.foundation.text import visible
 from bascule.helpers.terminal import say, show, show_exactly, show_json
-from bascule.text import visible
 
 _DESCRIPTION = """\
 What agents may do on your desktop, and the same for you. It is off until you enable it.
@@ -278,7 +278,7 @@ def run_report(args: argparse.Namespace) -> int:
         return 0
     name = os.path.basename(args.execution.rstrip("/"))
     path = args.output or f"desktop-report-{name[:8]}.html"
-    places.write_private_file(os.path.abspath(path), text)
+    paths.write_private_file(os.path.abspath(path), text)
     show(path)
     return 0
 
@@ -301,8 +301,8 @@ def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
     from bascule.adapters.desktop.workspaces import EvidencePlaces
     from bascule.daemon import config
 
-    settings = config.load(places.config_dir(), dict(os.environ))
-    return EvidencePlaces(settings.desktop_directory(), places.desktop_dir(state_of(args)), ()).own
+    settings = config.load(paths.config_dir(), dict(os.environ))
+    return EvidencePlaces(settings.desktop_directory(), paths.desktop_dir(state_of(args)), ()).own
 
 
 def _say_evidence(result: dict[str, Any]) -> None:

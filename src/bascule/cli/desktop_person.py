@@ -11,8 +11,8 @@ from bascule.cli.person import unlock
 from bascule.cli.talk import ask as ask_daemon
 from bascule.cli.talk import connect, state_of
 from bascule.doors.exits import UNEXPECTED, WrongUsage
+from bascule.foundation.text import one_line, visible
 from bascule.helpers.terminal import say, show, show_json
-from bascule.text import one_line, visible
 
 _UNDER_STANDARD = """\
   to see     an agent asks you once for each app; after that it may look at that app again

@@ -5,12 +5,12 @@ import asyncio
 import os
 from typing import Any
 
-from bascule import places
 from bascule.cli.asking import ask_held
 from bascule.cli.desktop_host import socket_of
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
-from bascule.errors import ApprovalRequired, BasculeError
-from bascule.text import visible
+from bascule.foundation import paths
+from bascule.foundation.errors import ApprovalRequired, BasculeError
+from bascule.foundation.text import visible
 
 DEFAULT_TIMEOUT_MS = 60_000
 _EXIT_CODES = {
@@ -46,7 +46,7 @@ def _workspace(args: argparse.Namespace) -> str | None:
     """What was named; else this directory if the daemon takes it, as below a home it does."""
     if args.workspace is not None:
         return os.path.realpath(str(args.workspace))
-    home, here = os.path.realpath(places.home()), os.path.realpath(".")
+    home, here = os.path.realpath(paths.home()), os.path.realpath(".")
     return here if here != home and os.path.commonpath((home, here)) == home else None
 
 

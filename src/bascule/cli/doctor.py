@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.cli.checks import daemon, desktop, machine, sandbox
 from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
 from bascule.doors.values import encode
-from bascule.text import visible
+from bascule.foundation import paths
+from bascule.foundation.text import visible
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("python", machine.check_python),
@@ -122,10 +123,10 @@ def add_parser(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 def main(args: argparse.Namespace) -> int:
     patient = Patient(
-        state=places.state_dir(getattr(args, "state_dir", None)),
+        state=paths.state_dir(getattr(args, "state_dir", None)),
         port=getattr(args, "port", None),
         path=os.environ.get("PATH", os.defpath),
-        config_dir=places.config_dir(getattr(args, "config_dir", None)),
+        config_dir=paths.config_dir(getattr(args, "config_dir", None)),
         config_file=getattr(args, "config", None),
         environment=os.environ,
     )

@@ -10,13 +10,13 @@ import os
 import re
 from typing import Any
 
-from bascule import places
 from bascule.bridges.game.settings import BadSettings, parse
 from bascule.cli.talk import add_json
 from bascule.daemon.compose_games import GAMES_FILE
 from bascule.doors.exits import OK, UNEXPECTED, WrongUsage
+from bascule.foundation import paths
+from bascule.foundation.text import one_line
 from bascule.helpers.terminal import say, show
-from bascule.text import one_line
 from bascule.wire.codec import BadJson, decode
 
 DEFAULT_FILE = "~/.gabs/config.json"
@@ -36,7 +36,7 @@ def options(verb: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     games = _games_in(os.path.expanduser(args.file))
-    target = os.path.join(places.config_dir(), GAMES_FILE)
+    target = os.path.join(paths.config_dir(), GAMES_FILE)
     known = _text(target)
     try:
         have = set(parse(known.encode())) if known.strip() else set()
@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
     except BadSettings as bad:
         say(f"nothing was written: {bad}")
         return UNEXPECTED
-    places.make_private_dir(os.path.dirname(target))
-    places.write_private_file(target, whole)
+    paths.make_private_dir(os.path.dirname(target))
+    paths.write_private_file(target, whole)
     show(f"{len(tables)} games were added to {target}")
     return OK
 

@@ -10,9 +10,9 @@ from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import UNEXPECTED, WrongUsage
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.text import one_line, visible
 from bascule.helpers.terminal import say, show, show_json, show_table
-from bascule.text import one_line, visible
 from bascule.wire.codec import BadJson, decode, encode
 
 _CHECK_EPILOG = """\

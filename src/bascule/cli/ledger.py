@@ -4,13 +4,13 @@ import argparse
 import os
 from typing import Any
 
-from bascule import places
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.doors.exits import NOT_FOUND, UNEXPECTED
-from bascule.errors import NotFound
+from bascule.foundation import paths
+from bascule.foundation.errors import NotFound
+from bascule.foundation.text import one_line
 from bascule.helpers.terminal import say, show, show_json
-from bascule.text import one_line
 
 # A SHA-256 in hex.
 _HASH_CHARS = 64
@@ -81,16 +81,16 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     from bascule.daemon.lifecycle import check_places, hold_lock
     from bascule.stores.sqlite import SqliteStore
 
-    if not os.path.exists(places.database_file(state)):
+    if not os.path.exists(paths.database_file(state)):
         raise NotFound(
             f"there is no ledger in {state}", hint="no daemon ever ran there; --state-dir names another place"
         )
     check_places(state)
     with hold_lock(state):
-        store = SqliteStore(places.database_file(state))
+        store = SqliteStore(paths.database_file(state))
         try:
             segments = [segment for _, segment in store.load("segments", Segment)]
-            anchors = AnchorFile(places.anchors_file(state))
+            anchors = AnchorFile(paths.anchors_file(state))
             result = store.read_ledger(lambda ledger: verify(ledger, segments, anchors)).result()
         finally:
             store.close()

@@ -10,10 +10,11 @@ import sys
 import time
 from typing import Any
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.cli import paste
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.doors.exits import CONFLICT, UNEXPECTED, UNREACHABLE
+from bascule.foundation import paths
 from bascule.helpers.terminal import say, show, show_json
 
 # A start takes a fraction of a second; with a hundred thousand tickets and a check of the file, a few.
@@ -71,7 +72,7 @@ def run_up(args: argparse.Namespace) -> int:
     state = state_of(args)
     names = ("port", "auth", "durability", "policy", "log")
     config = settings.load(
-        places.config_dir(),
+        paths.config_dir(),
         dict(os.environ),
         file=args.config,
         overrides={name: getattr(args, name) for name in names},
@@ -103,7 +104,7 @@ def greeting(doors: dict[str, str], state: str, *, person: bool) -> str:
     return "\n".join(
         [
             f"Bascule {__version__} is ready.",
-            f"  HTTP    {tcp}   (token: {places.local_token_file(state)})",
+            f"  HTTP    {tcp}   (token: {paths.local_token_file(state)})",
             f"  sockets {doors['link']}",
             f"          {doors['http']}",
             "",
@@ -214,7 +215,7 @@ def run_logs(args: argparse.Namespace) -> int:
 def running_pid(state: str) -> int | None:
     """Who holds the lock. The lock counts, not the number in the file: a pid alone may be anybody's."""
     try:
-        descriptor = os.open(places.lock_file(state), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = os.open(paths.lock_file(state), os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
     try:

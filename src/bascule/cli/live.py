@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Self
 
 from bascule.doors.exits import REFUSED, UNEXPECTED
+from bascule.foundation.text import one_line, visible
 from bascule.helpers.terminal import say
 from bascule.protocols.workspace import (
     ApprovalRequiredEvent,
@@ -22,7 +23,6 @@ from bascule.protocols.workspace import (
     ShellEvent,
     StreamedOutput,
 )
-from bascule.text import one_line, visible
 
 # Longer silence makes people wonder.
 QUIET_SECONDS = 5.0

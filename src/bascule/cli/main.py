@@ -7,9 +7,9 @@ from importlib import import_module
 
 from bascule import __version__
 from bascule.doors.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.paths import UnsafePlace
 from bascule.helpers.terminal import prepare, say
-from bascule.places import UnsafePlace
 
 _DESCRIPTION = "Bascule: one local daemon through which AI agents act, with every action recorded."
 _EPILOG = """\

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 
-from bascule import places
+from bascule.foundation import paths
 
 # Codex gives an MCP server a handful of variables; these must be named to get through.
 PASSED_VARIABLES = [
@@ -25,7 +25,7 @@ def command() -> str:
 
 def lines(state: str) -> str:
     bascule = command()
-    words = ["mcp"] if state == places.default_state_dir() else ["mcp", "--state-dir", state]
+    words = ["mcp"] if state == paths.default_state_dir() else ["mcp", "--state-dir", state]
     arguments = ", ".join(f'"{word}"' for word in words)
     passed = ", ".join(f'"{name}"' for name in PASSED_VARIABLES)
     return "\n".join(

@@ -5,14 +5,14 @@ import difflib
 import os
 from typing import Any
 
-from bascule import places
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.doors.exits import UNEXPECTED, USAGE
-from bascule.errors import InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import InvalidRequest
+from bascule.foundation.text import visible
 from bascule.helpers.terminal import say, show, show_json
-from bascule.text import visible
 from bascule.wire import codec
 
 _JSON_HELP = "the call's params, as JSON (default {})"
@@ -129,7 +129,7 @@ def run_test(args: argparse.Namespace) -> int:
     from bascule.policy.rules import BadPolicy
     from bascule.policy.text import parse_policy, text_digest
 
-    path = args.file or os.path.join(places.config_dir(), POLICY_FILE)
+    path = args.file or os.path.join(paths.config_dir(), POLICY_FILE)
     file = PolicyFile(os.path.dirname(path))
     file.path = path
     text = file.read()

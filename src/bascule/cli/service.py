@@ -14,7 +14,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from bascule import places
+from bascule.foundation import paths
 
 UNIT = "bascule.service"
 LABEL = "bascule.daemon"
@@ -158,13 +158,13 @@ def install(service: Service, *, state: str) -> int:
     print(f"# {service.file}\n{service.text}")
     if before != service.text:
         service.file.parent.mkdir(parents=True, exist_ok=True)
-        places.write_private_file(str(service.file), service.text)
+        paths.write_private_file(str(service.file), service.text)
     running = _succeeds(service.running)
     if running:
         commands, outcome = service.restart, "Bascule runs as a service, restarted with the new file."
         if before == service.text:
             commands, outcome = service.enable, "Bascule runs as a service; nothing has changed."
-    elif _listens(places.link_socket(state)):
+    elif _listens(paths.link_socket(state)):
         commands, outcome = (
             service.enable,
             (
@@ -291,8 +291,8 @@ def main(args: argparse.Namespace, *, home: Path | None = None, platform: str = 
     chosen = getattr(args, "state_dir", None)
     environment = {name: os.environ[name] for name in KEPT_VARIABLES if os.environ.get(name)}
     if chosen:
-        environment["BASCULE_STATE_DIR"] = places.state_dir(chosen)
-    if (ours := places.home()) != (theirs := places.passwd_home()):
+        environment["BASCULE_STATE_DIR"] = paths.state_dir(chosen)
+    if (ours := paths.home()) != (theirs := paths.passwd_home()):
         # The manager starts the daemon with the passwd entry's.
         environment["HOME"] = ours
     try:
@@ -304,7 +304,7 @@ def main(args: argparse.Namespace, *, home: Path | None = None, platform: str = 
         print(service.text, end="")
         return 0
     if args.action == "install":
-        return install(service, state=places.state_dir(chosen))
+        return install(service, state=paths.state_dir(chosen))
     if args.action == "uninstall":
         return uninstall(service)
     return status(service)

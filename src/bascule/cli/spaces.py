@@ -11,9 +11,9 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.work import add_space, find_space
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import NOT_FOUND, WrongUsage
-from bascule.errors import Forbidden, NotFound
+from bascule.foundation.errors import Forbidden, NotFound
+from bascule.foundation.text import one_line, visible
 from bascule.helpers.terminal import say, show, show_json, show_table
-from bascule.text import one_line, visible
 
 Verb = tuple[str, Callable[[argparse.Namespace], int], str]
 # How long a follower of a log waits for more before it asks again.

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import ConnectionLost, NotRunning
 from bascule.doors.http import EventStream, call
 from bascule.doors.retry import Pauses
 from bascule.doors.values import decode
+from bascule.foundation import paths
+from bascule.foundation.text import one_line, visible
 from bascule.helpers import terminal
 from bascule.helpers.logtail import LogTail
-from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def _show(value: dict[str, Any], *, as_json: bool) -> None:
 
 
 def logs(options: argparse.Namespace, state: str) -> int:
-    with LogTail(places.log_file(state)) as log:
+    with LogTail(paths.log_file(state)) as log:
         for line in log.last(options.lines):
             _show_log(line, as_json=options.json)
         while options.follow:

@@ -3,8 +3,8 @@
 import argparse
 from typing import Any
 
-from bascule import places
 from bascule.client.sync import SyncClient
+from bascule.foundation import paths
 
 
 def add_state_dir(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -22,7 +22,7 @@ def add_json(parser: argparse.ArgumentParser, default: bool | str = False) -> No
 
 
 def state_of(args: argparse.Namespace) -> str:
-    return places.state_dir(args.state_dir)
+    return paths.state_dir(args.state_dir)
 
 
 def connect(args: argparse.Namespace) -> SyncClient:

@@ -6,10 +6,10 @@ import os
 import shutil
 import sys
 
-from bascule import places
 from bascule.cli.talk import add_json, add_state_dir
 from bascule.doors.exits import DoorError, WrongUsage
 from bascule.doors.values import agent_id
+from bascule.foundation import paths
 from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.terminals.tmux import AGENT_OPTION, Tmux, TmuxFailed
 
@@ -72,7 +72,7 @@ def run_launch(args: argparse.Namespace) -> int:
 def _wrapped(args: argparse.Namespace, handle: str, command: list[str]) -> list[str]:
     words = [_beside("bridge-wrap"), "--agent", handle]
     # In words: the pane has the environment of whoever started the tmux server, not ours.
-    if (state := places.state_dir(args.state_dir)) != places.default_state_dir():
+    if (state := paths.state_dir(args.state_dir)) != paths.default_state_dir():
         words += ["--state-dir", state]
     for option in ("type", "deliver"):
         if value := getattr(args, option):
@@ -138,5 +138,5 @@ def run_ring(args: argparse.Namespace) -> int:
     from bascule.wrap.panes import ring_panes
 
     say("ringing in the panes of registered agents; Ctrl-C ends it")
-    asyncio.run(ring_panes(places.state_dir(args.state_dir), Tmux(args.socket), say))
+    asyncio.run(ring_panes(paths.state_dir(args.state_dir), Tmux(args.socket), say))
     return 0

@@ -18,9 +18,9 @@ from typing import Any, NamedTuple
 
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.client.client import Client
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.text import one_line
 from bascule.helpers.terminal import show, show_json
-from bascule.text import one_line
 
 # Events come in bursts; a person reads no faster.
 REDRAW_SECONDS = 0.5

@@ -15,7 +15,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.spaces import SyncSpace
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import INTERRUPTED, REFUSED, UNEXPECTED, USAGE, WrongUsage
-from bascule.errors import BasculeError, NotFound
+from bascule.foundation.errors import BasculeError, NotFound
 from bascule.helpers.terminal import say, show, show_json
 from bascule.protocols.workspace import ApprovalRequiredEvent, Event, PolicyDeniedEvent, StreamedOutput
 from bascule.wire import codec

@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.client.faults import BadAnswer
 from bascule.client.happened import Happened
-from bascule.errors import BY_CODE, BasculeError, Internal
+from bascule.foundation.errors import BY_CODE, BasculeError, Internal
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
 from bascule.protocols.workspace import StreamedOutput
@@ -35,7 +35,7 @@ def read_result(decoder: codec.Decoder[Any], response: jsonrpc.Response) -> Any:
 
 
 def house_error(error: jsonrpc.RpcError) -> BasculeError:
-    """The class of `bascule.errors` that the daemon raised, with everything it said."""
+    """The class of `bascule.foundation.errors` that the daemon raised, with everything it said."""
     data = error.data if isinstance(error.data, dict) else {}
     kind = BY_CODE.get(str(data.get("code")), Internal)
     details, hint, retry = data.get("details"), data.get("hint"), data.get("retryAfterMs")

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
-from bascule import places
 from bascule.client import starting
 from bascule.client.connection import Connection, run
 from bascule.client.desktop import Desktop
@@ -25,8 +24,9 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.client.streams import EventReader, InboxReader, Opening, StreamReader
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
-from bascule.clock import SystemClock
-from bascule.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.protocols.broker import (
     AgentView,
     BroadcastResult,
@@ -93,7 +93,7 @@ class Client:
         while another connection acts as it. `groups` are queues it shares with others. `retry` is how long what may
         be repeated is.
         """
-        state = places.state_dir(state_dir)
+        state = paths.state_dir(state_dir)
         if register and agent is None:
             raise InvalidRequest("register=True needs the handle", hint='connect(agent="Jerry", register=True)')
         wanted = None

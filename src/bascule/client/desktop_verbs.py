@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 from bascule.client.durations import Duration, milliseconds, seconds
 from bascule.client.steps import Program
 from bascule.client.verbs import Verbs
-from bascule.errors import ApprovalRequired
+from bascule.foundation.errors import ApprovalRequired
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m

@@ -2,17 +2,17 @@
 
 import os
 
-from bascule import places
 from bascule.client.faults import NotRunning
-from bascule.errors import BasculeError, Forbidden, InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError, Forbidden, InvalidRequest
 from bascule.transports.peercred import Peer
 
 
 def link_path(state: str) -> str:
-    path = places.link_socket(state)
-    if len(os.fsencode(path)) > places.MAX_SOCKET_PATH_BYTES:
+    path = paths.link_socket(state)
+    if len(os.fsencode(path)) > paths.MAX_SOCKET_PATH_BYTES:
         raise InvalidRequest(
-            f"{path} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
+            f"{path} is too long for a unix socket ({paths.MAX_SOCKET_PATH_BYTES} bytes)",
             hint="choose a shorter state directory",
         )
     return path

@@ -1,9 +1,9 @@
-"""What can go wrong between a program and the daemon, beside the daemon's own errors (`bascule.errors`).
+"""What can go wrong between a program and the daemon, beside the daemon's own errors (`bascule.foundation.errors`).
 
 All are `BasculeError`s, so that one `except` catches everything, and each says what to do next.
 """
 
-from bascule.errors import BasculeError, Internal, InvalidRequest, Unavailable
+from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.protocols.broker import TicketStatus
 from bascule.protocols.workspace import ApprovalRequiredEvent, ErrorEvent, Event, PolicyDeniedEvent
 

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from bascule.client.answers import Note, read_note
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
 from bascule.protocols.link import CREDIT_WINDOW

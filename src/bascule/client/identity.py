@@ -3,13 +3,14 @@
 from collections.abc import Iterable
 from typing import Any
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.call import Principal, agent_of
 from bascule.client.durations import Duration, milliseconds
 from bascule.client.faults import ConnectionLost, OutcomeUnknown
 from bascule.client.steps import Program, Request
-from bascule.errors import BasculeError, InvalidRequest, Unauthenticated, VersionMismatch
-from bascule.ids import is_agent_id
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError, InvalidRequest, Unauthenticated, VersionMismatch
+from bascule.foundation.ids import is_agent_id
 from bascule.protocols.broker import AgentsListParams, AgentView, RegisterParams, RegisterResult
 from bascule.protocols.link import PROTOCOL_VERSION, HelloParams, HelloResult, mismatch_sentence
 
@@ -150,8 +151,8 @@ def _stored_token(state: str, agent_id: str) -> str | None:
     if not is_agent_id(agent_id):
         raise InvalidRequest(f"{agent_id!r} is not a handle", hint="1 to 64 of A-Z a-z 0-9 . _ -")
     try:
-        return places.read_private_file(places.token_file(state, agent_id)).strip() or None
+        return paths.read_private_file(paths.token_file(state, agent_id)).strip() or None
     except FileNotFoundError:
         return None
-    except places.UnsafePlace as error:
+    except paths.UnsafePlace as error:
         raise Unauthenticated(str(error)) from error

@@ -34,7 +34,7 @@ from bascule.client.client import Client
 from bascule.client.durations import Duration
 from bascule.client.messages import Message, SyncMessage
 from bascule.client.streams import InboxReader
-from bascule.errors import BasculeError, InvalidRequest, TooLarge
+from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge
 from bascule.protocols.broker import ReplyResult
 from bascule.protocols.link import CREDIT_WINDOW
 from bascule.wire import codec

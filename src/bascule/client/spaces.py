@@ -14,11 +14,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import closing
 from typing import Any, Protocol, TypeVar
 
-from bascule import places
 from bascule.client.durations import Duration
 from bascule.client.feeds import Feed, RunFeed
 from bascule.client.steps import Program, Request
 from bascule.client.work import Operations, Work
+from bascule.foundation import paths
 from bascule.protocols.workspace import (
     DiffResult,
     Edit,
@@ -259,4 +259,4 @@ class SyncSpace(_View):
 
 def absolute(path: str) -> str:
     """The daemon has another working directory than whoever says `.`."""
-    return os.path.abspath(places.expand(path))
+    return os.path.abspath(paths.expand(path))

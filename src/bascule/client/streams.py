@@ -9,8 +9,8 @@ from bascule.client.faults import ConnectionLost
 from bascule.client.feeds import EventFeed, Feed, InboxFeed, Opened
 from bascule.client.messages import AckLater, Message, ReplyLater
 from bascule.client.steps import Request
-from bascule.clock import Clock
-from bascule.errors import Overloaded, Unavailable
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.protocols.broker import AgentParams, Event, EventsParams, InboxItem, ReplyResult
 from bascule.protocols.house import StatusResult
 from bascule.protocols.methods import Nothing

@@ -6,7 +6,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
-from bascule import places
 from bascule.client import starting
 from bascule.client.blocking import BlockingConnection, run
 from bascule.client.desktop import SyncDesktop
@@ -23,8 +22,9 @@ from bascule.client.spaces import SyncSpace, absolute
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
-from bascule.clock import SystemClock
-from bascule.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import (
     AgentParams,
@@ -85,7 +85,7 @@ class SyncClient:
         retry: Duration = RETRY_SECONDS,
     ) -> Self:
         """Connect; the arguments are those of `Client.connect`."""
-        state = places.state_dir(state_dir)
+        state = paths.state_dir(state_dir)
         if register and agent is None:
             raise InvalidRequest("register=True needs the handle", hint='connect(agent="Jerry", register=True)')
         wanted = None

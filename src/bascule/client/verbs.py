@@ -21,9 +21,9 @@ from bascule.client.faults import (
     TicketCancelled,
 )
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
-from bascule.clock import Clock, SystemClock
-from bascule.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
-from bascule.ids import new_ticket_id
+from bascule.foundation.clock import Clock, SystemClock
+from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
+from bascule.foundation.ids import new_ticket_id
 from bascule.protocols import broker
 from bascule.protocols.broker import (
     AgentsListParams,

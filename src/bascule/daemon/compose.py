@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Literal
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.adapters.announce import Announcer
 from bascule.adapters.picture_files import PictureFiles
@@ -16,7 +16,6 @@ from bascule.audit.ports import JournalStore
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.call import DAEMON, Principal
-from bascule.clock import Clock
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnection, LinkConnections
@@ -26,10 +25,12 @@ from bascule.daemon.opening import ledger_problem
 from bascule.daemon.ports import ANCHORS, CONFIG, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
-from bascule.errors import Internal, Overloaded, StorageFull
+from bascule.foundation import paths
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Internal, Overloaded, StorageFull
+from bascule.foundation.ids import new_fault_id
 from bascule.identity.principals import WrongToken, identify
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
-from bascule.ids import new_fault_id
 from bascule.kernel.declared import Declared
 from bascule.kernel.ports import PRESENCES
 from bascule.mcp.link_sessions import LinkSessions
@@ -78,18 +79,18 @@ class Daemon(Composition):
         config_dir: str | None = None,
         bridges: Sequence[Declared] = BRIDGES,
     ) -> None:
-        config_dir = config_dir or places.config_dir()
+        config_dir = config_dir or paths.config_dir()
         self.config = config
         self.log: DaemonLog = log
         self.ready = False
         self._closing = False
-        self.local_token = read_or_make_secret(state_dir, os.path.basename(places.local_token_file(state_dir)))
+        self.local_token = read_or_make_secret(state_dir, os.path.basename(paths.local_token_file(state_dir)))
         self._local_hash = hash_token(self.local_token)
         self.tokens = TokenBook()
         self.connections = LinkConnections()
         self.metrics = Metrics()
         self.turns = Turns(calls_per_turn=CALLS_PER_TURN)
-        self.anchors = AnchorFile(places.anchors_file(state_dir))
+        self.anchors = AnchorFile(paths.anchors_file(state_dir))
         digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         super().__init__(
             bridges,
@@ -107,7 +108,7 @@ class Daemon(Composition):
                 clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
             ),
             observe=self.metrics.observe,
-            pictures=PictureFiles(places.pictures_dir(state_dir)),
+            pictures=PictureFiles(paths.pictures_dir(state_dir)),
             provided=[
                 CONFIG.provided_by(config),
                 STATE_DIR.provided_by(state_dir),

@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule import places
 from bascule.adapters.desktop.launcher import HostLauncher, program_of
 from bascule.adapters.desktop.workspaces import EvidencePlaces
 from bascule.bridges.desktop.apps import Apps
@@ -13,8 +12,9 @@ from bascule.bridges.desktop.ports import Launcher, Programs, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.desktop.switch import Switch
 from bascule.daemon.ports import CONFIG, CONFIG_DIR, STATE_DIR
+from bascule.foundation import paths
+from bascule.foundation.deferred import Carrier
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.later import Carrier
 from bascule.transports.backoff import delays
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
@@ -25,7 +25,7 @@ _METHODS = "desktop."
 def make_desktop(lent: Lent, ports: Ports) -> Bridge:
     config, state_dir = ports.need(CONFIG), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
-    own = EvidencePlaces(config.desktop_directory(), places.desktop_dir(state_dir), private)
+    own = EvidencePlaces(config.desktop_directory(), paths.desktop_dir(state_dir), private)
     return compose(lent, HostLauncher(own.root, own.own, keep_out=config.kept_out()), own, program_of).bridge()
 
 

@@ -3,7 +3,6 @@
 import os
 from functools import partial
 
-from bascule import places
 from bascule.adapters.games.bridge_file import BridgeJson
 from bascule.adapters.games.connector import LoopbackConnector
 from bascule.adapters.games.processes import GameLauncher
@@ -13,6 +12,7 @@ from bascule.bridges.game.life import Machine
 from bascule.bridges.game.service import GameBridge
 from bascule.bridges.game.settings import LiveSettings
 from bascule.daemon.ports import CONFIG_DIR
+from bascule.foundation import paths
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.transports.backoff import delays
 
@@ -26,11 +26,11 @@ def make_games(lent: Lent, ports: Ports) -> Bridge:
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(places.bridge_file(), lent.clock, lent.log),
+        bridge_file=BridgeJson(paths.bridge_file(), lent.clock, lent.log),
         clock=lent.clock,
         log=lent.log,
         delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
-        read_token=places.read_unreachable_file,
+        read_token=paths.read_unreachable_file,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
     return GameBridge(games=Games(settings, machine), store=lent.store, clock=lent.clock).bridge()

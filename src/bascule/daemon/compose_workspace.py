@@ -2,7 +2,6 @@
 
 import os
 
-from bascule import places
 from bascule.adapters.checkpoints.spaces import GitCheckpoints
 from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.sandbox.sandboxes import Sandboxes
@@ -10,6 +9,7 @@ from bascule.adapters.scratch import ScratchDirectory
 from bascule.bridges.workspace.service import Workspace
 from bascule.daemon.ports import CONFIG, CONFIG_DIR, SIDE_APP, STATE_DIR
 from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
+from bascule.foundation import paths
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.kernel.ports import SPACE_AGENTS
 from bascule.web.app import App
@@ -21,8 +21,8 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
     state_dir = ports.need(STATE_DIR)
     agents = ports.need(SPACE_AGENTS)
     side_app = ports.need(SIDE_APP)
-    ours = places.workspace_dir(state_dir)
-    places.make_private_dir(ours)
+    ours = paths.workspace_dir(state_dir)
+    paths.make_private_dir(ours)
 
     def app(space_id: str) -> App:
         """What a space's own socket leads to: messages, as the space's agent."""

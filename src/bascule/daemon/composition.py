@@ -20,7 +20,8 @@ from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import StatusSource
 from bascule.call import DAEMON, Principal
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.declared import Declared, Make
@@ -31,7 +32,6 @@ from bascule.policy.engine import Policy
 from bascule.protocols.house import GcItem, StatusResult
 from bascule.protocols.link import PROTOCOL_VERSION
 from bascule.protocols.methods import Bound, Shape
-from bascule.timers import Timers
 
 # Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
 SWEEP_EVERY_MS = 60_000

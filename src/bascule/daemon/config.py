@@ -14,15 +14,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule import places
 from bascule.approval.limits import MCP_SLICE_SECONDS
 from bascule.approval.limits import Limits as ApprovalLimits
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.doors.exits import WrongUsage
-from bascule.errors import InvalidRequest
-from bascule.ids import is_house_handle
+from bascule.foundation import paths
+from bascule.foundation.errors import InvalidRequest
+from bascule.foundation.ids import is_house_handle
 from bascule.policy.presets import NAMES
 from bascule.protocols.broker import AgentIdText
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
@@ -167,10 +167,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def readable_directories(self) -> tuple[str, ...]:
         named = (each.strip() for each in self.workspace_readable.split(","))
-        return tuple(os.path.abspath(places.expand(each)) for each in named if each)
+        return tuple(os.path.abspath(paths.expand(each)) for each in named if each)
 
     def desktop_directory(self) -> str:
-        return os.path.abspath(places.expand(self.desktop_root)) if self.desktop_root else places.home()
+        return os.path.abspath(paths.expand(self.desktop_root)) if self.desktop_root else paths.home()
 
     def kept_out(self) -> tuple[str, ...]:
         # In lower case, as the ids are when they are compared.
@@ -234,7 +234,7 @@ def declared_agents(config: Config) -> list[DeclaredAgent]:
     """Agents of the settings and of the registry file."""
     agents = list(config.agents)
     if config.agent_registry is not None:
-        path = places.expand(config.agent_registry)
+        path = paths.expand(config.agent_registry)
         try:
             agents.extend(codec.decode(_read_bytes(path), list[DeclaredAgent]))
         except codec.BadJson as error:

@@ -8,7 +8,7 @@ import os
 import pwd
 import stat
 
-from bascule.places import UnsafePlace
+from bascule.foundation.paths import UnsafePlace
 
 # Links to links; more is a circle.
 _MAX_LINKS = 16

@@ -15,19 +15,20 @@ from typing import Any
 
 import uvloop
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.bridge_list import BRIDGES, tables_of
-from bascule.clock import Clock, SystemClock
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import BadConfig, Config, declared_agents
 from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
-from bascule.errors import BasculeError, Conflict, InvalidRequest, StorageFull
+from bascule.foundation import paths
+from bascule.foundation.clock import Clock, SystemClock
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, StorageFull
+from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.mcp.mount import begin_loading
-from bascule.places import UnsafePlace
 from bascule.web.http import Room
 from bascule.web.server import HttpDoor
 from bascule.wire import codec
@@ -68,7 +69,7 @@ def run(
     # Everything that can be wrong about the settings is said before anything is touched.
     declared_agents(config)
     check_tls(config)
-    check_readable(config, (state_dir, places.config_dir()))
+    check_readable(config, (state_dir, paths.config_dir()))
     check_desktop_root(config)
     check_places(state_dir)
     try:
@@ -91,9 +92,7 @@ def _run_locked(
     bridges: Sequence[Declared],
 ) -> None:
     clock = SystemClock()
-    log = DaemonLog(
-        clock, path=places.log_file(state_dir), terminal=sys.stderr, form=config.log, level=config.log_level
-    )
+    log = DaemonLog(clock, path=paths.log_file(state_dir), terminal=sys.stderr, form=config.log, level=config.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             life = _live(
@@ -146,15 +145,15 @@ def check_desktop_root(config: Config) -> None:
 
 
 def check_places(state_dir: str) -> None:
-    longest = max(places.link_socket(state_dir), places.http_socket(state_dir), key=len)
-    if len(os.fsencode(longest)) > places.MAX_SOCKET_PATH_BYTES:
+    longest = max(paths.link_socket(state_dir), paths.http_socket(state_dir), key=len)
+    if len(os.fsencode(longest)) > paths.MAX_SOCKET_PATH_BYTES:
         raise InvalidRequest(
-            f"{longest} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
+            f"{longest} is too long for a unix socket ({paths.MAX_SOCKET_PATH_BYTES} bytes)",
             hint="choose a shorter --state-dir",
         )
     try:
         ground.check_parents(state_dir)
-        places.make_private_dir(state_dir)
+        paths.make_private_dir(state_dir)
         ground.check_contents(state_dir)
     except UnsafePlace as error:
         raise InvalidRequest(str(error), hint="or choose another directory with --state-dir") from error
@@ -167,7 +166,7 @@ def check_places(state_dir: str) -> None:
 @contextlib.contextmanager
 def hold_lock(state_dir: str) -> Iterator[Callable[[dict[str, Any]], None]]:
     """Be the only daemon here. Yields a function that writes into the lock file who we are."""
-    path = places.lock_file(state_dir)
+    path = paths.lock_file(state_dir)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -212,7 +211,7 @@ async def _live(
         loop.add_signal_handler(number, stop.set)
     # Bind before the store is opened: a taken port must not leave a start record behind.
     tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
-    link, http = (bind_unix(path(state_dir)) for path in (places.link_socket, places.http_socket))
+    link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
     mcp_surface = begin_loading() if config.mcp == "on" else None
     store = open_store(config, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
@@ -222,7 +221,7 @@ async def _live(
     most = room_for_connections(claim_files())
     room = Room(most)
     doors = [HttpDoor(daemon.web_app("unix"), http, room=room)]
-    daemon.doors = {"link": places.link_socket(state_dir), "http": places.http_socket(state_dir)}
+    daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:
         port = tcp.getsockname()[1]
         tls = {"tls_cert": config.tls_cert, "tls_key": config.tls_key}
@@ -264,7 +263,7 @@ async def _live(
 
 
 def _remove_sockets(state_dir: str) -> None:
-    for path in (places.link_socket(state_dir), places.http_socket(state_dir)):
+    for path in (paths.link_socket(state_dir), paths.http_socket(state_dir)):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
 

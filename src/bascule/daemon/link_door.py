@@ -9,11 +9,12 @@ from typing import Any
 from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
-from bascule.clock import Clock
-from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.foundation.stream import Stream
 from bascule.kernel.gate import Gate
 from bascule.kernel.ports import Presences
-from bascule.later import Later
 from bascule.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.protocols.link import (
     HOUSE_ERROR,
@@ -29,7 +30,6 @@ from bascule.protocols.link import (
     StreamItem,
     mismatch_sentence,
 )
-from bascule.stream import Stream
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.turns import Turns
@@ -126,7 +126,7 @@ class LinkConnection(FramedConnection):
         self._mcp: LinkSession | None = None
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
-        self._open_calls: dict[int | str, Later[Any] | Stream] = {}
+        self._open_calls: dict[int | str, Deferred[Any] | Stream] = {}
         self._deadline: asyncio.TimerHandle | None = None
         # What the ledger says about whoever set or used the passphrase.
         self.peer: str | None = None
@@ -251,7 +251,7 @@ class LinkConnection(FramedConnection):
         except BasculeError as error:
             self._refuse(id_, error)
             return
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             self._open_calls[id_] = answer
             answer.add_done_callback(partial(self._answer_later, id_, call))
         elif isinstance(answer, Stream):
@@ -297,7 +297,7 @@ class LinkConnection(FramedConnection):
             return
         self.send(jsonrpc.response(id_, body))
 
-    def _answer_later(self, id_: int | str, call: Call, later: Later[Any]) -> None:
+    def _answer_later(self, id_: int | str, call: Call, later: Deferred[Any]) -> None:
         known = self._open_calls.pop(id_, None) is not None
         if later.cancelled():
             if known:

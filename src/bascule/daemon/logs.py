@@ -16,9 +16,9 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from bascule.audit.ports import LogLine
-from bascule.clock import Clock, rfc3339
-from bascule.places import make_private_dir
-from bascule.text import is_plain
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.paths import make_private_dir
+from bascule.foundation.text import is_plain
 from bascule.wire import codec
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}

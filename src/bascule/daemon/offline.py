@@ -5,7 +5,6 @@ import os
 
 import msgspec
 
-from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.approval.records import Approval, TimedRule
 from bascule.approval.states import State
@@ -15,9 +14,10 @@ from bascule.bridges.desktop.apps import Apps
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.call import LOCAL
-from bascule.clock import SystemClock
 from bascule.daemon.lifecycle import check_places, hold_lock
-from bascule.ids import is_house_handle
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock
+from bascule.foundation.ids import is_house_handle
 from bascule.stores.sqlite import SqliteStore
 
 
@@ -27,16 +27,16 @@ def reset_person(state_dir: str) -> int:
     with hold_lock(state_dir):
         holders = asyncio.run(_reset_person(state_dir))
     for agent_id in holders:
-        path = places.token_file(state_dir, agent_id)
+        path = paths.token_file(state_dir, agent_id)
         if os.path.exists(path):
             os.unlink(path)
     return len(holders)
 
 
 async def _reset_person(state_dir: str) -> list[str]:
-    store = SqliteStore(places.database_file(state_dir))
+    store = SqliteStore(paths.database_file(state_dir))
     try:
-        anchors = AnchorFile(places.anchors_file(state_dir))
+        anchors = AnchorFile(paths.anchors_file(state_dir))
         journal = Journal(store, SystemClock(), on_anchor=anchors.append)
         facts: Table[HouseFact] = Table("house", HouseFact)
         approvals: Table[Approval] = Table("approvals", Approval)

@@ -3,12 +3,12 @@
 import os
 from collections.abc import Iterable
 
-from bascule import places
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.audit.ledger import rolled_back
 from bascule.audit.ports import JournalStore, LedgerReader
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
+from bascule.foundation import paths
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 
@@ -16,7 +16,7 @@ from bascule.stores.sqlite import SqliteStore
 def open_store(config: Config, state_dir: str, log: DaemonLog, tables: Iterable[str]) -> JournalStore:
     if config.durability == "memory":
         return MemoryStore()
-    path = places.database_file(state_dir)
+    path = paths.database_file(state_dir)
     # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
     unclean = os.path.exists(path + "-wal")
     store = SqliteStore(path, durability=config.durability, check=unclean, tables=tables)

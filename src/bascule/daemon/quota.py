@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from bascule.call import Principal, agent_of
-from bascule.clock import Clock
-from bascule.errors import Overloaded
-from bascule.ids import is_house_handle
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Overloaded
+from bascule.foundation.ids import is_house_handle
 
 # Far above what agents do and below what one core serves, so that one runaway loop leaves room for others.
 CALLS_PER_SECOND = 5_000

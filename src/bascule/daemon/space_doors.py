@@ -12,7 +12,7 @@ import stat
 import tempfile
 from collections.abc import Callable
 
-from bascule import places
+from bascule.foundation import paths
 from bascule.web.app import App
 from bascule.web.server import SideDoor
 
@@ -60,7 +60,7 @@ class SpaceDoors:
         self._on_closed = on_closed
         self._numbers = itertools.count(1)
         self._open: set[SpaceDoor] = set()
-        places.make_private_dir(directory)
+        paths.make_private_dir(directory)
         for name in os.listdir(directory):
             _remove(os.path.join(directory, name))
         # A state directory may have a path that is too long for a socket's address; this one never is.

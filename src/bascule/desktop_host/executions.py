@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bascule.audit.evidence import Folder
-from bascule.clock import Clock, rfc3339
 from bascule.desktop_host.expecting import Expected
 from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Halt
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid
 
 # Requests one process may have under way; the screen is one.

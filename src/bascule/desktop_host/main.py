@@ -13,16 +13,16 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule import places
 from bascule.audit.evidence import EvidenceRoot
-from bascule.clock import SystemClock, rfc3339
 from bascule.desktop_host.linux.backend import LinuxDesktop
 from bascule.desktop_host.routes import KEEP_OUT
 from bascule.desktop_host.server import HostServer
 from bascule.desktop_host.service import Host
+from bascule.foundation import paths
+from bascule.foundation.clock import SystemClock, rfc3339
 
 # What a socket's path may have, less the number behind it while it is made.
-MAX_PATH_BYTES: Final = places.MAX_SOCKET_PATH_BYTES - len(".4194304")
+MAX_PATH_BYTES: Final = paths.MAX_SOCKET_PATH_BYTES - len(".4194304")
 
 
 class CannotStart(Exception):
@@ -121,8 +121,8 @@ def _listening(path: str) -> socket.socket:
     if len(os.fsencode(path)) > MAX_PATH_BYTES:
         raise CannotStart(f"the path of the socket is longer than {MAX_PATH_BYTES} bytes: {path}")
     try:
-        places.make_private_dir(os.path.dirname(os.path.abspath(path)))
-    except (places.UnsafePlace, OSError) as error:
+        paths.make_private_dir(os.path.dirname(os.path.abspath(path)))
+    except (paths.UnsafePlace, OSError) as error:
         raise CannotStart(str(error)) from error
     with contextlib.suppress(FileNotFoundError):
         if not stat.S_ISSOCK(os.lstat(path).st_mode):

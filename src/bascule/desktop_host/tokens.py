@@ -5,8 +5,8 @@ from typing import Final
 
 import msgspec
 
-from bascule.clock import Clock
 from bascule.desktop_host.peers import Client, PeerId
+from bascule.foundation.clock import Clock
 
 # Tokens one process may hold unspent; it acts one at a time.
 MAX_PER_PEER: Final = 256

@@ -13,10 +13,10 @@ from __future__ import annotations
 import os
 import socket
 
-from bascule import places
 from bascule.doors.exits import DoorError, NoIdentity, WrongUsage
 from bascule.doors.http import Door, call, unix_address
 from bascule.doors.values import agent_id, decode
+from bascule.foundation import paths
 
 # Host as written -> address dialled. `localhost` is not looked up: a hosts file could say anything.
 LOOPBACK = {
@@ -41,7 +41,7 @@ def find_door(state: str) -> Door:
 
 def own_door(state: str) -> Door:
     """The daemon of this state directory."""
-    return Door(socket.AF_UNIX, unix_address(places.http_socket(state)), state=state)
+    return Door(socket.AF_UNIX, unix_address(paths.http_socket(state)), state=state)
 
 
 def _is_own(state: str, door: Door) -> bool:
@@ -56,9 +56,9 @@ def _is_own(state: str, door: Door) -> bool:
 def _noted_target(state: str) -> tuple[object, bool] | None:
     """Address, and whether it speaks TLS, as a daemon writes it into its lock; None after it has stopped."""
     try:
-        note = decode(places.read_private_file(places.lock_file(state)))
+        note = decode(paths.read_private_file(paths.lock_file(state)))
         door = _loopback(note["doors"]["tcp"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, places.UnsafePlace, WrongUsage):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, paths.UnsafePlace, WrongUsage):
         return None
     return door.address, door.tls is not None
 
@@ -94,17 +94,17 @@ def stored_token(door: Door, handle: str) -> str | None:
 
 
 def _stored_token(state: str, handle: str) -> str | None:
-    return _read_token(places.token_file(state, handle))
+    return _read_token(paths.token_file(state, handle))
 
 
 def _read_token(path: str) -> str | None:
     try:
-        token = places.read_private_file(path).strip()
+        token = paths.read_private_file(path).strip()
     except FileNotFoundError:
         return None
     except PermissionError as fault:
         raise NoIdentity(f"cannot read the token in {path}: {fault.strerror}") from None
-    except places.UnsafePlace as fault:
+    except paths.UnsafePlace as fault:
         raise NoIdentity(str(fault)) from None
     # It goes into a header line; anything but visible ASCII would end that line early.
     if not token.isascii() or not token.isprintable() or " " in token:

@@ -56,7 +56,7 @@ BY_STATUS: dict[int, int] = {
     507: OVERLOADED,
 }
 
-# Link errors carry the code only; these are the statuses of `bascule.errors`, held equal by a test.
+# Link errors carry the code only; these are the statuses of `bascule.foundation.errors`, held equal by a test.
 STATUS_OF_CODE: dict[str, int] = {
     "invalid_request": 400,
     "unauthenticated": 401,

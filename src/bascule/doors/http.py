@@ -9,7 +9,6 @@ from __future__ import annotations
 import socket
 import time
 
-from bascule import places
 from bascule.doors.exits import (
     BadAnswer,
     ConnectionLost,
@@ -23,6 +22,7 @@ from bascule.doors.exits import (
 )
 from bascule.doors.peers import can_tell, check_peer, is_itself
 from bascule.doors.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
+from bascule.foundation import paths
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -180,9 +180,9 @@ def _unreachable(door: Door, fault: OSError) -> DoorError:
 
 def unix_address(path: str) -> str:
     """The path, if a socket can have it."""
-    if len(path.encode()) > places.MAX_SOCKET_PATH_BYTES:
+    if len(path.encode()) > paths.MAX_SOCKET_PATH_BYTES:
         raise BadAnswer(
-            f"{path} is too long for a unix socket ({places.MAX_SOCKET_PATH_BYTES} bytes)",
+            f"{path} is too long for a unix socket ({paths.MAX_SOCKET_PATH_BYTES} bytes)",
             "choose a shorter --state-dir",
         )
     return path

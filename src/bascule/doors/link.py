@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import socket
 
-from bascule import places
 from bascule.doors.exits import BadAnswer, ConnectionLost
 from bascule.doors.http import Door, connect, unix_address
 from bascule.doors.values import decode_answer, encode
+from bascule.foundation import paths
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class LinkSocket:
     """A connection to `link.sock` that never blocks: what cannot be sent yet waits in `unsent`."""
 
     def __init__(self, state: str) -> None:
-        path = unix_address(places.link_socket(state))
+        path = unix_address(paths.link_socket(state))
         self._sock = connect(Door(socket.AF_UNIX, path, state=state), seconds=0)
         self._frames = Frames()
         self.unsent = bytearray()

@@ -1,6 +1,6 @@
 """Ids and JSON, as strict as the daemon's, without the modules that would double the start-up time.
 
-`bascule.ids` says the same with `uuid` and `secrets`; a test holds the two equal.
+`bascule.foundation.ids` says the same with `uuid` and `secrets`; a test holds the two equal.
 """
 
 from __future__ import annotations

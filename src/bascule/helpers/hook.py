@@ -13,12 +13,12 @@ import os
 import select
 import time
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import DoorError, NoIdentity
 from bascule.doors.http import Door, call
 from bascule.doors.retry import Pauses
 from bascule.doors.values import decode, encode, is_agent_id
+from bascule.foundation import paths
 from bascule.helpers import bell, kin, terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -123,7 +123,7 @@ def _note_turn(state: str, event: str) -> None:
         return
     try:
         # The wrapper has made the file; without one nobody wants to know.
-        file = os.open(places.turn_file(state, handle), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     os.write(file, b"busy" if event in ("UserPromptSubmit", "PostToolUse") else b"idle")

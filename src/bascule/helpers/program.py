@@ -6,8 +6,9 @@ import argparse
 import os
 import sys
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.doors import exits
+from bascule.foundation import paths
 from bascule.helpers import terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -25,7 +26,7 @@ def run(name: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str
         if fault.hint:
             terminal.say(f"  next: {fault.hint}")
         return fault.exit_code
-    except places.UnsafePlace as fault:
+    except paths.UnsafePlace as fault:
         terminal.say(f"{name}: {fault}")
         return exits.UNEXPECTED
     except KeyboardInterrupt:

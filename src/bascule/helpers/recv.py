@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import NothingCame
 from bascule.doors.http import ANSWER_SECONDS, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id
+from bascule.foundation import paths
+from bascule.foundation.text import one_line, visible
 from bascule.helpers import program, seen, terminal, waiting
-from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ Prints one message and acknowledges it. Exit code 3: nothing came in time, run i
 
 def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     door = choice.find_door(state)
     handle, token = choice.inbox_owner(door, agent_id(options.agent) if options.agent else None)
     taken = waiting.wait_in_slices(

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import Refusal, WrongUsage
 from bascule.doors.http import Door, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id, decode_argument
+from bascule.foundation import paths
 from bascule.helpers import program, terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -31,7 +31,7 @@ directory, it is a reconnect and the inbox stays. Then: bridge-recv --agent Jerr
 
 def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     handle = agent_id(options.agent) if options.agent else choice.environment_handle()
     if handle is None:
         raise WrongUsage("which agent? Pass --agent NAME or set BRIDGE_AGENT_ID")
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str]) -> int:
     token = result.pop("agentToken", None)
     kept = choice.stored_token(door, handle)
     if options.json:
-        terminal.show_json({**result, "tokenFile": places.token_file(state, handle)} if kept else result)
+        terminal.show_json({**result, "tokenFile": paths.token_file(state, handle)} if kept else result)
     else:
         how = "reconnected" if result.get("reconnected") else "registered"
         if door.state is None and "unread" not in result:

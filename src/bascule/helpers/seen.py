@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import time
 
-from bascule import places
 from bascule.doors.values import is_agent_id
+from bascule.foundation import paths
 
 # The daemon forgets ticket ids after a day too.
 KEEP_SECONDS = 24 * 3600
@@ -19,21 +19,21 @@ MAX_PRUNED = 64
 
 
 def remember(state: str, ticket: str, handle: str, *, now: float | None = None) -> None:
-    folder = places.seen_dir(state)
+    folder = paths.seen_dir(state)
     try:
-        places.make_private_dir(folder)
+        paths.make_private_dir(folder)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(os.path.join(folder, ticket), flags, 0o600), "w", encoding="ascii") as file:
             file.write(handle)
         _prune(folder, (time.time() if now is None else now) - KEEP_SECONDS)
-    except (OSError, places.UnsafePlace):
+    except (OSError, paths.UnsafePlace):
         return
 
 
 def handle_of(state: str, ticket: str) -> str | None:
     try:
-        handle = places.read_private_file(os.path.join(places.seen_dir(state), ticket))
-    except (OSError, places.UnsafePlace, UnicodeDecodeError):
+        handle = paths.read_private_file(os.path.join(paths.seen_dir(state), ticket))
+    except (OSError, paths.UnsafePlace, UnicodeDecodeError):
         return None
     return handle if is_agent_id(handle) else None
 

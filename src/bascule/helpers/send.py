@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import DoorError, NothingCame, WrongUsage
 from bascule.doors.http import ANSWER_SECONDS, Door, call
 from bascule.doors.retry import retrying
 from bascule.doors.values import agent_id, new_ticket_id, ticket_id
+from bascule.foundation import paths
+from bascule.foundation.text import one_line, visible
 from bascule.helpers import program, terminal, waiting
-from bascule.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
     target = agent_id(options.agent)
     ticket = ticket_id(options.ticket) if options.ticket else new_ticket_id()
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     door = choice.find_door(state)
     token = choice.chosen_token(door, agent_id(options.sender) if options.sender else None)
     # Our own ticket id makes a repeated send the same send.

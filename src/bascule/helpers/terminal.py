@@ -1,6 +1,7 @@
 """What comes in from a terminal or a pipe, and what goes out to one.
 
-Text of other agents is printed where a person or a model reads it, so it is made visible first (`bascule.text`).
+Text of other agents is printed where a person or a model reads it, so it is made visible first
+(`bascule.foundation.text`).
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import sys
 
 from bascule.doors.exits import WrongUsage
 from bascule.doors.values import MAX_PAYLOAD_BYTES
-from bascule.text import one_line, visible
+from bascule.foundation.text import one_line, visible
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bascule import places
 from bascule.doors import choice, exits
 from bascule.doors.exits import NothingCame, WrongUsage
 from bascule.doors.values import agent_id
+from bascule.foundation import paths
 from bascule.helpers import bell, program, terminal, waiting
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -30,7 +30,7 @@ Says how many messages wait and from whom; they stay in the inbox. Exit code 3: 
 
 def main(arguments: Sequence[str]) -> int:
     options = build_parser().parse_args(arguments)
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     named = agent_id(options.agent) if options.agent else None
     if options.hook:
         from bascule.helpers import hook  # noqa: PLC0415 - a wait by hand does not pay for it

@@ -6,7 +6,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from bascule.call import LOCAL, PERSON, Principal, agent_principal
-from bascule.errors import Forbidden
+from bascule.foundation.errors import Forbidden
 from bascule.protocols.methods import Row, WhoKind
 
 # Raises `Forbidden` when the call is not this principal's to make.

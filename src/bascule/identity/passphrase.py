@@ -14,7 +14,7 @@ import unicodedata
 
 import msgspec
 
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.protocols.house import MAX_PASSPHRASE_CHARS, MIN_PASSPHRASE_CHARS
 
 # 32 MiB and about 0.1 s per guess: dear for a guesser with the stolen file, not felt by a person.

@@ -15,7 +15,7 @@ from hmac import compare_digest
 from typing import Literal
 
 from bascule.call import LOCAL, Principal, agent_principal
-from bascule.errors import Forbidden, Unauthenticated
+from bascule.foundation.errors import Forbidden, Unauthenticated
 from bascule.identity.tokens import MAX_TOKEN_CHARS, TokenBook, hash_token
 
 Door = Literal["link", "unix", "tcp"]

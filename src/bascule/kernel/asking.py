@@ -7,10 +7,10 @@ from bascule.approval.offers import all_offers
 from bascule.approval.questions import SUMMARY_CHARS, default_preview, default_summary, params_and_digest
 from bascule.approval.records import Approval, Question
 from bascule.audit.journal import AfterCommit, Journal, Transaction
+from bascule.foundation.text import one_line, visible
 from bascule.kernel.effects import Changes
 from bascule.kernel.resolution import Resolution
 from bascule.policy.decision import Verdict
-from bascule.text import one_line, visible
 
 if TYPE_CHECKING:
     from bascule.kernel.passage import Passage

@@ -7,15 +7,15 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 from bascule.approval.desk import Desk
 from bascule.audit.journal import Journal, Transaction
 from bascule.audit.ports import JournalStore, Log
-from bascule.clock import Clock
-from bascule.errors import BasculeError
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.timers import Timers
 from bascule.identity.ownership import Starter
 from bascule.kernel.declared import Declared
 from bascule.kernel.effects import OnUnknown
 from bascule.kernel.gate import Gate
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Bound
-from bascule.timers import Timers
 
 T = TypeVar("T")
 

@@ -5,9 +5,9 @@ from typing import Any, Protocol
 
 from bascule.audit.ports import Log, LogLine
 from bascule.call import Call
-from bascule.errors import BasculeError, Internal
-from bascule.ids import new_fault_id
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, Internal
+from bascule.foundation.ids import new_fault_id
 
 # A name a peer invented must not become a series of its own.
 UNKNOWN_METHOD = "unknown"
@@ -44,7 +44,7 @@ class CallLog:
         ms = int(seconds * 1_000_000) / 1000
         self._log(_CallLine(call.method, call.principal, call.door, outcome, subject, agent, ms))
 
-    def answered(self, call: Call, start: float, answer: Later[Any]) -> None:
+    def answered(self, call: Call, start: float, answer: Deferred[Any]) -> None:
         """An answer that was waited for."""
         if answer.cancelled():
             self.ended(call, "cancelled", start)

@@ -15,8 +15,8 @@ from bascule.approval.states import State
 from bascule.audit.journal import Journal, Table, Transaction
 from bascule.audit.ports import JournalStore
 from bascule.call import Principal
-from bascule.clock import Clock
-from bascule.ids import new_id
+from bascule.foundation.clock import Clock
+from bascule.foundation.ids import new_id
 from bascule.kernel.resolution import PLAIN, Resolution
 
 # Outcomes of records: it starts, and nobody knows how it ended.

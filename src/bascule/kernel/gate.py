@@ -10,8 +10,8 @@ The order is fixed: it is security, not middleware.
 2. Which way a row goes is fixed when it is mounted.
 3. Every durable step is a named function, so that a failpoint can be set at its edges.
 
-A call is answered with a value when nothing has to be waited for, else with a `Later`. Reads and refusals wait for the
-commits they rest on, and a read looks again if those were undone. A caller that leaves before `begin` withdraws its
+A call is answered with a value when nothing has to be waited for, else with a `Deferred`. Reads and refusals wait for
+the commits they rest on, and a read looks again if those were undone. A caller that leaves before `begin` withdraws its
 call; after it the effect belongs to the daemon.
 """
 
@@ -31,7 +31,8 @@ from bascule.approval.states import State
 from bascule.audit.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.audit.refusals import Refusals
 from bascule.call import Call, Principal, agent_principal, subject_of
-from bascule.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
+from bascule.foundation.deferred import Deferred, from_future
+from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
 from bascule.identity.ownership import Parties, Starter
 from bascule.kernel.asking import question_of
 from bascule.kernel.call_log import CallLog
@@ -39,7 +40,6 @@ from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
 from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
 from bascule.kernel.resolution import PLAIN, Resolution
-from bascule.later import Later, from_future
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.engine import Policy
 from bascule.policy.programs import ProgramRules
@@ -126,7 +126,7 @@ class Gate:
             if refusal is error:
                 raise
             raise refusal from error
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             answer.add_done_callback(partial(self.call_log.answered, call, start))
         else:
             self.call_log.ended(call, "ok", start)
@@ -249,7 +249,7 @@ class Gate:
         if method.row.record is _JOINED:
             return self._change(call, method, rule, None)
         answer = method.handler(call, call.params)
-        if method.streams or isinstance(answer, Later):
+        if method.streams or isinstance(answer, Deferred):
             return answer
         if isinstance(answer, asyncio.Future):
             return from_future(answer, partial(self.call_log.translate, call))
@@ -300,7 +300,7 @@ class Gate:
             self.journal.answer_after(tx)
         if tx.then is not None:
             answer = tx.answer = tx.then(answer)
-            if isinstance(answer, Later) and not tx.done():
+            if isinstance(answer, Deferred) and not tx.done():
                 tx.add_done_callback(lambda _: answer.cancel())
         return answer if tx.done() else tx
 
@@ -316,7 +316,7 @@ class Gate:
             return done.value
         except asyncio.CancelledError:
             # What the handler waits for was called off already.
-            called_off: Later[Any] = Later()
+            called_off: Deferred[Any] = Deferred()
             called_off.cancel()
             return called_off
         answer = Answer(passage)
@@ -376,7 +376,7 @@ class Gate:
         if method.row.record is _JOINED:
             passage.begun = True
             answer = self._change(call, method, verdict.rule, approval_id)
-            return await answer if isinstance(answer, Later) else answer
+            return await answer if isinstance(answer, Deferred) else answer
         return await self._record_and_act(passage, verdict, resolution, approval_id)
 
     async def _record_and_act(
@@ -408,7 +408,7 @@ class Gate:
             answer = passage.act(effect)
             if inspect.iscoroutine(answer):
                 answer = await passage.own_task(answer)
-            elif isinstance(answer, Later | asyncio.Future):
+            elif isinstance(answer, Deferred | asyncio.Future):
                 passage.pending = answer
                 answer = await answer
         except asyncio.CancelledError as cancelled:

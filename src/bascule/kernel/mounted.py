@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from bascule.call import Call
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.kernel.resolution import Resolve
 from bascule.protocols.methods import Consent, Record, Row, Shape

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
 from bascule.approval.records import Approval, Question
 from bascule.call import Call, subject_of
-from bascule.errors import BasculeError, StorageFull
+from bascule.foundation.deferred import Deferred, Leavable
+from bascule.foundation.errors import BasculeError, StorageFull
 from bascule.kernel.asking import create_question
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.resolution import PLAIN, Resolution
-from bascule.later import Later, Leavable
 from bascule.policy.decision import Verdict
 from bascule.protocols.methods import Record, Shape
 
@@ -48,7 +48,7 @@ class Passage:
         # Its task runs; before that it is in the turn of the loop that brought the call.
         self.in_task = False
         # What the handler waits for.
-        self.pending: Later[Any] | asyncio.Future[Any] | None = None
+        self.pending: Deferred[Any] | asyncio.Future[Any] | None = None
 
     async def resolve(self) -> Resolution:
         """What the call means now."""
@@ -145,7 +145,7 @@ class Passage:
             self.pending.cancel()
 
 
-class Answer(Later[Any]):
+class Answer(Deferred[Any]):
     """The answer of a call whose passage takes time. Cancelling it means that its caller has left."""
 
     __slots__ = ("passage", "task")

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 import msgspec
 
 from bascule.call import Call
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 from bascule.policy.decision import Verdict
 from bascule.policy.rules import Rule
 

@@ -10,9 +10,9 @@ from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
 from bascule.call import Call, Principal, agent_of
-from bascule.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
+from bascule.foundation.deferred import Deferred, within
+from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.kernel.gate import Gate
-from bascule.later import Later, within
 from bascule.protocols.tool import Result, Retry, Session, Tool
 from bascule.shim import words
 from bascule.shim.mcp import SLICE_MS
@@ -33,7 +33,7 @@ _BLANK: Mapping[Any, Any] = {"string": "", "integer": 0, "boolean": False, "arra
 Become = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 Progress = Callable[[float], Awaitable[None]]
 # Learns what the call waits for, and None when it waits no more.
-Hold = Callable[[Later[Any] | None], None]
+Hold = Callable[[Deferred[Any] | None], None]
 
 
 class ClientGone(Exception):
@@ -97,7 +97,7 @@ class ToolCall:
             call = self._call(method, params)
             try:
                 answer = self._gate.call(call)
-                if isinstance(answer, Later):
+                if isinstance(answer, Deferred):
                     answer = await self._wait(call, answer)
                     self._taken.append((call, answer))
                 return _plain.decode(codec.encode(answer))
@@ -133,7 +133,7 @@ class ToolCall:
         for call, answer in taken:
             self._gate.abandoned(call, answer)
 
-    async def _wait(self, call: Call, later: Later[Any]) -> Any:
+    async def _wait(self, call: Call, later: Deferred[Any]) -> Any:
         if self._hold is not None:
             self._hold(later)
         try:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -36,7 +36,7 @@ class Delivery:
         self._send = send
         self._gone = asyncio.Event()
         self._over = False
-        self._held: Later[Any] | None = None
+        self._held: Deferred[Any] | None = None
         self._handover: Handover | None = None
 
     async def carry(self, app: App, scope: Scope) -> None:
@@ -50,7 +50,7 @@ class Delivery:
 
     # -- for the call that this request is --
 
-    def hold(self, later: Later[Any] | None) -> None:
+    def hold(self, later: Deferred[Any] | None) -> None:
         """What the call waits for; cancelled when the client leaves, so that no dead waiter eats a message."""
         self._held = later
         if self._over and later is not None:

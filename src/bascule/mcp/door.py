@@ -15,7 +15,7 @@ from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
 from bascule.call import Principal, agent_of
-from bascule.errors import Forbidden, UnsupportedMediaType
+from bascule.foundation.errors import Forbidden, UnsupportedMediaType
 from bascule.identity.tokens import hash_token
 from bascule.mcp.delivery import Delivery, Message, Receive, Scope, Send
 from bascule.mcp.sessions import Session, Sessions

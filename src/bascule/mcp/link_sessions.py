@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
-from bascule.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
-from bascule.ids import new_fault_id
+from bascule.foundation.deferred import Carrier, Deferred
+from bascule.foundation.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
+from bascule.foundation.ids import new_fault_id
 from bascule.kernel.gate import Gate
-from bascule.later import Carrier, Later
 from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.mcp.news import News
 from bascule.mcp.recent import RECENT_URI, read
@@ -112,7 +112,7 @@ class KeptAnswers:
 
 
 class _OpenCall(NamedTuple):
-    work: Later[None]
+    work: Deferred[None]
     repeats: bool
 
 

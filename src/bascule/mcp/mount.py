@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from bascule.audit.ports import Log
 from bascule.call import Principal
-from bascule.errors import NotFound, Unavailable
+from bascule.foundation.errors import NotFound, Unavailable
 from bascule.kernel.gate import Gate
 from bascule.mcp.delivery import Receive, Scope, Send
 from bascule.protocols.tool import Tool

@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Callable
 
 from bascule.call import Call, Principal, agent_of
+from bascule.foundation.stream import Stream
 from bascule.kernel.gate import Gate
 from bascule.protocols.broker import EventsParams
-from bascule.stream import Stream
 
 # A burst of events is one piece of news: the client reads once for all of them.
 NEWS_SECONDS = 0.1

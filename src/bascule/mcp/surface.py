@@ -16,8 +16,8 @@ from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.call import Principal, agent_of
 from bascule.doors.values import new_ticket_id
-from bascule.errors import BasculeError, InvalidRequest
-from bascule.ids import is_ticket_id, new_fault_id
+from bascule.foundation.errors import BasculeError, InvalidRequest
+from bascule.foundation.ids import is_ticket_id, new_fault_id
 from bascule.kernel.gate import Gate
 from bascule.mcp import recent, sdk_log
 from bascule.mcp.bus import AgentBus

@@ -27,7 +27,8 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
-from bascule import __version__, places
+from bascule import __version__
+from bascule.foundation import paths
 from bascule.mod import endpoint as endpoints
 from bascule.mod.answering import DEFAULT_REQUEST_SECONDS, MOD_EXTENSIONS, Answering
 from bascule.mod.attention import AttentionDesk
@@ -105,7 +106,7 @@ class Mod:
             max_buffer=max_buffer,
         )
         self._endpoint = endpoint or endpoints.from_environment()
-        self._bridge_file = bridge_file or places.bridge_file()
+        self._bridge_file = bridge_file or paths.bridge_file()
         self._looked = 0.0
         self._complaint: str | None = None
         self._publishing = threading.Lock()

@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from bascule.call import Principal
+from bascule.foundation.text import escaped
 from bascule.policy.decision import Decision, Verdict
 from bascule.policy.facts import NOTHING, Facts, facts_of, family_of
 from bascule.policy.programs import ProgramRule, ProgramRules
 from bascule.policy.rules import NO_RULE, BadPolicy, Cause, Rule, could_apply, facts_match, params_match, parse_rules
 from bascule.protocols.methods import Effect
-from bascule.text import escaped
 from bascule.wire.canonical import NotCanonical, digest
 
 # 100 agents times 40 methods. Over it the cache starts anew, which costs a few microseconds per pair:

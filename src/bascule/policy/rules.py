@@ -38,8 +38,8 @@ import msgspec
 from msgspec import Meta
 
 from bascule.call import LOCAL, PERSON, Principal, agent_of
-from bascule.errors import InvalidRequest
-from bascule.ids import is_agent_id
+from bascule.foundation.errors import InvalidRequest
+from bascule.foundation.ids import is_agent_id
 from bascule.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, restricts
 from bascule.policy.decision import Decision
 from bascule.policy.facts import COMMAND_METHODS, PATH_METHODS, Facts, facts_of

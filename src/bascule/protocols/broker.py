@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from bascule.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TICKET_ID_PATTERN
+from bascule.foundation.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TICKET_ID_PATTERN
 from bascule.protocols.methods import Params, Result
 
 # (5.3) "default 25s".

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from bascule.errors import Overloaded, TooLarge
+from bascule.foundation.errors import Overloaded, TooLarge
 from bascule.protocols import game, game_schemas
 from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer, from_peer
 from bascule.protocols.game_session import (

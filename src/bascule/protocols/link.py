@@ -21,7 +21,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from bascule.ids import BROADCAST_ID_PATTERN
+from bascule.foundation.ids import BROADCAST_ID_PATTERN
 from bascule.protocols.methods import Params, Result
 
 # Raised when a frame, a method's shape or a meaning changes so that old peers would misread it.

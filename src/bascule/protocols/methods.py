@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
 
     from bascule.audit.journal import Transaction
+    from bascule.foundation.deferred import Deferred
+    from bascule.foundation.stream import Stream
     from bascule.kernel.effects import RecordedEffect
     from bascule.kernel.resolution import Resolution
-    from bascule.later import Later
-    from bascule.stream import Stream
 
 P = TypeVar("P", bound=msgspec.Struct)
 R = TypeVar("R")
-Answer: TypeAlias = "R | Later[R] | Future[R]"
+Answer: TypeAlias = "R | Deferred[R] | Future[R]"
 
 
 class Effect(StrEnum):

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from bascule.foundation.text import escaped
 from bascule.protocols.workspace import (
     MAX_CONTENT_BYTES,
     MAX_ENV_BYTES,
@@ -35,7 +36,6 @@ from bascule.protocols.workspace import (
     ShellOperation,
 )
 from bascule.protocols.workspace_paths import BadPath, WorkspacePath, parse_path
-from bascule.text import escaped
 from bascule.wire import codec
 
 T = TypeVar("T")

@@ -6,12 +6,12 @@ import os
 import sys
 import time
 
-from bascule import places
 from bascule.doors import exits
 from bascule.doors.choice import find_door
 from bascule.doors.exits import DoorError
 from bascule.doors.link import LinkSocket
 from bascule.doors.values import agent_id
+from bascule.foundation import paths
 from bascule.shim import tools, words
 from bascule.shim.identity import Identity, invented_name
 from bascule.shim.link import Link
@@ -36,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
     except DoorError as fault:
         sys.stderr.write(f"bascule mcp: {fault.message}\n")
         return fault.exit_code
-    except places.UnsafePlace as fault:
+    except paths.UnsafePlace as fault:
         sys.stderr.write(f"bascule mcp: {fault}\n")
         return exits.UNEXPECTED
     except KeyboardInterrupt:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _program(arguments: Sequence[str]) -> Program:
     options = _parse(arguments) if arguments else None
-    state = places.state_dir(options.state_dir if options else None)
+    state = paths.state_dir(options.state_dir if options else None)
     environment = os.environ.get
     name = (options.agent if options else None) or environment("BRIDGE_AGENT_ID")
     if name:
@@ -92,7 +92,7 @@ def _fallback(options: argparse.Namespace | None) -> Fallback | None:
 
 def _way(state: str, door: Door, starter: Starter, session: dict[str, Any]) -> Way:
     if door.state is not None:
-        return Link(lambda: LinkSocket(state), places.link_socket(state), starter, time.monotonic, session)
+        return Link(lambda: LinkSocket(state), paths.link_socket(state), starter, time.monotonic, session)
     from bascule.shim.foreign import Foreign  # noqa: PLC0415 - threads, that only this way pays for
 
     return Foreign(door, state, session)

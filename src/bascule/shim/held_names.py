@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 
-from bascule import places
+from bascule.foundation import paths
 
 
 class HeldNames:
@@ -22,7 +22,7 @@ class HeldNames:
         if name in self._locks:
             return True
         folder = os.path.join(self._state, "held")
-        file = os.path.basename(places.token_file(self._state, name)).removesuffix(".token") + ".lock"
+        file = os.path.basename(paths.token_file(self._state, name)).removesuffix(".token") + ".lock"
         try:
             if not os.path.isdir(folder):
                 os.mkdir(folder, 0o700)

@@ -12,7 +12,7 @@ from bascule.doors.exits import STATUS_OF_CODE, ConnectionLost, DoorError, NotRu
 from bascule.doors.link import MAX_FRAME_BYTES
 from bascule.doors.retry import Pauses
 from bascule.doors.values import encode, new_ticket_id
-from bascule.places import UnsafePlace
+from bascule.foundation.paths import UnsafePlace
 from bascule.shim.mcp import SLICE_MS
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name

@@ -6,8 +6,8 @@ import fcntl
 import os
 import sys
 
-from bascule import places
 from bascule.doors.exits import DoorError
+from bascule.foundation import paths
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class Starter:
         return os.path.join(self._state, "start.err")
 
     def _take_lock(self) -> bool:
-        places.make_private_dir(self._state)
+        paths.make_private_dir(self._state)
         lock = os.open(os.path.join(self._state, "start.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bascule.doors.exits import DoorError
 from bascule.doors.values import agent_id
+from bascule.foundation.text import MAX_LINE_CHARS
 from bascule.terminals.tmux import Tmux, TmuxFailed
-from bascule.text import MAX_LINE_CHARS
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

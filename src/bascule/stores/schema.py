@@ -12,8 +12,8 @@ import sqlite3
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from bascule.errors import BasculeError
-from bascule.places import make_private_dir, sync_dir
+from bascule.foundation.errors import BasculeError
+from bascule.foundation.paths import make_private_dir, sync_dir
 
 _TABLES_1 = ("agents", "tickets", "messages", "remembered", "segments", "house")
 # Consent and the workspace.

@@ -19,7 +19,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from bascule.audit.ports import Batch, LedgerReader, LedgerRow
-from bascule.places import sync_dir
+from bascule.foundation.paths import sync_dir
 from bascule.stores import wal
 from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
 from bascule.wire import codec

@@ -6,7 +6,7 @@ it came in (`ESC [ 201 ~`) or answer a question; a carriage return would submit 
 
 from __future__ import annotations
 
-from bascule.text import typeable
+from bascule.foundation.text import typeable
 
 BEGIN_PASTE = b"\x1b[200~"
 END_PASTE = b"\x1b[201~"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import os
 
+from bascule.foundation.text import MAX_LINE_CHARS, escaped, one_line, typeable, typeable_line
 from bascule.terminals.text import as_bytes
-from bascule.text import MAX_LINE_CHARS, escaped, one_line, typeable, typeable_line
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ DEFAULT_MONOTONIC = 1_000.0
 
 
 class FakeClock:
-    """Both clocks of `bascule.clock.Clock`. They move together; the wall clock can also jump by itself."""
+    """Both clocks of `bascule.foundation.clock.Clock`. They move together; the wall clock can also jump by itself."""
 
     def __init__(self, *, wall_ms: int = DEFAULT_WALL_MS, monotonic: float = DEFAULT_MONOTONIC) -> None:
         self._began = self._monotonic = monotonic

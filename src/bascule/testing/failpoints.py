@@ -17,7 +17,7 @@ import signal
 from collections.abc import Callable
 from typing import Any
 
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 
 BEFORE = ("before",)
 AFTER = ("after",)
@@ -25,8 +25,8 @@ BOTH = (*BEFORE, *AFTER)
 # Where it is, and which of its edges is no other point's edge as well.
 PLACES = {
     "first.secret": ("bascule.daemon.compose:read_or_make_secret", AFTER),
-    "first.secret-written": ("bascule.places:write_synced", AFTER),
-    "first.secret-in-place": ("bascule.places:put_in_place", AFTER),
+    "first.secret-written": ("bascule.foundation.paths:write_synced", AFTER),
+    "first.secret-in-place": ("bascule.foundation.paths:put_in_place", AFTER),
     "first.schema": ("bascule.stores.schema:_create", AFTER),
     "start.locked": ("bascule.daemon.lifecycle:bind_tcp", AFTER),
     "start.bind": ("bascule.daemon.lifecycle:bind_unix", AFTER),
@@ -48,8 +48,8 @@ PLACES = {
     "effect.finish": ("bascule.kernel.effects:Effects.finish", BOTH),
     "anchor.append": ("bascule.adapters.anchor_file:AnchorFile.append", BOTH),
     "anchor.line": ("bascule.adapters.anchor_file:_write_line", AFTER),
-    "token.written": ("bascule.places:write_synced", BOTH),
-    "token.in-place": ("bascule.places:put_in_place", BOTH),
+    "token.written": ("bascule.foundation.paths:write_synced", BOTH),
+    "token.in-place": ("bascule.foundation.paths:put_in_place", BOTH),
     "agent.register": ("bascule.bridges.broker.agents:Agents.register", AFTER),
     "agent.registered": ("bascule.bridges.broker.agents:Agents._registered", BOTH),
     "ticket.send": ("bascule.bridges.broker.tickets:Tickets.send", AFTER),

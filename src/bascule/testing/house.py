@@ -7,7 +7,7 @@
         house.advance(60)
 
 Params and answers are plain JSON values with the names of the wire; refusals are raised as the errors of
-`bascule.errors`. A call that has nothing to answer yet raises `StillWaiting`; `begin` holds such a call
+`bascule.foundation.errors`. A call that has nothing to answer yet raises `StillWaiting`; `begin` holds such a call
 open. The house has an event loop of its own, so it is for tests that are not themselves coroutines.
 """
 
@@ -34,16 +34,16 @@ from bascule.daemon.compose_desktop import compose
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.ports import ANCHORS, CONFIG
+from bascule.foundation.deferred import Deferred, within
+from bascule.foundation.stream import Stream
 from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.later import Later, within
 from bascule.policy.engine import Policy
 from bascule.policy.presets import DEFAULT_PRESET
 from bascule.protocols import house as house_protocol
 from bascule.protocols.methods import Bound, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
-from bascule.stream import Stream
 from bascule.testing.clock import FakeClock
 from bascule.testing.fakes import (
     FakeConnection,
@@ -359,7 +359,7 @@ class House:
             await asyncio.sleep(0)
 
     @staticmethod
-    async def _patiently(later: Later[Any] | None) -> None:
+    async def _patiently(later: Deferred[Any] | None) -> None:
         if later is not None:
             await within(PATIENCE_SECONDS, later)
 

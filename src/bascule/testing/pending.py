@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING, Any
 
 from bascule.call import Call
-from bascule.later import Later
-from bascule.stream import Stream
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.stream import Stream
 from bascule.wire import codec
 
 if TYPE_CHECKING:
@@ -52,9 +52,9 @@ class Pending:
         self._answer = answer
 
     @property
-    def later(self) -> Later[Any] | None:
+    def later(self) -> Deferred[Any] | None:
         """What an edge would hold, for tests that need to cancel without letting the loop turn."""
-        return self._answer if isinstance(self._answer, Later) else None
+        return self._answer if isinstance(self._answer, Deferred) else None
 
     @property
     def done(self) -> bool:

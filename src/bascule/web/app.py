@@ -12,14 +12,21 @@ from typing import Any, NamedTuple
 
 from bascule import __version__
 from bascule.call import LOCAL, Call, Principal
-from bascule.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unavailable, UnsupportedMediaType
-from bascule.ids import is_agent_id, is_ticket_id
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import (
+    BasculeError,
+    Internal,
+    InvalidRequest,
+    TooLarge,
+    Unavailable,
+    UnsupportedMediaType,
+)
+from bascule.foundation.ids import is_agent_id, is_ticket_id
+from bascule.foundation.stream import Stream
 from bascule.kernel.gate import Gate as CallGate
 from bascule.kernel.passage import Answer
-from bascule.later import Later
 from bascule.protocols.methods import Shape
 from bascule.protocols.route import Route
-from bascule.stream import Stream
 from bascule.turns import HTTP_CALLS, Turns
 from bascule.web.gate import Gate, Headers, SpaceGate
 from bascule.web.routes import Found, RouteTable, query_params
@@ -72,7 +79,7 @@ class Held(NamedTuple):
 
     call: Call
     route: Route
-    later: Later[Any]
+    later: Deferred[Any]
 
 
 class Form(NamedTuple):
@@ -199,7 +206,7 @@ class App:
                 raise
             return self._response(route, form.refusal(error))
         answer = self._calls.call(call)
-        if isinstance(answer, Later):
+        if isinstance(answer, Deferred):
             return Held(call, route, answer)
         return self._response(route, answer)
 

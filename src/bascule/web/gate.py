@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 from bascule import __version__
 from bascule.call import Principal
-from bascule.clock import Clock
-from bascule.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
 from bascule.identity.principals import Door, WrongToken, identify, identify_in_space
 from bascule.identity.tokens import TokenBook, WrongTokenThrottle
 from bascule.protocols.link import PROTOCOL_VERSION, mismatch_sentence

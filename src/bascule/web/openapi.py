@@ -9,7 +9,7 @@ from typing import Any, get_args
 import msgspec
 
 from bascule import __version__
-from bascule.errors import ALL_ERRORS, ApprovalRequired
+from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
 from bascule.protocols.methods import Consent, Row, Shape
 from bascule.protocols.route import Route
 from bascule.wire import codec

@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, TypeVar, overload
 
 import msgspec
 
-from bascule.text import escaped
+from bascule.foundation.text import escaped
 
 T = TypeVar("T")
 

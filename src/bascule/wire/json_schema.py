@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from bascule.text import escaped
+from bascule.foundation.text import escaped
 from bascule.wire import tame_patterns
 from bascule.wire.codec import encode
 

@@ -8,12 +8,12 @@ import signal
 import sys
 from collections.abc import Sequence
 
-from bascule import places
 from bascule.client.faults import NotRunning
 from bascule.doors import choice
 from bascule.doors.exits import BY_STATUS, UNEXPECTED, WrongUsage
 from bascule.doors.values import agent_id, ticket_id
-from bascule.errors import BasculeError
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError
 from bascule.helpers import program, terminal
 from bascule.wrap import child, codex_servers, profiles, screen
 from bascule.wrap.outer import Outer
@@ -67,7 +67,7 @@ def _let_read() -> None:
 
 
 async def _wrapped(options: argparse.Namespace, handle: str, command: list[str]) -> int:
-    state = places.state_dir(options.state_dir)
+    state = paths.state_dir(options.state_dir)
     profile = profiles.choose(options.profile, command, options.type)
     outer = Outer()
     called = os.path.basename(command[0])

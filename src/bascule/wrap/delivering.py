@@ -5,10 +5,10 @@ import re
 
 import msgspec
 
+from bascule.foundation.text import typeable, typeable_line
 from bascule.helpers.terminal import payload_text
 from bascule.protocols.broker import InboxItem
 from bascule.terminals.text import as_bytes, pasted
-from bascule.text import typeable, typeable_line
 from bascule.wrap.post import Post
 from bascule.wrap.profiles import Profile
 from bascule.wrap.session import Session

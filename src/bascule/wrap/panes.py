@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bascule.client.client import Client
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 from bascule.protocols.broker import InboxWatchResult
 from bascule.terminals.tmux import Pane, Tmux, TmuxFailed
 from bascule.wrap import profiles

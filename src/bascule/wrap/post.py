@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from bascule.client.client import Client
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 from bascule.helpers import bell
 from bascule.protocols.broker import (
     MAX_LIST,

@@ -37,9 +37,9 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-from bascule import places
 from bascule.doors.exits import WrongUsage
-from bascule.text import typeable_line
+from bascule.foundation import paths
+from bascule.foundation.text import typeable_line
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "profiles")
 # A profile is a page; a file that is larger is something else.
@@ -193,7 +193,7 @@ def _check(said: dict[str, Any], path: str) -> None:
 
 def directories() -> tuple[str, ...]:
     """Where profiles are looked for, the person's own first."""
-    return os.path.join(places.config_dir(), "profiles"), HERE
+    return os.path.join(paths.config_dir(), "profiles"), HERE
 
 
 def _files() -> list[str]:

@@ -7,24 +7,24 @@ file, so that hooks of programs nobody wrapped write nothing.
 import contextlib
 import os
 
-from bascule import places
+from bascule.foundation import paths
 
 WORDS = ("busy", "idle")
 
 
 class Turns:
     def __init__(self, state: str, handle: str) -> None:
-        self._path = places.turn_file(state, handle)
+        self._path = paths.turn_file(state, handle)
 
     def open(self) -> None:
-        places.make_private_dir(os.path.dirname(self._path))
-        places.write_private_file(self._path, "")
+        paths.make_private_dir(os.path.dirname(self._path))
+        paths.write_private_file(self._path, "")
 
     def now(self) -> str | None:
         """The newest word of a hook; None while none has spoken."""
         try:
-            word = places.read_private_file(self._path).strip()
-        except (OSError, places.UnsafePlace):
+            word = paths.read_private_file(self._path).strip()
+        except (OSError, paths.UnsafePlace):
             return None
         return word if word in WORDS else None
 

@@ -7,8 +7,8 @@ from bascule.adapters.checkpoints.compare import Difference
 from bascule.adapters.checkpoints.lines import Budget, Change, changes
 from bascule.adapters.checkpoints.objects import Entry, gap_reason
 from bascule.adapters.checkpoints.store import ObjectStore
+from bascule.foundation.text import is_plain
 from bascule.protocols.workspace import FileChange, PathReason
-from bascule.text import is_plain
 
 # Larger files are told to differ and not compared by lines.
 MAX_COMPARED_BYTES = 4 * 1024 * 1024

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from bascule.adapters.desktop.client import HostClient, HostLost
 from bascule.bridges.desktop.ports import HostGone
-from bascule.places import UnsafePlace, make_private_dir
+from bascule.foundation.paths import UnsafePlace, make_private_dir
 from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
 

@@ -2,7 +2,7 @@
 
 import os
 
-from bascule.errors import Forbidden
+from bascule.foundation.errors import Forbidden
 from bascule.protocols.desktop_errors import Code, DesktopError
 
 _HIDDEN = ".bascule-desktop"

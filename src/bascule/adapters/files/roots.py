@@ -3,10 +3,10 @@
 import os
 import pwd
 
-from bascule import places
 from bascule.adapters.files.beneath import O_PATH, Opener, best_opener
 from bascule.adapters.files.root import WorkspaceRoot
 from bascule.bridges.workspace.ports import FileFault
+from bascule.foundation import paths
 from bascule.protocols.workspace import MAX_CONTENT_BYTES
 
 # Nobody's project. What lies inside (`/opt/site`, `/usr/src/app`) may be one, except for the kernel's own.
@@ -93,7 +93,7 @@ class WorkspaceFiles:
 
 def _homes() -> set[str]:
     ours = os.geteuid()
-    return {os.path.realpath(places.home())} | {
+    return {os.path.realpath(paths.home())} | {
         os.path.realpath(entry.pw_dir)
         for entry in pwd.getpwall()
         if entry.pw_dir and (entry.pw_uid in (0, ours) or entry.pw_uid >= _FIRST_PERSON)

@@ -6,7 +6,7 @@ import stat
 from difflib import get_close_matches
 
 from bascule.bridges.workspace.ports import FileFault, StorageFault
-from bascule.text import is_plain
+from bascule.foundation.text import is_plain
 
 # Names looked at for "did you mean"; more would make a missing file an expensive answer.
 MAX_NEIGHBOURS = 1_000

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from bascule import places
 from bascule.audit.ports import Log
 from bascule.bridges.game.ports import Address
-from bascule.clock import Clock, rfc3339
+from bascule.foundation import paths
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.protocols.game import MIN_TOKEN_CHARS
 from bascule.wire.codec import BadJson, decode, encode
 
@@ -156,8 +156,8 @@ class BridgeJson:
     def _found(self) -> dict[str, Any]:
         """The metadata of what is there now, whoever wrote it."""
         try:
-            found = decode(places.read_private_file(self._path).encode())["metadata"]
-        except (FileNotFoundError, places.UnsafePlace, BadJson, KeyError, TypeError):
+            found = decode(paths.read_private_file(self._path).encode())["metadata"]
+        except (FileNotFoundError, paths.UnsafePlace, BadJson, KeyError, TypeError):
             return {}
         return found if isinstance(found, dict) else {}
 

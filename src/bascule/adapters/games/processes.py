@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from bascule.adapters.games.masking import Mask
 from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
-from bascule.later import Later
-from bascule.text import visible
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.text import visible
 from bascule.wire.codec import decode
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
@@ -40,7 +40,7 @@ class _Process(asyncio.SubprocessProtocol):
         self.pid = 0
         self.exit_code: int | None = None
         # The keeper's first word: None when the game runs, else errno and text.
-        self.started: Later[tuple[int, str] | None] = Later()
+        self.started: Deferred[tuple[int, str] | None] = Deferred()
         self._control: socket.socket | None = control
         self._lines = b""
         self._unsent = b""

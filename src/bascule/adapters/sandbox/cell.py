@@ -15,7 +15,7 @@ from bascule.adapters.sandbox.groups import Counts, Group
 from bascule.adapters.sandbox.launch import MAX_COMPLAINT_BYTES, Child
 from bascule.adapters.sandbox.limits import Limits
 from bascule.bridges.workspace.ports import SandboxFault
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
 from bascule.wire.codec import BadJson
 
 
@@ -40,16 +40,16 @@ class Cell:
         self._child = child
         self._group = group
         self._limits = limits
-        self._ready: Later[messages.Ready] = Later()
+        self._ready: Deferred[messages.Ready] = Deferred()
         self._on_ended: OnEnded | None = None
         # Settled when the spawner has stopped every process, or none is left.
-        self._paused: Later[None] | None = None
+        self._paused: Deferred[None] | None = None
         self._escalation: asyncio.TimerHandle | None = None
         self._said = ""
         # The spawner, where it is not our child but bwrap's.
         self._inner: int | None = None
         self.state = State.STARTING
-        self.gone: Later[None] = Later()
+        self.gone: Deferred[None] = Deferred()
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
         self._listener: int | None = None
         self.idle_since = 0.0
@@ -98,10 +98,10 @@ class Cell:
         self.state = State.BUSY
         self._on_ended = on_ended
 
-    def pause(self) -> Later[None]:
+    def pause(self) -> Deferred[None]:
         """Settled when every process of the command stands still, or is gone. A later `resume` lets them go on."""
         if self._paused is None:
-            self._paused = Later()
+            self._paused = Deferred()
             if self.state is not State.BUSY:
                 self._paused.set_result(None)
             else:

@@ -16,7 +16,7 @@ from bascule.adapters.sandbox.limits import MIB, Limits
 from bascule.adapters.sandbox.messages import Ended
 from bascule.adapters.sandbox.output import CHUNK_BYTES, HeadAndTail, Spool
 from bascule.bridges.workspace.ports import Command, EndedBy, OnOutput, Outcome, ProgramRun
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
 
 TIMED_OUT = 124
 KILLED = 137
@@ -119,7 +119,7 @@ class Running:
         self._stopped = False
         self._timed_out = False
         self.process_id = command.process_id
-        self.outcome: Later[Outcome] = Later()
+        self.outcome: Deferred[Outcome] = Deferred()
         self._watching = self._loop.call_later(UNWATCHED_SECONDS, self._watch)
         self._deadline: asyncio.TimerHandle | None = None
         if command.timeout is not None:

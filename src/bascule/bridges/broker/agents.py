@@ -12,10 +12,10 @@ from bascule.bridges.broker.ports import Connections, TokenFiles
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.state import State
 from bascule.call import PERSON, Call, Principal, agent_of
-from bascule.clock import rfc3339
-from bascule.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.foundation.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
 from bascule.identity.tokens import TokenBook, hash_token
-from bascule.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
 from bascule.protocols.broker import (
     AgentParams,
     AgentsListParams,

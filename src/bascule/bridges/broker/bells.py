@@ -13,7 +13,7 @@ from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.state import State
 from bascule.call import Call, Principal, sender_name
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
 from bascule.protocols.broker import MAX_WAIT_MS, InboxWatchParams, InboxWatchResult, SkipRung
 
 # Senders named in one answer: it becomes one line for a model to read.
@@ -27,7 +27,7 @@ class _Watcher:
 
     __slots__ = ("later", "params")
 
-    def __init__(self, params: InboxWatchParams, later: Later[InboxWatchResult | None]) -> None:
+    def __init__(self, params: InboxWatchParams, later: Deferred[InboxWatchResult | None]) -> None:
         self.params = params
         self.later = later
 
@@ -41,8 +41,8 @@ class Bells:
         self,
         state: State,
         events: EventHub,
-        hold: Callable[[Principal, Later[Any]], None],
-        let_go: Callable[[Principal, Later[Any]], None],
+        hold: Callable[[Principal, Deferred[Any]], None],
+        let_go: Callable[[Principal, Deferred[Any]], None],
     ) -> None:
         self._state = state
         self._events = events
@@ -53,14 +53,16 @@ class Bells:
         self.watchers: dict[str, dict[_Watcher, None]] = {}
         self._stopping = False
 
-    def watch(self, call: Call, params: InboxWatchParams) -> InboxWatchResult | Later[InboxWatchResult | None] | None:
+    def watch(
+        self, call: Call, params: InboxWatchParams
+    ) -> InboxWatchResult | Deferred[InboxWatchResult | None] | None:
         inbox = self._state.inbox(params.agent_id)
         seen = self._look(inbox, params)
         if seen is None and (not params.wait_ms or self._stopping):
             return None
-        later: Later[InboxWatchResult | None] = Later()
+        later: Deferred[InboxWatchResult | None] = Deferred()
         if seen is not None:
-            # A `Later`, though it is settled: a ring nobody heard is taken back.
+            # A `Deferred`, though it is settled: a ring nobody heard is taken back.
             later.set_result(seen)
             return later
         watcher = _Watcher(params, later)
@@ -155,6 +157,6 @@ class Bells:
                 _answer(watcher.later, InboxWatchResult(superseded=True))
 
 
-def _answer(later: Later[InboxWatchResult | None], result: InboxWatchResult | None, _now: float = 0.0) -> None:
+def _answer(later: Deferred[InboxWatchResult | None], result: InboxWatchResult | None, _now: float = 0.0) -> None:
     if not later.done():
         later.set_result(result)

@@ -5,9 +5,9 @@ from collections.abc import Callable
 
 from bascule.audit.ports import Log, LogLine
 from bascule.call import Call
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.stream import Stream
 from bascule.protocols.broker import Event, EventsParams, RecentEventsParams
-from bascule.stream import Stream
 
 # What a reader that reconnects with `after` can still get; older is in the ledger.
 RING_EVENTS = 1_000

@@ -7,8 +7,8 @@ from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import is_party, is_settled, reply_view
 from bascule.bridges.broker.waits import Waits
 from bascule.call import Call
-from bascule.errors import Forbidden
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Forbidden
 from bascule.protocols.broker import GatherParams, GatherResult, ReplyView, TicketStatus
 
 
@@ -17,16 +17,16 @@ class _Gatherer:
 
     def __init__(self, look: Callable[[], GatherResult]) -> None:
         self._look = look
-        self.waiting: list[Later[ReplyView | None]] = []
-        self.later: Later[GatherResult] = Later()
+        self.waiting: list[Deferred[ReplyView | None]] = []
+        self.later: Deferred[GatherResult] = Deferred()
         self.later.add_done_callback(self._over)
 
-    def wait_for(self, one: Later[ReplyView | None] | ReplyView | None) -> None:
-        if isinstance(one, Later):
+    def wait_for(self, one: Deferred[ReplyView | None] | ReplyView | None) -> None:
+        if isinstance(one, Deferred):
             self.waiting.append(one)
             one.add_done_callback(self._one_more)
 
-    def _one_more(self, one: Later[ReplyView | None]) -> None:
+    def _one_more(self, one: Deferred[ReplyView | None]) -> None:
         if self.later.done() or one.cancelled():
             return
         result = self._look()
@@ -34,7 +34,7 @@ class _Gatherer:
         if result.done or one.exception() is not None or one.result() is None:
             self.later.set_result(result)
 
-    def _over(self, _: Later[GatherResult]) -> None:
+    def _over(self, _: Deferred[GatherResult]) -> None:
         for one in self.waiting:
             one.cancel()
 
@@ -44,7 +44,7 @@ class Gathering:
         self._state = state
         self._waits = waits
 
-    def gather(self, call: Call, params: GatherParams) -> GatherResult | Later[GatherResult]:
+    def gather(self, call: Call, params: GatherParams) -> GatherResult | Deferred[GatherResult]:
         ticket_ids = list(dict.fromkeys(params.ticket_ids))
         for ticket_id in ticket_ids:
             if not is_party(self._state.ticket(ticket_id), call.principal):

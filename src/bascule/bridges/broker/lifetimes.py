@@ -10,7 +10,7 @@ from functools import partial
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import is_settled
-from bascule.timers import Deadline
+from bascule.foundation.timers import Deadline
 
 # A full disk is not emptied within milliseconds.
 RETRY_SECONDS = 1.0

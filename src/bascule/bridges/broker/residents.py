@@ -11,8 +11,8 @@ from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.state import State
 from bascule.call import DAEMON
+from bascule.foundation.ids import new_token
 from bascule.identity.tokens import hash_token
-from bascule.ids import new_token
 
 
 class Residents:

@@ -20,8 +20,9 @@ from bascule.bridges.broker.tickets import Tickets
 from bascule.bridges.broker.views import sides, ticket_view
 from bascule.bridges.broker.waits import Waits
 from bascule.call import DAEMON, Call, Principal, agent_principal
-from bascule.clock import Clock
-from bascule.errors import NotFound
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import NotFound
+from bascule.foundation.timers import Timers
 from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
@@ -34,7 +35,6 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.house import GcItem
-from bascule.timers import Timers
 
 
 class Broker:

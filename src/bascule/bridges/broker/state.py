@@ -12,9 +12,9 @@ from bascule.audit.ports import JournalStore
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
-from bascule.clock import Clock
-from bascule.errors import NotFound
-from bascule.timers import Timers
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import NotFound
+from bascule.foundation.timers import Timers
 
 
 def message_key(ticket_id: str, number: int) -> str:

@@ -16,9 +16,9 @@ from bascule.bridges.broker.room import check_kept, check_room
 from bascule.bridges.broker.state import State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
-from bascule.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
-from bascule.ids import MAX_TICKET_ID_CHARS, new_ticket_id
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from bascule.foundation.ids import MAX_TICKET_ID_CHARS, new_ticket_id
 from bascule.protocols.broker import (
     MAX_BROADCAST,
     TRANSITIONS,
@@ -61,7 +61,9 @@ class Waiting(Protocol):
     def check_room(self, principal: Principal) -> None:
         """Raise `Overloaded` when this principal waits too much already."""
 
-    def ended(self, principal: Principal, ticket_id: str, wait_ms: int) -> ReplyView | Later[ReplyView | None] | None:
+    def ended(
+        self, principal: Principal, ticket_id: str, wait_ms: int
+    ) -> ReplyView | Deferred[ReplyView | None] | None:
         """How the ticket ended, or will within this time."""
 
 
@@ -406,14 +408,14 @@ class Tickets:
             )
         return targets
 
-    def _wait(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Later[SendResult]:
+    def _wait(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Deferred[SendResult]:
         """The rest of an ask: the sent message's answer, once there is one."""
         ended = self._waits.ended(principal, sent.ticket_id, wait_ms)
 
         def dressed(reply: ReplyView | None) -> SendResult:
             return sent if reply is None else _replace(sent, status=reply.status, reply=reply)
 
-        return ended.mapped(dressed) if isinstance(ended, Later) else dressed(ended)
+        return ended.mapped(dressed) if isinstance(ended, Deferred) else dressed(ended)
 
     def _sent_result(self, ticket: Ticket, status: AgentStatus) -> SendResult:
         # A retry gets the answer of the first time, whatever happened since.

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.errors import BasculeError, InvalidRequest
-from bascule.ids import is_agent_id, is_ticket_id
+from bascule.foundation.errors import BasculeError, InvalidRequest
+from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.protocols.tool import (
     ADDS,
     ANY,

@@ -1,6 +1,6 @@
 """Waiting: long polls and streams on tickets and inboxes.
 
-A waiter is a `Later`. Whoever holds it may cancel it, and then it is gone from every list at once: that
+A waiter is a `Deferred`. Whoever holds it may cancel it, and then it is gone from every list at once: that
 is what keeps a killed long-poller from eating a message.
 """
 
@@ -18,8 +18,9 @@ from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
 from bascule.call import Call, Principal, agent_principal
-from bascule.errors import Overloaded, Unavailable
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded, Unavailable
+from bascule.foundation.stream import Stream
 from bascule.protocols.broker import (
     MAX_WAIT_MS,
     AgentParams,
@@ -35,7 +36,6 @@ from bascule.protocols.broker import (
     TicketStatus,
 )
 from bascule.protocols.link import CREDIT_WINDOW
-from bascule.stream import Stream
 
 # The one SSE event of (5.4) is named for how the ticket ended.
 STREAM_EVENTS = {
@@ -64,7 +64,7 @@ class _Poll:
 
     __slots__ = ("_max", "_waits", "inbox", "later")
 
-    def __init__(self, waits: "Waits", inbox: Inbox, max_: int, later: Later[InboxTakeResult | None]) -> None:
+    def __init__(self, waits: "Waits", inbox: Inbox, max_: int, later: Deferred[InboxTakeResult | None]) -> None:
         self._waits = waits
         self.inbox = inbox
         self._max = max_
@@ -137,14 +137,14 @@ class Waits:
         state.on_return = self.pump_soon
         agents.on_revoked.append(self.evict)
         # What each principal holds open, so that all of it ends with its token.
-        self._open: dict[Principal, dict[Stream | Later[Any], None]] = {}
+        self._open: dict[Principal, dict[Stream | Deferred[Any], None]] = {}
         # An open inbox stream is a sign of life as long as it is open.
         self.agents = agents
         self._state = state
         self._events = events
-        self._on_ticket: dict[str, dict[Later[ReplyView | None] | Stream, None]] = {}
+        self._on_ticket: dict[str, dict[Deferred[ReplyView | None] | Stream, None]] = {}
         self.streams: set[Stream] = set()
-        self._polls: set[Later[InboxTakeResult | None]] = set()
+        self._polls: set[Deferred[InboxTakeResult | None]] = set()
         self._stopping = False
         self.bells = Bells(state, events, self._hold, self._let_go)
         # Set by whoever shares messages out among the members of groups.
@@ -152,17 +152,19 @@ class Waits:
 
     # -- methods --
 
-    def wait_reply(self, call: Call, params: ReplyWaitParams) -> ReplyView | Later[ReplyView | None] | None:
+    def wait_reply(self, call: Call, params: ReplyWaitParams) -> ReplyView | Deferred[ReplyView | None] | None:
         return self.ended(call.principal, params.ticket_id, params.wait_ms)
 
-    def ended(self, principal: Principal, ticket_id: str, wait_ms: int) -> ReplyView | Later[ReplyView | None] | None:
+    def ended(
+        self, principal: Principal, ticket_id: str, wait_ms: int
+    ) -> ReplyView | Deferred[ReplyView | None] | None:
         """How the ticket ended; what will tell, within this time; None when there is nothing to wait for."""
         ticket = self._state.ticket(ticket_id)
         if is_settled(ticket):
             return reply_view(self._state, ticket)
         if not wait_ms or self._stopping:
             return None
-        later: Later[ReplyView | None] = Later()
+        later: Deferred[ReplyView | None] = Deferred()
         self._hold(principal, later)
         waiting = self._on_ticket.get(ticket_id)
         if waiting is None:
@@ -172,7 +174,7 @@ class Waits:
         timers = self._state.timers
         deadline = timers.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
-        def over(_: "Later[ReplyView | None]") -> None:
+        def over(_: "Deferred[ReplyView | None]") -> None:
             self._let_go(principal, later)
             self._leave(ticket_id, later)
             timers.call_off(deadline)
@@ -206,17 +208,17 @@ class Waits:
         else:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
-    def take(self, call: Call, params: InboxTakeParams) -> Later[InboxTakeResult | None] | None:
+    def take(self, call: Call, params: InboxTakeParams) -> Deferred[InboxTakeResult | None] | None:
         if self.groups is not None:
             self.groups.wanted(params.agent_id, params.max)
         inbox = self._state.inbox(params.agent_id)
-        later: Later[InboxTakeResult | None] = Later()
+        later: Deferred[InboxTakeResult | None] = Deferred()
         # First come, first served: a poll that just arrived does not overtake one that waits.
         if not inbox.someone_waits():
             taken = inbox.take(params.max, self._expires(), None)
             if taken:
                 self._leased(inbox)
-                # A `Later`, though it is settled: what is handed over is durable already, and must be given
+                # A `Deferred`, though it is settled: what is handed over is durable already, and must be given
                 # back at once should the client be gone before the answer is written.
                 later.set_result(self.taken(inbox, taken))
                 return later
@@ -229,7 +231,7 @@ class Waits:
         timers = self._state.timers
         deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
-        def over(_: "Later[InboxTakeResult | None]") -> None:
+        def over(_: "Deferred[InboxTakeResult | None]") -> None:
             self._let_go(call.principal, later)
             inbox.receivers.pop(poll, None)
             self._polls.discard(later)
@@ -253,7 +255,9 @@ class Waits:
             self.groups.freed(params.agent_id)
         return receiver.stream
 
-    def watch(self, call: Call, params: InboxWatchParams) -> InboxWatchResult | Later[InboxWatchResult | None] | None:
+    def watch(
+        self, call: Call, params: InboxWatchParams
+    ) -> InboxWatchResult | Deferred[InboxWatchResult | None] | None:
         if self.groups is not None:
             self.groups.wanted(params.agent_id, 1)
         return self.bells.watch(call, params)
@@ -338,7 +342,7 @@ class Waits:
         rows = self._state.tickets.rows
         return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
 
-    def _nothing_yet(self, later: Later[Any], now: float) -> None:
+    def _nothing_yet(self, later: Deferred[Any], now: float) -> None:
         """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
         durable = self._journal.durable()
         if durable is None:
@@ -384,7 +388,7 @@ class Waits:
         # Not at once: this is told in the middle of undoing.
         self._state.timers.after_ms(0, lambda _now: self.pump(agent_id))
 
-    def _hold(self, principal: Principal, held: Stream | Later[Any]) -> None:
+    def _hold(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
         """Count a wait or stream of this principal, until `_let_go`."""
         self.check_room(principal)
         mine = self._open.get(principal)
@@ -400,14 +404,14 @@ class Waits:
                 f"{principal} holds {limit} waits already", hint="end some before opening more", retry_after=1.0
             )
 
-    def _let_go(self, principal: Principal, held: Stream | Later[Any]) -> None:
+    def _let_go(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
         mine = self._open.get(principal)
         if mine is not None:
             mine.pop(held, None)
             if not mine:
                 del self._open[principal]
 
-    def _leave(self, ticket_id: str, waiter: Later[ReplyView | None] | Stream) -> None:
+    def _leave(self, ticket_id: str, waiter: Deferred[ReplyView | None] | Stream) -> None:
         waiting = self._on_ticket.get(ticket_id)
         if waiting is not None:
             waiting.pop(waiter, None)
@@ -419,6 +423,6 @@ class Waits:
         stream.end()
 
 
-def _give_up(later: Later[Any], _now: float) -> None:
+def _give_up(later: Deferred[Any], _now: float) -> None:
     if not later.done():
         later.set_result(None)

@@ -12,7 +12,7 @@ import msgspec
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import JournalStore
 from bascule.call import Principal
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 from bascule.wire.canonical import digest
 
 # More apps than anybody lets one agent use; the oldest yes is forgotten, and asked for again.

@@ -9,7 +9,7 @@ from collections import deque
 from typing import Final
 
 from bascule.call import Principal
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 
 # A model that guesses a title or two is no reader of screens.
 MAX_MISSES: Final = 10

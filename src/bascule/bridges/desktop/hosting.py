@@ -8,9 +8,9 @@ from typing import Any, Final
 from bascule.audit.ports import Log
 from bascule.bridges.desktop.ports import Host, HostGone, Launcher
 from bascule.bridges.desktop.refusals import lost_while_looking
-from bascule.clock import Clock
-from bascule.errors import BasculeError, Unavailable
-from bascule.later import Carrier, Later, within
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Carrier, Deferred, within
+from bascule.foundation.errors import BasculeError, Unavailable
 from bascule.protocols.desktop_errors import Code, DesktopError
 
 # A host that lived this long was well: what ended it is not what ended the one before.
@@ -44,7 +44,7 @@ class Hosting:
         self._on_stopped = on_stopped
         self._is_stopped = is_stopped
         self._host: Host | None = None
-        self._starting: Later[Host] | None = None
+        self._starting: Deferred[Host] | None = None
         self._life = 0
         self._began = 0.0
         self._not_before = 0.0

@@ -1,6 +1,7 @@
 """How a person sees a call on the desktop: where, what, and every character of it.
 
-Made visible later (`bascule.text`). Titles are text that the program chose, so each stays on a line of its own.
+Made visible later (`bascule.foundation.text`). Titles are text that the program chose, so each stays on a line of its
+own.
 """
 
 from collections.abc import Callable

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from bascule.bridges.desktop.ports import HostGone
-from bascule.errors import (
+from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
     Conflict,

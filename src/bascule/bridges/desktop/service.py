@@ -25,12 +25,12 @@ from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
 from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
-from bascule.clock import Clock
-from bascule.errors import Forbidden, InvalidRequest
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Carrier, Deferred
+from bascule.foundation.errors import Forbidden, InvalidRequest
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.resolution import Resolution
-from bascule.later import Carrier, Later
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
@@ -208,7 +208,7 @@ class DesktopBridge:
         # Not before it is on disk: what a crash would undo must not have reached the screen.
         tx.then = lambda _: self._carrier.carry(self._resuming(call, self._journal.durable()), call.method)
 
-    async def _resuming(self, call: Call, durable: Later[None] | None) -> a.DesktopStatus:
+    async def _resuming(self, call: Call, durable: Deferred[None] | None) -> a.DesktopStatus:
         if durable is not None:
             await durable
         await self.hosting.resume()
@@ -301,7 +301,7 @@ class DesktopBridge:
         self._workspaces.place(params.workspace_path)
         return self._judging.of_the_list()
 
-    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Later[Any] | Coroutine[Any, Any, Any]:
+    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
         work = self._looking(call, params, effect)
         if isinstance(params, a.WaitUntilCall):
@@ -412,10 +412,10 @@ class DesktopBridge:
 
     # -- the rest --
 
-    def health(self, call: Call, params: Nothing) -> Later[d.HealthResult]:
+    def health(self, call: Call, params: Nothing) -> Deferred[d.HealthResult]:
         return self._ask_host(call, {})
 
-    def doctor(self, call: Call, params: a.DoctorCall) -> Later[d.DoctorResult]:
+    def doctor(self, call: Call, params: a.DoctorCall) -> Deferred[d.DoctorResult]:
         if params.programs and agent_of(call.principal) is not None:
             raise Forbidden(
                 "which programs cannot be read is told to the user of this machine",
@@ -423,7 +423,7 @@ class DesktopBridge:
             )
         return self._ask_host(call, {"programs": params.programs})
 
-    def _ask_host(self, call: Call, asked: dict[str, Any]) -> Later[Any]:
+    def _ask_host(self, call: Call, asked: dict[str, Any]) -> Deferred[Any]:
         """Of the host itself, not of any window."""
         self.switch.must_be_enabled()
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
@@ -490,8 +490,8 @@ def _without_nothing(value: Any) -> Any:
     return value
 
 
-def _apart(work: Later[Any]) -> Later[Any]:
+def _apart(work: Deferred[Any]) -> Deferred[Any]:
     """Its answer, for somebody who may leave without ending it."""
-    told: Later[Any] = Later()
+    told: Deferred[Any] = Deferred()
     work.add_done_callback(told.take_over)
     return told

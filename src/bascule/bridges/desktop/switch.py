@@ -8,7 +8,7 @@ import msgspec
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import JournalStore
 from bascule.bridges.desktop.refusals import not_enabled, stopped
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 
 _ENABLED: Final = "enabled"
 _STOPPED: Final = "stopped"

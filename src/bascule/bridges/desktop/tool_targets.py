@@ -4,7 +4,7 @@ import math
 import re
 from typing import Any
 
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.protocols import desktop_roles
 
 _WINDOW_ID = re.compile(r"w:[0-9a-f]{1,16}\Z")

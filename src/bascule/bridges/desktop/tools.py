@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule import places
 from bascule.bridges.desktop.tool_targets import (
     condition_of,
     route_of,
@@ -20,7 +19,8 @@ from bascule.bridges.desktop.tool_targets import (
     target_of,
     value_of,
 )
-from bascule.errors import ApprovalRequired, BasculeError, InvalidRequest
+from bascule.foundation import paths
+from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest
 from bascule.protocols.tool import (
     ACTS,
     ENDS,
@@ -369,7 +369,7 @@ def _workspace(directory: str | None) -> str | None:
     """Where the client was started, if that is below the user's home: no other is taken without a setting."""
     if directory is None:
         return None
-    home, here = os.path.realpath(places.home()), os.path.realpath(directory)
+    home, here = os.path.realpath(paths.home()), os.path.realpath(directory)
     return here if here != home and os.path.commonpath((home, here)) == home else None
 
 

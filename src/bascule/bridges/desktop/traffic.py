@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
 from bascule.call import Principal
-from bascule.errors import Conflict, Overloaded, Unavailable
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, Overloaded, Unavailable
 
 # Looks and acts at the host at once, of everybody and of one principal; more wait their turn.
 MAX_AT_ONCE: Final = 32
@@ -36,7 +36,7 @@ class Traffic:
         self._room = asyncio.Semaphore(MAX_AT_ONCE)
         self._under_way: dict[tuple[Principal, str], bool] = {}
         self._lines: dict[Principal, _Line] = {}
-        self._waiting: set[Later[Any]] = set()
+        self._waiting: set[Deferred[Any]] = set()
 
     @property
     def count(self) -> int:
@@ -91,7 +91,7 @@ class Traffic:
             if not line.count:
                 del self._lines[principal]
 
-    def waiting(self, later: Later[Any]) -> Later[Any]:
+    def waiting(self, later: Deferred[Any]) -> Deferred[Any]:
         """One that `end` answers."""
         self._waiting.add(later)
         later.add_done_callback(self._waiting.discard)

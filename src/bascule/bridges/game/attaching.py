@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.bridges.game.ports import Address
 from bascule.bridges.game.settings import GameSettings, address_problem, problem_of
-from bascule.errors import InvalidRequest
+from bascule.foundation.errors import InvalidRequest
 from bascule.protocols.games import AttachParams
 from bascule.wire.codec import BadJson, convert, decode
 

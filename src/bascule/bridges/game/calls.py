@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bascule.errors import Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded
 from bascule.protocols.game_errors import ErrorCode, GameError
 
 # Of one client, for one game. A model calls a handful of tools at once; a script that needs more should wait.
@@ -135,14 +135,14 @@ class Calls:
         params: bytes,
         seconds: float,
         change: Callable[[Any], Any] | None = None,
-    ) -> Later[Any]:
+    ) -> Deferred[Any]:
         """Settled with what the session makes of the answer, and `change` of that; or a GameError."""
         line = self._waiting.get(client)
         if line is not None and len(line) >= self._max_waiting:
             raise Overloaded(
                 f"{len(line)} calls of yours wait for this game already", hint="wait for answers first", retry_after=1.0
             )
-        later: Later[Any] = Later()
+        later: Deferred[Any] = Deferred()
         call = _Call(client, method, params, later, change, seconds=seconds)
         sender = self._sender
         if line is None and sender is not None and sender.room > 0 and not self._turns:

@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
+from bascule.foundation.text import is_plain
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_words import DESTRUCTIVE, MAX_SCHEMA_BYTES, bounded_tool
-from bascule.text import is_plain
 from bascule.wire.canonical import digest
 from bascule.wire.codec import BadJson, Raw, decode, decoder, encode
 from bascule.wire.json_schema import Schema

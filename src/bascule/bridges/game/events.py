@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 
-from bascule.errors import Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded
+from bascule.foundation.stream import Stream
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_session import channel_matches
 from bascule.protocols.games import EventPage, GameEvent
-from bascule.stream import Stream
 from bascule.wire.codec import Raw
 
 # Some minutes of a lively game, or half a minute of a flood.
@@ -154,9 +154,9 @@ class EventLog:
             last > since and matches(channels, channel) for channel, last in self._dropped.items()
         )
 
-    def wait(self, since: int, channels: tuple[str, ...], limit: int) -> Later[EventPage]:
+    def wait(self, since: int, channels: tuple[str, ...], limit: int) -> Deferred[EventPage]:
         """At once if there is something; else when it comes. Withdraw it to stop waiting."""
-        later: Later[EventPage] = Later()
+        later: Deferred[EventPage] = Deferred()
         page = self.page(since, channels, limit)
         if page.events or len(self._waiters) >= MAX_WAITERS:
             later.set_result(page)

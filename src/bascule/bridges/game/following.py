@@ -6,11 +6,11 @@ from typing import Final
 from bascule.bridges.game.game import BRIDGE_CHANNEL, Game
 from bascule.bridges.game.games import Games
 from bascule.call import Call, Principal
-from bascule.errors import BasculeError, Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, Overloaded
+from bascule.foundation.stream import Stream
 from bascule.protocols.game_errors import GameError
 from bascule.protocols.games import GameEvent, GameStreamParams, names_in
-from bascule.stream import Stream
 
 # Of one principal at all games together: a program that forgets to close what it opened is told before others notice.
 MAX_STREAMS_EACH: Final = 64
@@ -46,7 +46,7 @@ class Following:
     def _subscribe(self, found: Game, client: Hashable, named: list[str], stream: Stream) -> None:
         work = found.subscribe(client, named) if named else found.subscribe_to_all(client)
 
-        def subscribed(told: Later[list[str]]) -> None:
+        def subscribed(told: Deferred[list[str]]) -> None:
             if told.cancelled():
                 return
             error = told.exception()

@@ -16,8 +16,8 @@ from bascule.bridges.game.ports import GameProcess
 from bascule.bridges.game.settings import GameSettings
 from bascule.bridges.game.states import Turn, after
 from bascule.bridges.game.subscriptions import Subscriptions
-from bascule.errors import Conflict, Unavailable
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, Unavailable
 from bascule.protocols import game
 from bascule.protocols.game_attention import blocked, passes, read, still_open, unreadable
 from bascule.protocols.game_bridge_session import BridgeSession, Came
@@ -71,7 +71,7 @@ class Game:
         # About attention; and something was cleared since.
         self._asking = False
         self._ask_again = False
-        self._changed: list[Later[GameState]] = []
+        self._changed: list[Deferred[GameState]] = []
 
     # -- life --
 
@@ -122,7 +122,7 @@ class Game:
 
     async def reached(self, *states: GameState) -> GameState:
         while self.state not in states:
-            changed: Later[GameState] = Later()
+            changed: Deferred[GameState] = Deferred()
             self._changed.append(changed)
             await changed
         return self.state
@@ -174,7 +174,7 @@ class Game:
         if wanted and subscribes:
             await self._heard(self.subscriptions.ask(link, wanted, self.announced()), "channels")
 
-    async def _look_after(self, attention: Later[Any] | None) -> None:
+    async def _look_after(self, attention: Deferred[Any] | None) -> None:
         self.attention = None
         self._attends = False
         if attention is None:
@@ -237,7 +237,7 @@ class Game:
         seconds: float | None = None,
         *,
         inline_bytes: int = MAX_INLINE_BYTES,
-    ) -> Later[Raw | KeptResult]:
+    ) -> Deferred[Raw | KeptResult]:
         """The tool's result as JSON text, or where it is kept. Raises GameError when it is not even sent."""
         known = self.tool(name)
         check_arguments(known, arguments)
@@ -252,25 +252,25 @@ class Game:
             lambda result: self.large.seen(result, inline_bytes, self.welcome),
         )
 
-    def read_resource(self, client: Hashable, uri: str) -> Later[game.ResourcesReadResult]:
+    def read_resource(self, client: Hashable, uri: str) -> Deferred[game.ResourcesReadResult]:
         if self.large.owns(uri):
-            later: Later[game.ResourcesReadResult] = Later()
+            later: Deferred[game.ResourcesReadResult] = Deferred()
             later.set_result(self.large.read(uri))
             return later
         return self._ask(client, game.RESOURCES_READ, to_json(game.ResourcesReadParams(uri=uri)))
 
-    def list_resources(self, client: Hashable, params: game.ResourcesListParams) -> Later[game.ResourcesListResult]:
+    def list_resources(self, client: Hashable, params: game.ResourcesListParams) -> Deferred[game.ResourcesListResult]:
         return self._ask(client, game.RESOURCES_LIST, to_json(params))
 
-    def get_state(self, client: Hashable, params: game.StateGetParams) -> Later[game.StateGetResult]:
+    def get_state(self, client: Hashable, params: game.StateGetParams) -> Deferred[game.StateGetResult]:
         return self._ask(client, game.STATE_GET, to_json(params))
 
-    def set_state(self, client: Hashable, params: game.StateSetParams) -> Later[game.StateSetResult]:
+    def set_state(self, client: Hashable, params: game.StateSetParams) -> Deferred[game.StateSetResult]:
         if self.attention is not None and self.attention.blocking and params.validate is not True:
             raise blocked(game.STATE_SET, self.attention)
         return self._ask(client, game.STATE_SET, to_json(params))
 
-    def acknowledge(self, client: Hashable, attention_id: str) -> Later[game.AttentionAckResult]:
+    def acknowledge(self, client: Hashable, attention_id: str) -> Deferred[game.AttentionAckResult]:
         """Explicit, by id: calling again is no acknowledgement."""
         params = to_json(game.AttentionAckParams(attention_id=attention_id))
         return self._ask(client, game.ATTENTION_ACK, params, change=self._acknowledged)
@@ -320,7 +320,7 @@ class Game:
         params: bytes,
         seconds: float | None = None,
         change: Callable[[Any], Any] | None = None,
-    ) -> Later[Any]:
+    ) -> Deferred[Any]:
         link = self.require_live()
         if not link.session.offers(method):
             raise GameError(ErrorCode.METHOD_NOT_FOUND, f"this game's mod does not have {method}")
@@ -374,7 +374,7 @@ class Game:
             return
         self._asking = True
 
-        def heard(later: Later[Any]) -> None:
+        def heard(later: Deferred[Any]) -> None:
             self._asking = False
             if self._ask_again:
                 # What it says may be the very one that was cleared since it was asked.
@@ -394,7 +394,7 @@ class Game:
             return
         self._relisting = True
 
-        def heard(later: Later[Any]) -> None:
+        def heard(later: Deferred[Any]) -> None:
             self._relisting = False
             if later.exception() is None:
                 self.catalog = Catalog(later.result().tools)

@@ -10,8 +10,8 @@ from typing import Any, Self, TypeVar
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.life import Life, Machine
 from bascule.bridges.game.settings import GameSettings, LiveSettings
-from bascule.errors import Conflict, NotFound
-from bascule.later import Later, settle
+from bascule.foundation.deferred import Deferred, settle
+from bascule.foundation.errors import Conflict, NotFound
 from bascule.protocols.game_session import SessionLimits
 from bascule.protocols.game_words import MAX_TITLE_CHARS, cut
 from bascule.protocols.games import GameState, GameStatus
@@ -63,9 +63,9 @@ class Games(AbstractAsyncContextManager["Games"]):
         # Without the error: it goes on by itself, and not inside a group of one.
         await self._group.__aexit__(None, None, None)
 
-    def carry(self, work: Coroutine[Any, Any, T], name: str) -> Later[T]:
+    def carry(self, work: Coroutine[Any, Any, T], name: str) -> Deferred[T]:
         """Work that ends with the games. Withdrawing what it is to answer cancels it."""
-        told: Later[T] = Later()
+        told: Deferred[T] = Deferred()
         task = self._group.create_task(settle(told, work), name=name)
         told.add_done_callback(lambda _: task.cancel() if told.cancelled() else None)
         return told

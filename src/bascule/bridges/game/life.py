@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.audit.ports import Log
 from bascule.bridges.game.attaching import read_bridge_file, read_token
 from bascule.bridges.game.link import Link
@@ -27,8 +27,9 @@ from bascule.bridges.game.ports import (
 )
 from bascule.bridges.game.settings import GameSettings
 from bascule.bridges.game.states import Turn
-from bascule.clock import Clock
-from bascule.later import within
+from bascule.foundation import paths
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import within
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import new_id
@@ -202,7 +203,7 @@ class Life:
         name = "token_file" if settings.bridge_file is None else "bridge_file"
         path = settings.bridge_file or settings.token_file or ""
         try:
-            text = await asyncio.to_thread(lambda: self._machine.read_token(places.expand(path)))
+            text = await asyncio.to_thread(lambda: self._machine.read_token(paths.expand(path)))
             if settings.bridge_file is None:
                 self._token = read_token(text)
                 self._address = Address(transport=settings.transport, where=settings.address or "")
@@ -217,7 +218,7 @@ class Life:
                 return Address(transport="tcp", where=str(self._machine.connector.free_port()))
             case "pipe":
                 path = os.path.join(self._machine.socket_dir, f"gabp-{self.launch_id}.sock")
-                if len(os.fsencode(path)) > places.MAX_SOCKET_PATH_BYTES:
+                if len(os.fsencode(path)) > paths.MAX_SOCKET_PATH_BYTES:
                     raise LaunchFault(f"{path} is too long for a socket; choose a shorter socket_dir")
                 return Address(transport="pipe", where=path)
             case "stdio":
@@ -240,8 +241,8 @@ class Life:
         return Launch(
             game_id=self.game_id,
             launch_id=self.launch_id,
-            argv=(places.expand(settings.command), *settings.args),
-            cwd=None if settings.cwd is None else places.expand(settings.cwd),
+            argv=(paths.expand(settings.command), *settings.args),
+            cwd=None if settings.cwd is None else paths.expand(settings.cwd),
             env=env,
             stdio=self._address.transport == "stdio",
             max_unsent_bytes=self.settings.max_unsent_bytes,

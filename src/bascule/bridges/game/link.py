@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any, Final
 
 from bascule.bridges.game.ports import Wire
-from bascule.errors import Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded
 from bascule.protocols.game import HelloParams, Welcome
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
 from bascule.protocols.game_errors import ErrorCode, GameError
@@ -32,8 +32,8 @@ class Link:
         frame_seconds: float = FRAME_SECONDS,
     ) -> None:
         self.session = session
-        self.welcome: Later[Welcome] = Later()
-        self.over: Later[str] = Later()
+        self.welcome: Deferred[Welcome] = Deferred()
+        self.over: Deferred[str] = Deferred()
         self._on_answer = on_answer
         self._on_event = on_event
         self._on_note = on_note
@@ -44,7 +44,7 @@ class Link:
         self._frame = 0
         self._frame_due = 0.0
         # What the bridge asks for itself: ids to who waits.
-        self._own: dict[str, Later[Any]] = {}
+        self._own: dict[str, Deferred[Any]] = {}
 
     # -- going out --
 
@@ -56,19 +56,19 @@ class Link:
     def peer_pid(self) -> int | None:
         return None if self._wire is None else self._wire.peer_pid()
 
-    def ask(self, method: str, params: bytes) -> Later[Any]:
+    def ask(self, method: str, params: bytes) -> Deferred[Any]:
         """For the bridge itself, beside the queue of agents' calls."""
         return self._own_answer(partial(self.session.request, method, params))
 
-    def subscribe(self, channels: list[str]) -> Later[Any]:
+    def subscribe(self, channels: list[str]) -> Deferred[Any]:
         return self._own_answer(partial(self.session.subscribe, channels))
 
-    def unsubscribe(self, channels: list[str]) -> Later[Any]:
+    def unsubscribe(self, channels: list[str]) -> Deferred[Any]:
         return self._own_answer(partial(self.session.unsubscribe, channels))
 
-    def _own_answer(self, send: Callable[[], str]) -> Later[Any]:
+    def _own_answer(self, send: Callable[[], str]) -> Deferred[Any]:
         """Never raises: much of it is asked while the mod's own messages are handled, whose reader would be cut off."""
-        later: Later[Any] = Later()
+        later: Deferred[Any] = Deferred()
         try:
             self._own[send()] = later
         except (Overloaded, IllegalMove) as error:

@@ -10,7 +10,7 @@ import msgspec
 
 from bascule.audit.journal import Table, Transaction
 from bascule.audit.ports import JournalStore
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 
 # Twice the tools of the largest list: those of now, and as many that are gone.
 MAX_PINS_PER_GAME = 4_000

@@ -5,9 +5,9 @@ from typing import Any, Final, TypeVar
 
 from msgspec import UNSET
 
-from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound, PeerFailed
+from bascule.foundation.deferred import Deferred, Leavable
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, PeerFailed
 from bascule.kernel.effects import RecordedEffect
-from bascule.later import Later, Leavable
 from bascule.protocols.game_errors import ErrorCode, GameError
 
 T = TypeVar("T")
@@ -40,7 +40,7 @@ def refusal(error: GameError) -> BasculeError:
     return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
 
 
-def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], effect: RecordedEffect) -> Later[U]:
+def act(ask: Callable[[], Deferred[T]], to_answer: Callable[[T], U], effect: RecordedEffect) -> Deferred[U]:
     """A call that acts: whether it was executed is in its record, as is the game's code, and never its words.
 
     When its caller leaves it is withdrawn, and cancelled in a game whose mod announces that it can be.
@@ -70,15 +70,15 @@ def act(ask: Callable[[], Later[T]], to_answer: Callable[[T], U], effect: Record
 
 
 def answer_with(
-    asked: Later[T],
+    asked: Deferred[T],
     to_answer: Callable[[T], U],
     failed: Callable[[BaseException], object] = lambda _: None,
-    into: Later[U] | None = None,
-) -> Later[U]:
+    into: Deferred[U] | None = None,
+) -> Deferred[U]:
     """What a caller hears of what a game answered; withdrawing it withdraws the question."""
-    out: Later[U] = Later() if into is None else into
+    out: Deferred[U] = Deferred() if into is None else into
 
-    def settle(_: Later[T]) -> None:
+    def settle(_: Deferred[T]) -> None:
         if out.done():
             return
         if asked.cancelled():

@@ -19,12 +19,12 @@ from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.call import Call, agent_principal
-from bascule.clock import Clock
-from bascule.errors import Conflict
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.resolution import Resolution
-from bascule.later import Later
 from bascule.protocols import game
 from bascule.protocols import game_methods as rows
 from bascule.protocols.broker import MAX_WAIT_MS
@@ -173,33 +173,33 @@ class GameBridge:
             output=found.process.output()[-MAX_OUTPUT_CHARS:] if found.process is not None else "",
         )
 
-    def start(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Later[GameStatus]:
+    def start(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Deferred[GameStatus]:
         seconds = params.wait_ms / 1000
         return self._life(call, self.games.start(params.game_id, seconds, started_by=call.principal), effect)
 
-    def connect(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Later[GameStatus]:
+    def connect(self, call: Call, params: GameStartParams, effect: RecordedEffect) -> Deferred[GameStatus]:
         found = self.games.find(params.game_id)
         seconds = params.wait_ms / 1000
         if found.state is GameState.STOPPED and found.settings.command is None:
             return self._life(call, self.games.start(found.id, seconds, started_by=call.principal), effect)
         return self._life(call, self.games.connect(found.id, seconds), effect)
 
-    def attach(self, call: Call, params: AttachParams, effect: RecordedEffect) -> Later[GameStatus]:
+    def attach(self, call: Call, params: AttachParams, effect: RecordedEffect) -> Deferred[GameStatus]:
         """Not in games.toml: for as long as the daemon lives, or until it is stopped."""
         settings = attached_settings(params)
         seconds = params.wait_ms / 1000
         return self._life(call, self.games.attach(params.game_id, settings, seconds, by=call.principal), effect)
 
-    def stop(self, call: Call, params: GameParams, effect: RecordedEffect) -> Later[GameStatus]:
+    def stop(self, call: Call, params: GameParams, effect: RecordedEffect) -> Deferred[GameStatus]:
         return self._life(call, self.games.stop(params.game_id), effect)
 
-    def kill(self, call: Call, params: GameParams, effect: RecordedEffect) -> Later[GameStatus]:
+    def kill(self, call: Call, params: GameParams, effect: RecordedEffect) -> Deferred[GameStatus]:
         return self._life(call, self.games.stop(params.game_id, kill=True), effect)
 
     def _resolve_end(self, call: Call, params: GameParams) -> Resolution:
         return self._judging.end(call, params, self.games.find(params.game_id))
 
-    def _life(self, call: Call, work: Coroutine[Any, Any, GameStatus], effect: RecordedEffect) -> Later[GameStatus]:
+    def _life(self, call: Call, work: Coroutine[Any, Any, GameStatus], effect: RecordedEffect) -> Deferred[GameStatus]:
         def noted(status: GameStatus) -> GameStatus:
             effect.details |= {"state": str(status.state)}
             if status.pid is not None:
@@ -261,13 +261,13 @@ class GameBridge:
         or_refuse(lambda: check_arguments(known, params.arguments))
         return self._judging.call_tool(call, params, found, known)
 
-    def call_tool(self, call: Call, params: CallToolParams, effect: RecordedEffect) -> Later[CallToolResult]:
+    def call_tool(self, call: Call, params: CallToolParams, effect: RecordedEffect) -> Deferred[CallToolResult]:
         found = self.games.find(params.game_id)
         effect.details |= {"tool": params.tool, "bytes": len(canonical(params.arguments))}
         self._pin(call, params, found, effect)
         seconds = None if params.timeout_ms is None else params.timeout_ms / 1000
 
-        def ask() -> Later[Raw | KeptResult]:
+        def ask() -> Deferred[Raw | KeptResult]:
             return found.call_tool(
                 call.principal, params.tool, params.arguments, seconds, inline_bytes=params.inline_bytes
             )
@@ -305,19 +305,19 @@ class GameBridge:
 
     # -- events --
 
-    def read_events(self, call: Call, params: GameEventsParams) -> Later[EventPage]:
+    def read_events(self, call: Call, params: GameEventsParams) -> Deferred[EventPage]:
         """Whoever names channels hears them from now on; what came before is there if anybody else did."""
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
         channels = named or found.announced()
         heard = found.subscriptions.of(call.principal)
-        told: Later[EventPage] = Later()
+        told: Deferred[EventPage] = Deferred()
         if all(each in heard for each in channels):
             self._wait(found, params, tuple(named), [], told)
             return told
         subscribing = answer_with(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
 
-        def subscribed(_: Later[list[str]]) -> None:
+        def subscribed(_: Deferred[list[str]]) -> None:
             error = None if subscribing.cancelled() else subscribing.exception()
             if told.done():
                 return
@@ -333,7 +333,7 @@ class GameBridge:
 
     @staticmethod
     def _wait(
-        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Later[EventPage]
+        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Deferred[EventPage]
     ) -> None:
         """Without a task, so that who waits is answered the moment it comes, or the house closes."""
         waiting = found.events.wait(params.since, wanted, params.limit)
@@ -346,7 +346,7 @@ class GameBridge:
             timer = asyncio.get_running_loop().call_later(min(params.wait_ms, MAX_WAIT_MS) / 1000, over)
             waiting.add_done_callback(lambda _: timer.cancel())
 
-        def came(_: Later[EventPage]) -> None:
+        def came(_: Deferred[EventPage]) -> None:
             if not told.done() and not waiting.cancelled():
                 page = waiting.result()
                 told.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
@@ -354,7 +354,7 @@ class GameBridge:
         waiting.add_done_callback(came)
         told.add_done_callback(lambda _: waiting.cancel())
 
-    def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Later[Subscribed]:
+    def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Deferred[Subscribed]:
         found = self.games.find(params.game_id)
 
         async def unsubscribed() -> Subscribed:
@@ -365,7 +365,7 @@ class GameBridge:
 
     # -- resources --
 
-    def list_resources(self, call: Call, params: ResourcesParams) -> Later[ResourcesPage]:
+    def list_resources(self, call: Call, params: ResourcesParams) -> Deferred[ResourcesPage]:
         found = self.games.find(params.game_id)
         asked = game.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
         return answer_with(
@@ -373,7 +373,7 @@ class GameBridge:
             lambda result: ResourcesPage(game_id=found.id, resources=bounded_resources(result.resources)),
         )
 
-    def read_resource(self, call: Call, params: ResourceParams) -> Later[ResourceContent]:
+    def read_resource(self, call: Call, params: ResourceParams) -> Deferred[ResourceContent]:
         found = self.games.find(params.game_id)
         kept = found.large.size_of(params.uri)
         uri = params.uri if kept is None else f"{params.uri}?offset={params.offset}&length={params.limit}"
@@ -384,7 +384,7 @@ class GameBridge:
 
     # -- state and attention --
 
-    def get_state(self, call: Call, params: GetStateParams) -> Later[GameStateView]:
+    def get_state(self, call: Call, params: GetStateParams) -> Deferred[GameStateView]:
         found = self.games.find(params.game_id)
         components = names_in(params.components) or None
         asked = game.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
@@ -396,7 +396,7 @@ class GameBridge:
     def _resolve_set_state(self, call: Call, params: SetStateParams) -> Resolution:
         return self._judging.set_state(call, params, self.games.find(params.game_id))
 
-    def set_state(self, call: Call, params: SetStateParams, effect: RecordedEffect) -> Later[StateChanged]:
+    def set_state(self, call: Call, params: SetStateParams, effect: RecordedEffect) -> Deferred[StateChanged]:
         found = self.games.find(params.game_id)
         self._pin(call, params, found, effect)
         asked = game.StateSetParams(
@@ -415,7 +415,7 @@ class GameBridge:
         found.require_live()
         return AttentionView(game_id=found.id, attention=found.attention)
 
-    def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Later[Acknowledged]:
+    def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Deferred[Acknowledged]:
         found = self.games.find(params.game_id)
 
         def told(result: game.AttentionAckResult) -> Acknowledged:

@@ -3,8 +3,8 @@
 from collections.abc import Hashable, Sequence
 from typing import Any, Protocol
 
-from bascule.errors import Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import channel_matches
 
@@ -17,7 +17,7 @@ MAX_CLIENTS = 1_024
 class Subscriber(Protocol):
     """The open session."""
 
-    def subscribe(self, channels: list[str]) -> Later[Any]: ...
+    def subscribe(self, channels: list[str]) -> Deferred[Any]: ...
 
 
 class Subscriptions:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.games import MAX_TOOLS_PAGE
 from bascule.protocols.tool import Result, Session

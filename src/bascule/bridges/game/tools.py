@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from msgspec import UNSET, Meta, UnsetType
 
 from bascule.bridges.game.tool_names import call_by_any_name
-from bascule.errors import BasculeError, InvalidRequest
+from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.protocols.tool import (
     ACTS,
     BOOLEAN,

@@ -9,8 +9,9 @@ from bascule.approval.states import State
 from bascule.audit.journal import Transaction
 from bascule.bridges.house.rulebook import timed_view
 from bascule.call import Call
-from bascule.clock import rfc3339
-from bascule.errors import Overloaded, Unavailable
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import Overloaded, Unavailable
+from bascule.foundation.stream import Stream
 from bascule.protocols.approvals import (
     ApprovalParams,
     ApprovalsListParams,
@@ -21,7 +22,6 @@ from bascule.protocols.approvals import (
 )
 from bascule.protocols.house import GcItem
 from bascule.protocols.methods import Nothing
-from bascule.stream import Stream
 
 # Terminals that watch for questions: one per pair of eyes, and some that were left open.
 MAX_WATCHERS = 64

@@ -8,8 +8,8 @@ from bascule.audit.journal import Journal, Table, Transaction
 from bascule.bridges.house.ports import Unlockable
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.call import Call
-from bascule.clock import Clock
-from bascule.errors import Conflict, Forbidden, Overloaded
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Conflict, Forbidden, Overloaded
 from bascule.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
 from bascule.protocols.house import PassphraseParams, PersonResult
 from bascule.protocols.methods import Nothing

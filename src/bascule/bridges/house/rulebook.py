@@ -10,9 +10,9 @@ from bascule.audit.ports import Log
 from bascule.bridges.house.ports import PolicySource
 from bascule.bridges.house.records import POLICY_KEY, HouseFact
 from bascule.call import PERSON, Call, Principal, agent_of
-from bascule.clock import Clock, rfc3339
-from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound
-from bascule.ids import is_agent_id
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
+from bascule.foundation.ids import is_agent_id
 from bascule.policy.decision import Decision
 from bascule.policy.engine import Policy, preset_in
 from bascule.policy.rules import BadPolicy

@@ -16,7 +16,7 @@ from bascule.bridges.house.ports import Anchors
 from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.call import Call, Principal
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.protocols import approvals
 from bascule.protocols import house as rows

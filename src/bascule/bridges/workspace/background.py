@@ -23,9 +23,9 @@ from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
-from bascule.clock import Clock
-from bascule.errors import Conflict, InvalidRequest, Unavailable
-from bascule.ids import new_id
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import Conflict, InvalidRequest, Unavailable
+from bascule.foundation.ids import new_id
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution

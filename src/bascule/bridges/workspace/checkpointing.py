@@ -20,7 +20,7 @@ from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.steering import steering_left
 from bascule.bridges.workspace.threads import Threads
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 from bascule.kernel.effects import Changes
 from bascule.protocols.workspace import PathReason
 

@@ -7,7 +7,7 @@ from msgspec import UNSET
 
 from bascule.bridges.workspace.ports import Outcome
 from bascule.bridges.workspace.records import Step
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.protocols.workspace import Category, ErrorEvent, Operation, OperationType, PolicyDeniedEvent, ShellEvent
 
 

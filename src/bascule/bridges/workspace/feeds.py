@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from bascule.foundation.stream import Stream
 from bascule.protocols.workspace import Event, StreamedOutput
-from bascule.stream import Stream
 
 # Some seconds of a chatty build; the reader that comes later begins with them.
 MAX_FEED_BYTES = 2 * 1024 * 1024

@@ -15,8 +15,8 @@ from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
-from bascule.clock import Clock, rfc3339
-from bascule.errors import InvalidRequest, NotFound, PolicyDenied, Unavailable
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.errors import InvalidRequest, NotFound, PolicyDenied, Unavailable
 from bascule.kernel.gate import Gate
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import (

@@ -28,11 +28,11 @@ from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
-from bascule.errors import BasculeError, Conflict, InvalidRequest
+from bascule.foundation.deferred import within
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution
-from bascule.later import within
 from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
 

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from bascule.audit.ports import Log
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 
 
 class Keeper:

@@ -12,8 +12,8 @@ from bascule.bridges.workspace.ports import Beside, Checkpoints, Root, Sandbox
 from bascule.bridges.workspace.processes import Process
 from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
 from bascule.call import Call, Principal
+from bascule.foundation.deferred import Deferred
 from bascule.kernel.effects import RecordedEffect
-from bascule.later import Later
 from bascule.protocols.workspace import (
     SPACES_PROTOCOL_VERSION,
     Category,
@@ -72,11 +72,11 @@ class Run:
         self.max_event_bytes = max_event_bytes
         self.saved = len(events)
         self.feed = Feed(record.seq)
-        self.waiters: dict[Later[EventsMessage], None] = {}
+        self.waiters: dict[Deferred[EventsMessage], None] = {}
         self.stop: Stop | None = None
         # Some of its events were undone with a write that failed.
         self.lost = False
-        self.turn: Later[None] | None = None
+        self.turn: Deferred[None] | None = None
         self.process: Process | None = None
         self.unfinished: Unfinished | None = None
         self.answer: Approval | None = None

@@ -15,7 +15,7 @@ from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
 from bascule.bridges.workspace.records import Asks, Step
 from bascule.bridges.workspace.resolving import follows, leads, resolve
 from bascule.bridges.workspace.spaces import Space
-from bascule.errors import BasculeError
+from bascule.foundation.errors import BasculeError
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.passage import Passage
 from bascule.kernel.resolution import Resolution

@@ -16,8 +16,8 @@ from bascule.bridges.workspace.live import Run, Stop
 from bascule.bridges.workspace.records import AWAITING, ERROR, RUNNING, RunRecord, RunRest, Step
 from bascule.bridges.workspace.records import Question as RunQuestion
 from bascule.bridges.workspace.runbook import RunBook
-from bascule.clock import rfc3339
-from bascule.errors import Overloaded, StorageFull, TooLarge
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import Overloaded, StorageFull, TooLarge
 from bascule.kernel.asking import create_question
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution

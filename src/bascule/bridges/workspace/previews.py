@@ -51,7 +51,7 @@ def summary(operation: Operation, resolved: str | None = None) -> str:
 
 class Looked(NamedTuple):
     pinned: Pinned
-    # Complete; `bascule.text` makes what is invisible in it visible.
+    # Complete; `bascule.foundation.text` makes what is invisible in it visible.
     preview: str
 
 

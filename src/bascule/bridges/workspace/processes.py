@@ -11,10 +11,10 @@ from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import Command, LogPage, OnOutput, Outcome, RunningCommand, Sandbox, Sandboxes
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import PERSON, Principal
-from bascule.clock import Clock, rfc3339
-from bascule.errors import NotFound, Overloaded
-from bascule.ids import new_id
-from bascule.later import Later
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import NotFound, Overloaded
+from bascule.foundation.ids import new_id
 from bascule.policy.programs import ProgramRules
 from bascule.protocols.workspace import ProcessLogs, ProcessLogsParams, ProcessView
 from bascule.protocols.workspace_paths import WorkspacePath
@@ -40,12 +40,12 @@ class Process:
         self.running: RunningCommand | None = None
         self.outcome: Outcome | None = None
         # Settled when it ended, was found lost, or never started.
-        self.ended: Later[None] = Later()
-        self._more: list[Later[None]] = []
+        self.ended: Deferred[None] = Deferred()
+        self._more: list[Deferred[None]] = []
 
-    def more(self) -> Later[None]:
+    def more(self) -> Deferred[None]:
         """Settled with the next output, or the end."""
-        later: Later[None] = Later()
+        later: Deferred[None] = Deferred()
         self._more.append(later)
         later.add_done_callback(lambda _: self._more.remove(later) if later in self._more else None)
         return later
@@ -175,7 +175,7 @@ class Processes:
             process.told()
             self._make_room()
 
-    def stop(self, process: Process) -> Later[None]:
+    def stop(self, process: Process) -> Deferred[None]:
         if process.running is not None and not process.ended.done():
             process.running.stop()
         return process.ended

@@ -6,7 +6,7 @@ from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.records import ERROR, UNKNOWN, RunEvents, RunRecord
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.call import DAEMON
-from bascule.clock import Clock, rfc3339
+from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.protocols.workspace import ErrorEvent, Event

@@ -21,7 +21,7 @@ from bascule.bridges.workspace.records import (
     plan_key,
     rest_key,
 )
-from bascule.errors import NotFound
+from bascule.foundation.errors import NotFound
 from bascule.protocols.workspace import Event
 from bascule.wire import codec
 

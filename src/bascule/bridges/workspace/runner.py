@@ -26,10 +26,10 @@ from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
 from bascule.bridges.workspace.records import COMPLETED, ERROR, Step
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.errors import BasculeError, Conflict, PolicyDenied, StorageFull
+from bascule.foundation.deferred import within
+from bascule.foundation.errors import BasculeError, Conflict, PolicyDenied, StorageFull
 from bascule.kernel.gate import Gate
 from bascule.kernel.resolution import Resolution
-from bascule.later import within
 from bascule.policy.decision import Verdict
 from bascule.protocols.workspace import (
     Event,

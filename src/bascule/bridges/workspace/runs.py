@@ -30,12 +30,13 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.steps import said_type, steps_of
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call, Principal
-from bascule.clock import Clock, rfc3339
-from bascule.errors import Conflict, Overloaded, StorageFull
-from bascule.ids import new_id
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, Overloaded, StorageFull
+from bascule.foundation.ids import new_id
+from bascule.foundation.stream import Stream
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
-from bascule.later import Later
 from bascule.protocols.link import MAX_LINK_FRAME_BYTES
 from bascule.protocols.workspace import (
     CancelRunParams,
@@ -50,7 +51,6 @@ from bascule.protocols.workspace import (
     StreamedOutput,
 )
 from bascule.protocols.workspace_validation import BadOperation, check_message, operation_ids
-from bascule.stream import Stream
 
 # As for every wait of the house: a longer one is cut to this.
 MAX_WAIT_MS = 60_000
@@ -158,7 +158,7 @@ class Runs:
         if not few:
             run.unparsed = (items, plan.ids)
 
-        def go(_: object) -> Later[EventsMessage]:
+        def go(_: object) -> Deferred[EventsMessage]:
             self.live[run.run_id] = run
             waiter = self._wait(call.principal, run, wait_ms, attached=wait_ms is None)
             self._work(run, space)
@@ -222,7 +222,7 @@ class Runs:
     def show(self, call: Call, params: RunIdParams) -> EventsMessage:
         return self._message(self.book.find(params.run_id, params.space_id))
 
-    def wait(self, call: Call, params: RunWaitParams) -> EventsMessage | Later[EventsMessage]:
+    def wait(self, call: Call, params: RunWaitParams) -> EventsMessage | Deferred[EventsMessage]:
         record = self.book.find(params.run_id, params.space_id)
         run = self.live.get(record.run_id)
         if run is None or run.record.status != RUNNING:
@@ -283,7 +283,7 @@ class Runs:
 
     # -- waiting --
 
-    def _wait(self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool) -> Later[EventsMessage]:
+    def _wait(self, principal: Principal, run: Run, wait_ms: int | None, *, attached: bool) -> Deferred[EventsMessage]:
         """Settled when the run is over or asks. Who is attached takes the run along when it leaves."""
         self._hold(principal)
         waiter = self.when_over(run)
@@ -296,7 +296,7 @@ class Runs:
 
             timer = asyncio.get_running_loop().call_later(min(wait_ms, MAX_WAIT_MS) / 1000, nothing_yet)
 
-        def over(_: Later[EventsMessage]) -> None:
+        def over(_: Deferred[EventsMessage]) -> None:
             self._let_go(principal)
             if timer is not None:
                 timer.cancel()
@@ -306,9 +306,9 @@ class Runs:
         waiter.add_done_callback(over)
         return waiter
 
-    def when_over(self, run: Run) -> Later[EventsMessage]:
+    def when_over(self, run: Run) -> Deferred[EventsMessage]:
         """Settled when the run is over or asks; for those whose call must not fail for want of a place to wait."""
-        waiter: Later[EventsMessage] = Later()
+        waiter: Deferred[EventsMessage] = Deferred()
         run.waiters[waiter] = None
         waiter.add_done_callback(lambda _: run.waiters.pop(waiter, None))
         return waiter
@@ -360,7 +360,7 @@ class Runs:
         tx.subject = record.run_id
         tx.details = {"reason": params.reason} if params.reason else {}
 
-        def end(_: object) -> Later[EventsMessage]:
+        def end(_: object) -> Deferred[EventsMessage]:
             waiter = self.when_over(run)
             why = f"cancelled: {params.reason}" if params.reason else "cancelled"
             self._end(run, Stop("execution", why, CANCELLED))
@@ -376,7 +376,7 @@ class Runs:
             run.record = msgspec.structs.replace(run.record, status=RUNNING, question=None)
             self._go_on(run)
 
-    def end_space(self, space_id: str, sentence: str) -> list[Later[EventsMessage]]:
+    def end_space(self, space_id: str, sentence: str) -> list[Deferred[EventsMessage]]:
         """Its runs end; what to wait for."""
         waiters = []
         mine = [run for run in self.live.values() if run.record.space_id == space_id and not is_over(run.record)]

@@ -33,13 +33,13 @@ from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.call import Call
-from bascule.clock import Clock, rfc3339
-from bascule.errors import Conflict, Internal
-from bascule.ids import new_fault_id
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, Internal
+from bascule.foundation.ids import new_fault_id
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.kernel.gate import Gate
-from bascule.later import Later
 from bascule.policy.decision import Decision
 from bascule.protocols import workspace_methods as rows
 from bascule.protocols.house import GcItem
@@ -262,15 +262,15 @@ class Workspace:
         space.closing = True
         tx.subject = params.space_id
 
-        def end(_: object) -> Later[SpaceView]:
-            closed: Later[SpaceView] = Later()
+        def end(_: object) -> Deferred[SpaceView]:
+            closed: Deferred[SpaceView] = Deferred()
             self.keeper.keep(self._closed(call, space, view, closed), f"close {space.space_id}")
             return closed
 
         tx.then = end
         return view
 
-    async def _closed(self, call: Call, space: Space, view: SpaceView, closed: Later[SpaceView]) -> None:
+    async def _closed(self, call: Call, space: Space, view: SpaceView, closed: Deferred[SpaceView]) -> None:
         try:
             for waiter in self.runs.end_space(space.space_id, "its space was closed"):
                 await waiter
@@ -320,7 +320,7 @@ class Workspace:
     def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
         return self.processes.logs(params)
 
-    def stop_process(self, call: Call, params: ProcessParams, effect: RecordedEffect) -> "Later[ProcessView]":
+    def stop_process(self, call: Call, params: ProcessParams, effect: RecordedEffect) -> "Deferred[ProcessView]":
         process = self.processes.find(params.process_id, params.space_id)
         effect.details["process"] = process.process_id
         run = self.runs.live.get(process.run_id or "") if process.background else None

@@ -22,9 +22,9 @@ from bascule.bridges.workspace.records import SpaceRecord
 from bascule.bridges.workspace.threads import Threads
 from bascule.bridges.workspace.turns import SpaceTurns
 from bascule.call import Call, Principal
-from bascule.clock import Clock
-from bascule.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
-from bascule.ids import new_id
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
+from bascule.foundation.ids import new_id
 from bascule.protocols.workspace import SpaceOpenParams
 
 

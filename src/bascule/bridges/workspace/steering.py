@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bascule.bridges.workspace.ports import Checkpoints
+from bascule.foundation.text import escaped
 from bascule.policy.steering import is_steering_file
-from bascule.text import escaped
 from bascule.wire import codec
 
 # More sentences than these nobody reads; the last one says how many there are.

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from bascule.errors import BasculeError, InvalidRequest
+from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.protocols.tool import (
     ACTS,
     ADDS,

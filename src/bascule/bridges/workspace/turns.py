@@ -7,15 +7,15 @@ runs beside the others (`checkpointing`); a run that waits for a person gives it
 
 from collections import deque
 
-from bascule.errors import Overloaded
-from bascule.later import Later
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded
 
 
 class SpaceTurns:
     def __init__(self, max_waiting: int) -> None:
         self._max_waiting = max_waiting
         self._taken = False
-        self._waiting: deque[Later[None]] = deque()
+        self._waiting: deque[Deferred[None]] = deque()
 
     def check(self) -> None:
         """Before anything is stored about a run that would have to queue."""
@@ -26,9 +26,9 @@ class SpaceTurns:
                 retry_after=1.0,
             )
 
-    def take(self) -> Later[None]:
+    def take(self) -> Deferred[None]:
         """Settled when the turn is ours; cancelling it before gives up the place in the queue."""
-        mine: Later[None] = Later()
+        mine: Deferred[None] = Deferred()
         if self._taken:
             self._waiting.append(mine)
         else:

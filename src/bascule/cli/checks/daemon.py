@@ -5,12 +5,13 @@ import os
 import socket
 import stat
 
-from bascule import __version__, places
+from bascule import __version__
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
 from bascule.daemon import ground
 from bascule.doors.exits import DoorError, NotRunning
 from bascule.doors.http import PROTOCOL_VERSION
-from bascule.errors import BasculeError
+from bascule.foundation import paths
+from bascule.foundation.errors import BasculeError
 
 # Where the settings cannot be read; held equal to theirs by a test.
 DEFAULT_PORT = 5050
@@ -29,18 +30,18 @@ def check_state_dir(patient: Patient) -> Verdict:
         return ok(f"{patient.state} will be made at the first start")
     try:
         ground.check_parents(patient.state)
-        places.check_private_dir(patient.state)
+        paths.check_private_dir(patient.state)
         ground.check_contents(patient.state)
-    except places.UnsafePlace as error:
+    except paths.UnsafePlace as error:
         return _unsafe(error)
     return ok(f"{patient.state} is yours alone")
 
 
 def check_home(patient: Patient) -> Verdict:
     """Programs that start without our `$HOME` meet the daemon of the passwd entry's place."""
-    home, theirs = places.home(), places.passwd_home()
-    other = places.default_state_dir(theirs)
-    if os.path.realpath(home) == os.path.realpath(theirs) or patient.state != places.default_state_dir():
+    home, theirs = paths.home(), paths.passwd_home()
+    other = paths.default_state_dir(theirs)
+    if os.path.realpath(home) == os.path.realpath(theirs) or patient.state != paths.default_state_dir():
         return ok(home)
     try:
         found = ask_daemon(other, patient.answer_seconds)
@@ -54,10 +55,10 @@ def check_home(patient: Patient) -> Verdict:
 
 
 def check_sockets(patient: Patient) -> Verdict:
-    for path in (places.link_socket(patient.state), places.http_socket(patient.state)):
+    for path in (paths.link_socket(patient.state), paths.http_socket(patient.state)):
         size = len(os.fsencode(path))
-        if size > places.MAX_SOCKET_PATH_BYTES:
-            what = f"{path} has {size} bytes; a socket's path may have {places.MAX_SOCKET_PATH_BYTES}"
+        if size > paths.MAX_SOCKET_PATH_BYTES:
+            what = f"{path} has {size} bytes; a socket's path may have {paths.MAX_SOCKET_PATH_BYTES}"
             return fail(what, "choose a shorter --state-dir")
         if os.path.lexists(path):
             mode = os.lstat(path).st_mode
@@ -154,12 +155,12 @@ def _answers_as_bascule(port: int, seconds: float) -> bool:
 
 
 def check_token(patient: Patient) -> Verdict:
-    path = places.local_token_file(patient.state)
+    path = paths.local_token_file(patient.state)
     try:
-        token = places.read_private_file(path).strip()
+        token = paths.read_private_file(path).strip()
     except FileNotFoundError:
         return info("no local.token yet; the daemon makes it at its first start with a TCP port")
-    except places.UnsafePlace as error:
+    except paths.UnsafePlace as error:
         return _unsafe(error)
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -197,7 +198,7 @@ def check_ledger(patient: Patient) -> Verdict:
         return info("unknown while the daemon does not answer", "`bascule ledger verify` looks without it")
     problem = patient.daemon.status.get("ledgerProblem")
     if problem:
-        anchors = places.anchors_file(patient.state)
+        anchors = paths.anchors_file(patient.state)
         return warn(
             str(problem),
             "messages, tokens and the policy may be as they were then. If you put a backup back, take leave of the old "
@@ -207,7 +208,7 @@ def check_ledger(patient: Patient) -> Verdict:
     return ok(f"it goes on from its anchors, {patient.daemon.status.get('ledgerRecords', 0)} records")
 
 
-def _unsafe(error: places.UnsafePlace) -> Verdict:
+def _unsafe(error: paths.UnsafePlace) -> Verdict:
     # Its sentences are "what is wrong; what to do".
     what, _, fix = str(error).partition("; ")
     return fail(what, fix)

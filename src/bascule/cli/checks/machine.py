@@ -11,8 +11,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from bascule import places
 from bascule.cli.checks.patient import Patient, Verdict, fail, info, ok, warn
+from bascule.foundation import paths
 
 OLDEST_PYTHON = (3, 11)
 NEEDED_PACKAGES = ("msgspec", "uvicorn", "uvloop", "httptools")
@@ -192,7 +192,7 @@ def check_clock(patient: Patient) -> Verdict:
     if now < EARLIEST_WALL_TIME:
         return fail(f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}", fix)
     try:
-        behind = Path(places.database_file(patient.state)).stat().st_mtime - now
+        behind = Path(paths.database_file(patient.state)).stat().st_mtime - now
     except FileNotFoundError:
         behind = 0.0
     if behind > CLOCK_SLACK_SECONDS:

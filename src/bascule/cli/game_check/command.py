@@ -6,15 +6,15 @@ from typing import Any
 
 import msgspec
 
-from bascule import places
 from bascule.adapters.games.settings_file import TomlFile
 from bascule.bridges.game.settings import BadSettings, GameSettings, parse
 from bascule.cli.game_check.checks import CHECKS, Check, DoesNotApply
 from bascule.cli.game_check.peer import Failed, Seen
 from bascule.cli.game_check.starting import Subject
 from bascule.doors.exits import UNEXPECTED, WrongUsage
+from bascule.foundation import paths
+from bascule.foundation.text import one_line
 from bascule.helpers.terminal import say, show, show_json
-from bascule.text import one_line
 
 
 def run(args: argparse.Namespace) -> int:
@@ -91,7 +91,7 @@ def _settings(args: argparse.Namespace) -> GameSettings:
         return GameSettings(address=str(args.port), token_file=args.token_file, **given)
     if args.command:
         return GameSettings(command=args.command[0], args=tuple(args.command[1:]), **given)
-    path = os.path.join(places.config_dir(), "games.toml")
+    path = os.path.join(paths.config_dir(), "games.toml")
     _, text = TomlFile(path).read()
     try:
         games = {} if text is None else parse(text)

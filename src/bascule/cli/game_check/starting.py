@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from bascule import places
 from bascule.bridges.game.settings import GameSettings
 from bascule.cli.game_check.peer import ANSWER_SECONDS, Failed, Peer, Seen, SocketStream, hello
 from bascule.doors.exits import WrongUsage
+from bascule.foundation import paths
 from bascule.protocols.game import TOKEN_BYTES
 from bascule.protocols.game_session import new_id
 
@@ -159,8 +159,8 @@ class Subject:
         pipe = subprocess.PIPE if stdio else subprocess.DEVNULL
         try:
             return subprocess.Popen(  # noqa: S603 - the person's own games.toml, run as they ask
-                [places.expand(settings.command), *settings.args],
-                cwd=None if settings.cwd is None else places.expand(settings.cwd),
+                [paths.expand(settings.command), *settings.args],
+                cwd=None if settings.cwd is None else paths.expand(settings.cwd),
                 env=environment,
                 stdin=pipe,
                 stdout=pipe,
@@ -180,8 +180,8 @@ class Subject:
                 "give it `address` and `token_file` in games.toml, or pass --port and --token-file",
             )
         try:
-            self.token = places.read_private_file(places.expand(self._settings.token_file)).strip()
-        except (places.UnsafePlace, OSError) as error:
+            self.token = paths.read_private_file(paths.expand(self._settings.token_file)).strip()
+        except (paths.UnsafePlace, OSError) as error:
             raise WrongUsage(f"the token cannot be read: {error}") from error
 
 

@@ -6,12 +6,12 @@ import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from bascule import places
 from bascule.cli.setup.blocks import BadBlock
 from bascule.cli.setup.json_text import BadJson
 from bascule.cli.setup.record import Entry
 from bascule.cli.setup.toml_text import BadToml
 from bascule.doors.exits import DoorError
+from bascule.foundation import paths
 
 # Claude Code keeps histories in its file; beyond this it is not a settings file.
 MAX_FILE_BYTES = 64 * 1024 * 1024
@@ -86,7 +86,7 @@ class Change:
             )
         if self.new is None:
             os.unlink(self.target)
-            places.sync_dir(folder)
+            paths.sync_dir(folder)
             return
         temporary = f"{self.target}.bascule-{os.getpid()}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -102,7 +102,7 @@ class Change:
         except BaseException:
             os.unlink(temporary)
             raise
-        places.sync_dir(folder)
+        paths.sync_dir(folder)
 
     def _keep_ownership(self, descriptor: int, status: os.stat_result) -> None:
         if (status.st_uid, status.st_gid) != (os.geteuid(), os.getegid()):

@@ -5,13 +5,13 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from bascule import places
 from bascule.cli import paste
 from bascule.doors.exits import WrongUsage
 from bascule.doors.values import agent_id
+from bascule.foundation import paths
+from bascule.foundation.text import visible
 from bascule.helpers.terminal import say, show, show_exactly
 from bascule.shim.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
-from bascule.text import visible
 
 if TYPE_CHECKING:
     from bascule.cli.setup.clients import Plan
@@ -107,7 +107,7 @@ def run_client(args: argparse.Namespace) -> int:
         allow_tools=getattr(args, "allow_tools", False),
         environment=os.environ,
     )
-    record = Record(places.state_dir(args.state_dir))
+    record = Record(paths.state_dir(args.state_dir))
     plan = CLIENTS[args.client](Planner(wish, args.client, record, undo=args.undo))
     return _carry_out(args, plan, record)
 
@@ -124,7 +124,7 @@ def run_shell(args: argparse.Namespace) -> int:
     if args.only_print:
         show(script.rstrip("\n"))
         return 0
-    record = Record(places.state_dir(args.state_dir))
+    record = Record(paths.state_dir(args.state_dir))
     home = _home(args)
     config = os.environ.get("BASCULE_CONFIG_DIR") or os.path.join(home, ".config", "bascule")
     place = shell.Place(home=home, config=os.path.abspath(config), environment=os.environ)
@@ -172,7 +172,7 @@ def _agreed() -> bool:
 
 
 def _home(args: argparse.Namespace) -> str:
-    return os.path.abspath(args.home or places.home())
+    return os.path.abspath(args.home or paths.home())
 
 
 def _beside(program: str, name: str) -> str:

@@ -8,7 +8,7 @@ import os
 
 import msgspec
 
-from bascule import places
+from bascule.foundation import paths
 from bascule.wire import codec
 
 _NAME = "setup.json"
@@ -30,7 +30,7 @@ class Record:
         self._entries: dict[str, Entry] = {}
         self._loose: list[str] = []
         try:
-            # Not `places.read_private_file`, which stops at a token's size: this grows with every project.
+            # Not `paths.read_private_file`, which stops at a token's size: this grows with every project.
             with open(self._path, "rb", opener=_no_link) as file:
                 self._entries = codec.decode(file.read(), dict[str, Entry])
         except (OSError, codec.BadJson):
@@ -57,8 +57,8 @@ class Record:
                 os.rmdir(folder)
         self._loose = []
         if self._entries:
-            places.make_private_dir(self._state)
-            places.write_private_file(self._path, codec.encode(self._entries).decode() + "\n")
+            paths.make_private_dir(self._state)
+            paths.write_private_file(self._path, codec.encode(self._entries).decode() + "\n")
         elif os.path.lexists(self._path):
             os.unlink(self._path)
 

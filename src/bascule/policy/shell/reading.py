@@ -7,6 +7,7 @@ from shlex import quote
 
 import msgspec
 
+from bascule.foundation.text import escaped
 from bascule.policy.paths import normal
 from bascule.policy.shell import assigning, git, interpreters, wrappers
 from bascule.policy.shell.fields import Field, Scope, known
@@ -15,7 +16,6 @@ from bascule.policy.shell.options import Found, Uncertain
 from bascule.policy.shell.second import disagreement
 from bascule.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
 from bascule.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
-from bascule.text import escaped
 
 # Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
 MAX_TEXTS_DEEP = 6

@@ -4,7 +4,7 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
-from bascule.clock import Clock
+from bascule.foundation.clock import Clock
 
 # Work done per wake-up, so that a thousand deadlines at once do not hold up the loop.
 MAX_DUE_PER_TICK = 200

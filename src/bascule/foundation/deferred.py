@@ -24,7 +24,7 @@ class _State(Enum):
 _PENDING, _DONE, _CANCELLED = _State.PENDING, _State.DONE, _State.CANCELLED
 
 
-class Later(Generic[T]):
+class Deferred(Generic[T]):
     """Settled once: with a result, an exception, or by being cancelled."""
 
     __slots__ = ("_callbacks", "_error", "_result", "_state")
@@ -75,14 +75,14 @@ class Later(Generic[T]):
         self._tell()
         return True
 
-    def add_done_callback(self, callback: "Callable[[Later[T]], object]") -> None:
+    def add_done_callback(self, callback: "Callable[[Deferred[T]], object]") -> None:
         """Called with this object when it is settled; now, if it is."""
         if self._state is _PENDING:
             self._callbacks.append(callback)
         else:
             callback(self)
 
-    def take_over(self, other: "Later[T]") -> None:
+    def take_over(self, other: "Deferred[T]") -> None:
         """Settle as `other`, which is settled, did; unless this one is settled already."""
         if self._state is not _PENDING:
             return
@@ -93,11 +93,11 @@ class Later(Generic[T]):
         else:
             self.set_result(other.result())
 
-    def mapped(self, change: Callable[[T], U]) -> "Later[U]":
+    def mapped(self, change: Callable[[T], U]) -> "Deferred[U]":
         """What comes of this one's result. Withdrawing it withdraws this one."""
-        out: Later[U] = Later()
+        out: Deferred[U] = Deferred()
 
-        def copy(_: "Later[T]") -> None:
+        def copy(_: "Deferred[T]") -> None:
             if out.done():
                 return
             if self.cancelled():
@@ -115,7 +115,7 @@ class Later(Generic[T]):
         if self._state is _PENDING:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-            def wake(_: "Later[T]") -> None:
+            def wake(_: "Deferred[T]") -> None:
                 if not turn.done():
                     turn.set_result(None)
 
@@ -144,7 +144,7 @@ class Later(Generic[T]):
         return asyncio.InvalidStateError("not settled yet")
 
 
-class Leavable(Later[T]):
+class Leavable(Deferred[T]):
     """Work that is called off when nobody waits for it any more: cancelling it does so."""
 
     __slots__ = ()
@@ -152,9 +152,9 @@ class Leavable(Later[T]):
 
 def from_future(
     future: "asyncio.Future[T]", translate: Callable[[BaseException], BaseException] = lambda error: error
-) -> "Later[T]":
+) -> "Deferred[T]":
     """The same answer: what settles or withdraws one settles or withdraws the other."""
-    later: Later[T] = Later()
+    later: Deferred[T] = Deferred()
 
     def copy(_: "asyncio.Future[T]") -> None:
         if later.done():
@@ -171,7 +171,7 @@ def from_future(
     return later
 
 
-async def settle(told: "Later[T]", work: Coroutine[Any, Any, T]) -> None:
+async def settle(told: "Deferred[T]", work: Coroutine[Any, Any, T]) -> None:
     """For a task of a group, which would end with its first failure: what fails here is one caller's answer."""
     try:
         answer = await work
@@ -187,7 +187,7 @@ async def settle(told: "Later[T]", work: Coroutine[Any, Any, T]) -> None:
 
 
 class Carrier:
-    """Work in tasks that end with it, each answered with a `Later`. Entered once, like the task group it has."""
+    """Work in tasks that end with it, each answered with a `Deferred`. Entered once, like the task group it has."""
 
     def __init__(self) -> None:
         self._group = asyncio.TaskGroup()
@@ -202,9 +202,9 @@ class Carrier:
             task.cancel()
         await self._group.__aexit__(None, None, None)
 
-    def carry(self, work: Coroutine[Any, Any, T], name: str, *, withdrawn: bool = True) -> Later[T]:
+    def carry(self, work: Coroutine[Any, Any, T], name: str, *, withdrawn: bool = True) -> Deferred[T]:
         """`withdrawn`: when nobody wants its answer any more, it is cancelled. Else it goes on to its end."""
-        told: Later[T] = Later()
+        told: Deferred[T] = Deferred()
         task = self._group.create_task(settle(told, work), name=name)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -213,7 +213,7 @@ class Carrier:
         return told
 
 
-async def within(seconds: float | None, later: "Later[Any]") -> bool:
+async def within(seconds: float | None, later: "Deferred[Any]") -> bool:
     """Whether it was settled in that time. It is not withdrawn if not."""
     if later.done():
         return True
