@@ -11,13 +11,13 @@ from contextlib import contextmanager
 
 import uvloop
 
-from bascule.call import LOCAL, Call, Principal, agent_principal
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
+from bascule.kernel.call import LOCAL, Call, Principal, agent_principal
 from bascule.stores.memory import MemoryStore
 from bascule.wire import codec
 from processes import scratch

@@ -10,7 +10,6 @@ import uvloop
 
 import processes
 from bascule.bridge_list import tables_of
-from bascule.call import LOCAL, Call, agent_principal
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
@@ -18,6 +17,7 @@ from bascule.daemon.opening import open_store
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
+from bascule.kernel.call import LOCAL, Call, agent_principal
 from bascule.protocols.house import VerifyResult
 from bascule.wire import codec
 from ends_frames import FrameClient, as_user

@@ -5,19 +5,19 @@ import functools
 
 import msgspec
 
-from bascule.approval.desk import Desk
-from bascule.audit.journal import Journal, Table
-from bascule.audit.ledger import read_record
-from bascule.audit.ports import LogLine
-from bascule.audit.refusals import Refusals
 from bascule.bridge_list import preset
-from bascule.call import LOCAL, Call, agent_principal
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.timers import Timers
+from bascule.kernel.call import LOCAL, Call, agent_principal
 from bascule.kernel.call_log import CallLog
+from bascule.kernel.consent.desk import Desk
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
-from bascule.protocols.methods import (
+from bascule.kernel.journal import Journal, Table
+from bascule.kernel.journal_ports import LogLine
+from bascule.kernel.ledger import read_record
+from bascule.kernel.refusals import Refusals
+from bascule.kernel.rows import (
     LOCAL_USER,
     PERSON_ONLY,
     Changes,

@@ -14,10 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.audit.ledger import Anchor
 from bascule.daemon.config import BadConfig, Config
 from bascule.daemon.config import load as load_settings
-from bascule.policy.text import text_digest as policy_digest
+from bascule.kernel.ledger import Anchor
+from bascule.kernel.policy.text import text_digest as policy_digest
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
 from bascule.protocols.workspace_schemas import events_schema, operations_schema
 from bascule.protocols.workspace_validation import (
@@ -100,7 +100,7 @@ ready = lambda daemon: print("ready", flush=True)
 sys.exit(run(Config(**said["config"]), said["state"], on_ready=ready, bridges=bridges))
 """
 # For tests in which a person is set and unlocks; what a hash costs is tested elsewhere.
-CHEAP_PASSPHRASE = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
+CHEAP_PASSPHRASE = {"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4}
 
 # Run before the daemon is made: a bridge whose one handler leaves a trace outside the store.
 _TREES = """
@@ -109,7 +109,7 @@ if {failpoint!r}:
     failpoints.arm({failpoint!r})
 from bascule.kernel.bridge import Bridge
 from bascule.kernel.declared import Declared
-from bascule.protocols.methods import Acts, Effect, Http, Params
+from bascule.kernel.rows import Acts, Effect, Http, Params
 
 class CutParams(Params, frozen=True, kw_only=True):
     path: str
@@ -144,7 +144,7 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
     """The daemon as it is, with this server of the MCP SDK at /mcp, where every request comes as if with `token`."""
     from bascule.daemon import lifecycle
     from bascule.daemon.compose import Daemon
-    from bascule.identity.tokens import hash_token
+    from bascule.kernel.identity.tokens import hash_token
     from bascule.mcp import mount
     from bascule.mcp.door import McpDoor
     from bascule.mcp.sessions import Sessions

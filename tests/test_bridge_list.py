@@ -4,12 +4,12 @@ import sqlite3
 
 import pytest
 
-from bascule.audit.ports import Batch
 from bascule.bridge_list import BRIDGES, presets_of, rows_of, tables_of
 from bascule.kernel.bridge import Bridge, Port, Ports
 from bascule.kernel.declared import Declared
-from bascule.policy.presets import NAMES
-from bascule.protocols.methods import Acts, Changes, Consent, Effect, Nothing, Operation, Reads, Record, Shape
+from bascule.kernel.journal_ports import Batch
+from bascule.kernel.policy.presets import NAMES
+from bascule.kernel.rows import Acts, Changes, Consent, Effect, Nothing, Operation, Reads, Record, Shape
 from bascule.shim import tools
 from bascule.stores.schema import TABLES, StoreUnusable
 from bascule.stores.sqlite import SqliteStore

@@ -2,11 +2,11 @@
 
 import pytest
 
-from bascule.call import LOCAL, PERSON, agent_principal
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded, PolicyDenied
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, rules_digest
-from bascule.policy.rules import Rule
+from bascule.kernel.call import LOCAL, PERSON, agent_principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy, rules_digest
+from bascule.kernel.policy.rules import Rule
 from gate_scene import JERRY, SPOCK, Ask, Scene, Thing, on_loop, row
 
 

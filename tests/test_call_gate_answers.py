@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from bascule.call import LOCAL, Call
 from bascule.foundation.errors import Internal, StorageFull
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import LOCAL, Call
 from gate_scene import Ask, Scene, on_loop
 from patience import PATIENCE
 

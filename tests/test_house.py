@@ -167,7 +167,7 @@ DECIDED_IN = {
     ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),
 }
 # The policy itself, and what only shows what it would say: `bascule policy explain`, the list of MCP tools.
-EXPLAINS = ("src/bascule/policy/", "src/bascule/bridges/house/rulebook.py", "src/bascule/mcp/surface.py")
+EXPLAINS = ("src/bascule/kernel/policy/", "src/bascule/bridges/house/rulebook.py", "src/bascule/mcp/surface.py")
 
 
 def uses_of(owner: str, method: str, source: str) -> list[str]:
@@ -271,7 +271,7 @@ def test_the_search_for_ways_inside_finds_them():
     inside = (
         "from bascule.foundation import paths as places\nimport bascule.daemon.config\nfrom bascule.mcp.door "
         "import McpDoor\n"
-        "monkeypatch.setattr('bascule.approval.limits.HTTP_SLICE_SECONDS', 1)\n"
+        "monkeypatch.setattr('bascule.kernel.consent.limits.HTTP_SLICE_SECONDS', 1)\n"
         "Living(state, constants={'bascule.web.http.HEAD_SECONDS': 1})\n"
         "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
         "paths as places'])\n"

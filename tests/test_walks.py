@@ -68,7 +68,7 @@ def test_a_walk_passes_no_more_files_than_it_is_known_to(walk):
 def test_every_walk_passes_the_gate_once_and_what_is_behind_it(walk):
     entered = [(hop.file, hop.function) for hop in walk.hops if hop.is_between_files]
     assert entered.count(("src/bascule/kernel/gate.py", "Gate.call")) == 1
-    assert {"src/bascule/policy/engine.py", "src/bascule/daemon/quota.py"} <= set(walk.files)
+    assert {"src/bascule/kernel/policy/engine.py", "src/bascule/daemon/quota.py"} <= set(walk.files)
 
 
 def test_the_page_names_the_functions_of_a_walk_in_their_order(walk):

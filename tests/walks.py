@@ -89,7 +89,7 @@ class Rig:
         self.daemon = Living(
             str(folder / "s"),
             bug=places + program(PACKAGE, control),
-            constants={"bascule.identity.passphrase.SCRYPT_LOG_N": 4},
+            constants={"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4},
             desktop_root=str(folder),
             # Nobody here waits as long as a real client does.
             approval_hold_ms=100,

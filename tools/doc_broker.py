@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from bascule.bridges.broker.limits import Limits
 from bascule.daemon.config import Config
+from bascule.kernel import rows as kernel_rows
 from bascule.protocols import broker
 from bascule.protocols.broker import TRANSITIONS, TicketEvent, TicketStatus
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
@@ -52,10 +53,13 @@ def limits() -> str:
 
 
 def wire_limits() -> str:
-    said = comments_on_numbers(read("src/bascule/protocols/broker.py"))
-    rows = [
-        (code(name), shown(name, value), said[name]) for name in said if isinstance(value := getattr(broker, name), int)
-    ]
+    rows = []
+    for module, path in ((broker, "src/bascule/protocols/broker.py"), (kernel_rows, "src/bascule/kernel/rows.py")):
+        rows += [
+            (code(name), shown(name, value), why)
+            for name, why in comments_on_numbers(read(path)).items()
+            if isinstance(value := getattr(module, name), int)
+        ]
     return table(("limit", "value", "why"), rows)
 
 

@@ -23,9 +23,9 @@ from bascule.daemon.logs import DaemonLog
 from bascule.doors.exits import BY_STATUS, EXIT_CODES
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
+from bascule.kernel.route import Route
+from bascule.kernel.rows import Row
 from bascule.mcp.mount import Mount
-from bascule.protocols.methods import Row
-from bascule.protocols.route import Route
 from bascule.stores.memory import MemoryStore
 from bascule.web.openapi import describe
 from doc_text import code, comments_on_fields, fence, kind_of, page, read, table

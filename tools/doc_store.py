@@ -2,9 +2,9 @@
 
 from typing import Any, get_args
 
-from bascule.audit.ledger import Segment
 from bascule.bridge_list import BRIDGES
 from bascule.kernel.effects import BegunRow
+from bascule.kernel.ledger import Segment
 from doc_text import code, table
 
 # Of the kernel itself; the table `ledger` beside them is no table of Structs.

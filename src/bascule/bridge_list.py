@@ -9,11 +9,11 @@ from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.house.declared import HouseDeclared
 from bascule.bridges.workspace.declared import WorkspaceDeclared
 from bascule.kernel.declared import Declared
-from bascule.protocols.methods import Row
+from bascule.kernel.rows import Row
 
 if TYPE_CHECKING:
-    from bascule.policy.engine import Policy
-    from bascule.policy.rules import Rule
+    from bascule.kernel.policy.engine import Policy
+    from bascule.kernel.policy.rules import Rule
 
 # A bridge stands behind those whose ports it needs.
 BRIDGES: tuple[Declared, ...] = (
@@ -42,7 +42,7 @@ def tables_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[str, ...]:
 
 def presets_of(bridges: Iterable[Declared] = BRIDGES) -> "Mapping[str, tuple[Rule, ...]]":
     """The policies that come with us: the rules on effects, then what each bridge adds."""
-    from bascule.policy.presets import NAMES, ON_EFFECTS
+    from bascule.kernel.policy.presets import NAMES, ON_EFFECTS
 
     rules = [bridge.rules() for bridge in bridges]
     return {name: (*ON_EFFECTS, *(rule for each in rules for rule in each.get(name, ()))) for name in NAMES}
@@ -50,12 +50,12 @@ def presets_of(bridges: Iterable[Declared] = BRIDGES) -> "Mapping[str, tuple[Rul
 
 def preset(name: str) -> "Policy":
     """One of ours, by name."""
-    from bascule.policy.engine import preset_in
+    from bascule.kernel.policy.engine import preset_in
 
     return preset_in(presets_of(), name)
 
 
 def standard() -> "Policy":
-    from bascule.policy.presets import DEFAULT_PRESET
+    from bascule.kernel.policy.presets import DEFAULT_PRESET
 
     return preset(DEFAULT_PRESET)

@@ -18,11 +18,11 @@ from bascule.adapters.files.roots import WorkspaceFiles
 from bascule.adapters.files.syscalls import has_openat2
 from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.ports import FileFault
-from bascule.call import Principal
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy
-from bascule.policy.rules import Rule
-from bascule.protocols.methods import Effect
+from bascule.kernel.call import Principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.rules import Rule
+from bascule.kernel.rows import Effect
 from bascule.protocols.workspace_paths import parse_path
 from faults.lacking import missing_here
 from faults.swapping import swapping

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-from bascule.identity import passphrase
+from bascule.kernel.identity import passphrase
 
 # The daemon process and the wires to it are shared with the tests of the daemon itself.
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "daemon"))

@@ -3,18 +3,18 @@
 import heapq
 from itertools import count
 
-from bascule.approval.desk import Desk
-from bascule.approval.questions import params_and_digest
-from bascule.approval.records import Question
-from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ledger import read_record
-from bascule.audit.refusals import Refusals
-from bascule.call import PERSON, Call, agent_principal
 from bascule.kernel.asking import create_question
+from bascule.kernel.call import PERSON, Call, agent_principal
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.questions import params_and_digest
+from bascule.kernel.consent.records import Question
 from bascule.kernel.effects import Effects
 from bascule.kernel.gate import Gate
-from bascule.policy.engine import load
-from bascule.protocols.methods import Effect, Operation, Params
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.ledger import read_record
+from bascule.kernel.policy.engine import load
+from bascule.kernel.refusals import Refusals
+from bascule.kernel.rows import Effect, Operation, Params
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 

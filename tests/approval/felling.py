@@ -4,13 +4,13 @@ import asyncio
 
 import msgspec
 
-from bascule.audit.journal import Table
 from bascule.bridge_list import presets_of, rows_of
 from bascule.foundation.deferred import Deferred
+from bascule.kernel.journal import Table
+from bascule.kernel.policy.decision import Decision, Verdict
+from bascule.kernel.policy.text import load_policy
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision, Verdict
-from bascule.policy.text import load_policy
-from bascule.protocols.methods import Acts, Changes, Effect, Params
+from bascule.kernel.rows import Acts, Changes, Effect, Params
 from bascule.testing.house import House
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}

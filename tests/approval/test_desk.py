@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from desk_scene import JERRY, TOM, Cut, Forest
 
-from bascule.approval.limits import Limits
-from bascule.approval.questions import params_and_digest, plain_params, required
-from bascule.audit.journal import Transaction
 from bascule.foundation.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
-from bascule.protocols.methods import Effect, Params
+from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.questions import params_and_digest, plain_params, required
+from bascule.kernel.journal import Transaction
+from bascule.kernel.rows import Effect, Params
 
 MINUTE = 60.0
 

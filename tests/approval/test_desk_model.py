@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from bascule.approval.desk import Desk
-from bascule.audit.journal import Transaction
 from bascule.foundation.errors import Conflict
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.journal import Transaction
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 QUESTION, GRANT = 15 * 60.0, 10 * 60.0

@@ -1,8 +1,8 @@
 """What a person is asked, param by param."""
 
-from bascule.approval.questions import default_preview, digest_line
 from bascule.foundation.text import visible
-from bascule.protocols.methods import Params
+from bascule.kernel.consent.questions import default_preview, digest_line
+from bascule.kernel.rows import Params
 
 
 def test_a_digest_is_shown_so_that_people_can_compare_it():

@@ -12,8 +12,8 @@ from bascule.doors import exits
 from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
 from bascule.foundation.errors import ApprovalRequired, PolicyDenied
+from bascule.kernel.rows import Acts, Effect
 from bascule.mcp.calling import Facts, ToolCall, call_tool
-from bascule.protocols.methods import Acts, Effect
 from bascule.protocols.workspace import ProcessParams, ProcessView
 from bascule.testing.house import House
 from patience import PATIENCE

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
-from bascule.approval.limits import Limits
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
+from bascule.kernel.consent.limits import Limits
+from bascule.kernel.policy.decision import Decision
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision
 from bascule.testing.stores import HeldStore
 
 
@@ -54,8 +54,8 @@ def test_a_caller_whose_slice_is_over_hears_the_id_and_the_next_identical_call_s
 
 def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
     assert not grove.begin().done
-    from bascule.approval import limits
     from bascule.kernel import passage
+    from bascule.kernel.consent import limits
 
     assert passage.SLICES == {"link": limits.MCP_SLICE_SECONDS, "mcp": limits.MCP_SLICE_SECONDS}
     # Below what clients wait: HTTP libraries 30 s, MCP clients 60 s.

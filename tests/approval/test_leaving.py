@@ -8,11 +8,11 @@ import warnings
 import pytest
 from felling import Grove, TreeParams
 
-from bascule.call import Call, Principal
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Unauthenticated
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.resolution import Resolution
-from bascule.protocols.methods import Acts, Effect
+from bascule.kernel.rows import Acts, Effect
 from bascule.wire import codec
 
 WATCH = Acts[TreeParams, str]("tree.watch", "For these tests.", effect=Effect.MESSAGE, behind=True, waits=True)

@@ -215,7 +215,7 @@ def test_a_daemon_that_dies_between_grant_and_answer_says_unknown_and_never_does
 def test_a_naive_daemon_that_spends_after_the_effect_would_do_it_twice(grove):
     """The control: the same death, in a daemon with a planted bug, leaves a grant that works again."""
     planted = """
-from bascule.approval.desk import Desk
+from bascule.kernel.consent.desk import Desk
 Desk.spend = lambda self, tx, approval_id: self.find(approval_id)
 Desk.begin_life = lambda self, tx: 0
 """

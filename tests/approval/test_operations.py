@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from desk_scene import JERRY, TOM, Cut, Forest
 
-from bascule.approval.questions import params_and_digest
-from bascule.call import Call
 from bascule.foundation.errors import Conflict, PolicyDenied, StorageFull
 from bascule.kernel.asking import create_question
+from bascule.kernel.call import Call
+from bascule.kernel.consent.questions import params_and_digest
 from bascule.kernel.passage import Passage
-from bascule.policy.decision import Decision
+from bascule.kernel.policy.decision import Decision
 
 
 @pytest.fixture

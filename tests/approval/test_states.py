@@ -2,8 +2,8 @@
 
 import pytest
 
-from bascule.approval.records import Approval, Question
-from bascule.approval.states import FINAL, NEXT, IllegalMove, State, check_move
+from bascule.kernel.consent.records import Approval, Question
+from bascule.kernel.consent.states import FINAL, NEXT, IllegalMove, State, check_move
 
 ALLOWED = {
     ("pending", "approved"),

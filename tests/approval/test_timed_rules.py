@@ -3,13 +3,13 @@
 import pytest
 from desk_scene import JERRY, TOM, Cut, Deep, Forest
 
-from bascule.approval.limits import Limits
-from bascule.approval.offers import all_offers, exact
-from bascule.approval.questions import digest_line, rule_text, timed_text
 from bascule.foundation.errors import InvalidRequest, Overloaded
-from bascule.policy.decision import Decision
-from bascule.policy.engine import matches
-from bascule.protocols.methods import Effect
+from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.offers import all_offers, exact
+from bascule.kernel.consent.questions import digest_line, rule_text, timed_text
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import matches
+from bascule.kernel.rows import Effect
 from bascule.protocols.workspace import DeleteFileOperation, ShellOperation
 
 MINUTE = 60.0

@@ -5,9 +5,9 @@ import functools
 
 import msgspec
 
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ledger import Verifier
-from bascule.call import LOCAL
+from bascule.kernel.call import LOCAL
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.ledger import Verifier
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 from patience import PATIENCE

@@ -8,7 +8,7 @@ import uuid
 
 import pytest
 
-from bascule.audit.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
+from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
 from bascule.testing.clock import FakeClock
 
 

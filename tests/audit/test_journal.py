@@ -5,10 +5,10 @@ import contextlib
 
 from journal_setting import Setting, Thing, on_loop
 
-from bascule.audit import journal as journal_module
-from bascule.audit.journal import Transaction
-from bascule.audit.ledger import read_record
-from bascule.call import DAEMON, LOCAL
+from bascule.kernel import journal as journal_module
+from bascule.kernel.call import DAEMON, LOCAL
+from bascule.kernel.journal import Transaction
+from bascule.kernel.ledger import read_record
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore

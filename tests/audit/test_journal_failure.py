@@ -3,8 +3,8 @@
 import pytest
 from journal_setting import Setting, Thing, on_loop
 
-from bascule.audit.journal import Transaction
 from bascule.foundation.errors import StorageFull
+from bascule.kernel.journal import Transaction
 
 
 @on_loop

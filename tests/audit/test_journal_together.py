@@ -2,8 +2,8 @@
 
 import pytest
 
-from bascule.audit.journal import Journal, Transaction
-from bascule.call import DAEMON
+from bascule.kernel.call import DAEMON
+from bascule.kernel.journal import Journal, Transaction
 from bascule.testing.clock import FakeClock
 from bascule.testing.stores import HeldStore
 

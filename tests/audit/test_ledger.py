@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.audit.ledger import GENESIS, Anchor, Chain, Record, Segment, Verifier, link, read_record
-from bascule.audit.ports import LedgerRow
+from bascule.kernel.journal_ports import LedgerRow
+from bascule.kernel.ledger import GENESIS, Anchor, Chain, Record, Segment, Verifier, link, read_record
 
 RECORDS = 12
 

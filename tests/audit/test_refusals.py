@@ -2,10 +2,10 @@
 
 import pytest
 
-from bascule.audit.journal import Journal
-from bascule.audit.ledger import Verifier, read_record
-from bascule.audit.refusals import Refusals
 from bascule.foundation.timers import Timers
+from bascule.kernel.journal import Journal
+from bascule.kernel.ledger import Verifier, read_record
+from bascule.kernel.refusals import Refusals
 from bascule.stores.memory import MemoryStore
 from bascule.testing.clock import FakeClock
 

@@ -14,8 +14,8 @@ from on_disk import OnDisk
 from bascule.bridges.broker.limits import Limits
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, Internal
-from bascule.identity.principals import WrongToken, identify
-from bascule.identity.tokens import hash_token
+from bascule.kernel.identity.principals import WrongToken, identify
+from bascule.kernel.identity.tokens import hash_token
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 STORIES = {"memory": 15, "fsync": 3, "relaxed": 4}

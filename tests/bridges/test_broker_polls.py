@@ -4,8 +4,8 @@ import pytest
 from broker_acts import JERRY, ack, ids_of, poll, send, take, take_ids, wait
 
 from bascule.bridges.broker.limits import Limits
-from bascule.call import Call, Principal
 from bascule.foundation.errors import Overloaded, StorageFull
+from bascule.kernel.call import Call, Principal
 from bascule.testing.stores import HeldStore
 from bascule.wire import codec
 

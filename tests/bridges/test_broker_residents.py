@@ -24,7 +24,7 @@ def move_in(house):
 
 
 def move_out(house):
-    from bascule.audit.journal import Transaction
+    from bascule.kernel.journal import Transaction
 
     tx = Transaction()
     house.run(lambda: (house.broker.residents.move_out(tx, SPACE), house.journal.commit_quietly(tx)))

@@ -4,7 +4,7 @@ from broker_acts import JERRY, ack, events_named, ids_of, poll, reply, send, tak
 
 from bascule.bridges.broker.events import RING_EVENTS
 from bascule.foundation.stream import Stream
-from bascule.protocols.link import CREDIT_WINDOW
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 
 NAMES = [f"m{number:02d}" for number in range(CREDIT_WINDOW + 3)]
 

@@ -5,11 +5,11 @@ import os
 import pytest
 
 from bascule.adapters.policy_file import PolicyFile
-from bascule.audit.journal import Table
 from bascule.bridges.house.records import HouseFact
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
-from bascule.policy.rules import BadPolicy
-from bascule.policy.text import text_digest
+from bascule.kernel.journal import Table
+from bascule.kernel.policy.rules import BadPolicy
+from bascule.kernel.policy.text import text_digest
 from bascule.stores.memory import MemoryStore
 from bascule.testing.house import House
 
@@ -120,7 +120,7 @@ def test_an_accepted_text_that_cannot_be_read_any_more_leaves_the_narrowest_pres
     store = MemoryStore()
     with House(store=store) as house:
         facts = Table("house", HouseFact)
-        from bascule.audit.journal import Transaction
+        from bascule.kernel.journal import Transaction
 
         tx = Transaction()
         tx.put(facts, "policy", HouseFact("version = 2", 1))

@@ -8,9 +8,9 @@ from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 from bascule.bridge_list import presets_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy
-from bascule.policy.rules import Rule
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House
 
 PRESETS = presets_of()

@@ -3,9 +3,9 @@
 import pytest
 from workspace_scene import JERRY, Scene, create, edit, make_machine, say, shell
 
-from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import Conflict, Unavailable
+from bascule.kernel.journal import Transaction
 from bascule.testing.house import House
 from bascule.testing.machine import FakeCheckpoints
 

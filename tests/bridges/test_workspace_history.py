@@ -278,9 +278,9 @@ def test_a_path_that_is_none_is_refused_everywhere(scene, path):
 
 def test_a_file_that_may_not_be_read_in_a_run_may_not_be_read_without_one():
     from bascule.bridge_list import presets_of
-    from bascule.policy.decision import Decision
-    from bascule.policy.engine import Policy
-    from bascule.policy.rules import Rule
+    from bascule.kernel.policy.decision import Decision
+    from bascule.kernel.policy.engine import Policy
+    from bascule.kernel.policy.rules import Rule
 
     for decision, said in ((Decision.DENY, None), (Decision.ASK, "in a run")):
         rule = Rule(name="keys", decision=decision, reason="keys", methods=("workspace.*",), paths=("keys/**",))

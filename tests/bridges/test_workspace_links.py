@@ -5,9 +5,9 @@ from workspace_scene import JERRY, Scene, create, delete, edit, make_machine, re
 
 from bascule.bridge_list import presets_of
 from bascule.foundation.errors import ApprovalRequired, PolicyDenied
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy
-from bascule.policy.rules import Rule
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House
 
 PRESETS = presets_of()

@@ -8,7 +8,7 @@ from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say,
 from bascule.bridges.workspace import runner
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import Forbidden, NotFound, Overloaded
-from bascule.protocols.link import MAX_LINK_FRAME_BYTES
+from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
 

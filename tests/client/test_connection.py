@@ -16,8 +16,8 @@ from bascule.client.door import check_peer, link_path, unreachable
 from bascule.client.faults import BadAnswer
 from bascule.client.steps import Request
 from bascule.foundation.errors import BY_CODE, Forbidden, Internal, InvalidRequest, Overloaded, VersionMismatch
+from bascule.kernel.link_protocol import mismatch_sentence
 from bascule.protocols.broker import ReplyView
-from bascule.protocols.link import mismatch_sentence
 from bascule.transports.peercred import Peer
 from patience import PATIENCE
 

@@ -3,8 +3,8 @@
 import pytest
 
 from bascule.client.feeds import EventFeed, InboxFeed
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 from bascule.protocols.broker import Event, InboxItem
-from bascule.protocols.link import CREDIT_WINDOW
 from bascule.testing.clock import FakeClock
 
 LEASE_SECONDS = 60

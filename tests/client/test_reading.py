@@ -6,7 +6,7 @@ from acting import go
 
 from bascule.client import Client
 from bascule.client.feeds import MAX_EVENTS
-from bascule.protocols.link import CREDIT_WINDOW
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 
 
 def test_a_reader_that_does_not_acknowledge_holds_at_most_its_credit(shared, name):

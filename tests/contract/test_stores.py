@@ -7,7 +7,7 @@ import os
 import msgspec
 import pytest
 
-from bascule.audit.ports import Batch, LedgerRow
+from bascule.kernel.journal_ports import Batch, LedgerRow
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from patience import PATIENCE

@@ -11,8 +11,8 @@ import pytest
 from living import Living, eventually, run_command
 from wires import Caller, LinkWire
 
+from bascule.kernel.rows import Record, Shape
 from bascule.protocols import broker_methods, house
-from bascule.protocols.methods import Record, Shape
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 and os.environ.get("CI") != "true", reason="only root can mount a disk small enough to fill"

@@ -4,9 +4,9 @@ import pytest
 from living import Living, short_dir
 from wires import Caller, LinkWire, Wire
 
-from bascule.call import LOCAL, agent_principal
 from bascule.daemon.quota import CallQuota
 from bascule.foundation.errors import Overloaded
+from bascule.kernel.call import LOCAL, agent_principal
 from bascule.testing.clock import FakeClock
 
 

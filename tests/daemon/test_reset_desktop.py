@@ -2,13 +2,13 @@
 
 import asyncio
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.desktop.apps import App, Apps
 from bascule.bridges.desktop.switch import Switch
-from bascule.call import PERSON, agent_principal
 from bascule.daemon.offline import reset_person
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
+from bascule.kernel.call import PERSON, agent_principal
+from bascule.kernel.journal import Journal, Transaction
 from bascule.stores.sqlite import SqliteStore
 
 JERRY = agent_principal("Jerry")

@@ -70,7 +70,7 @@ def test_refused_calls_from_a_sandbox_leave_a_bounded_record(tmp_path, count):
 def test_without_the_guard_every_refused_call_is_a_record(tmp_path):
     """The control: the same loop against a daemon that counts nothing together and lets spaces call like others."""
     quota = {"bascule.daemon.quota.SPACE_CALLS_PER_SECOND": 10**6, "bascule.daemon.quota.SPACE_BURST_CALLS": 10**6}
-    each = "from bascule.audit.refusals import Refusals as R; R.__init__.__kwdefaults__['one_by_one'] = 10**9"
+    each = "from bascule.kernel.refusals import Refusals as R; R.__init__.__kwdefaults__['one_by_one'] = 10**9"
     grown, _, (refused, overloaded) = flooded(tmp_path, 600, constants=quota, bug=each)
     assert (refused, overloaded) == (600, 0)
     assert grown >= 600

@@ -2,16 +2,16 @@
 
 import msgspec
 
-from bascule.audit.journal import Table, Transaction
-from bascule.call import Call
 from bascule.kernel.bridge import Bridge, Gauge, Lent, Ports
+from bascule.kernel.call import Call
 from bascule.kernel.declared import Declared
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.rules import Example, Rule
 from bascule.kernel.ports import COUNT_MAIL
-from bascule.policy.decision import Decision
-from bascule.policy.rules import Example, Rule
-from bascule.protocols.methods import Changes, Effect, Http, Params, Result
-from bascule.protocols.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Tool, given, tool
-from bascule.protocols.tool import Result as ToolResult
+from bascule.kernel.rows import Changes, Effect, Http, Params, Result
+from bascule.kernel.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Tool, given, tool
+from bascule.kernel.tool import Result as ToolResult
 
 
 class MarkParams(Params, frozen=True, kw_only=True):

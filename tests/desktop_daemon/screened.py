@@ -13,7 +13,7 @@ from patience import PATIENCE
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # What a hash costs is tested elsewhere.
-CONSTANTS = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
+CONSTANTS = {"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4}
 _PLACES = """
 import os
 os.environ["BASCULE_CONFIG_DIR"] = {config!r}

@@ -12,10 +12,10 @@ import sys
 import tempfile
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.audit.ledger import Segment
 from bascule.bridges.broker.records import Message
 from bascule.bridges.house.service import verify
 from bascule.foundation.errors import StorageFull
+from bascule.kernel.ledger import Segment
 from bascule.stores import sqlite
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore

@@ -6,9 +6,9 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.journal import Journal
 from bascule.bridges.broker import state, tickets
 from bascule.bridges.broker.records import Ticket
+from bascule.kernel.journal import Journal
 from bascule.stores.sqlite import SqliteStore
 
 

@@ -13,11 +13,11 @@ from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.audit.ledger import Segment
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.service import verify
 from bascule.foundation import paths
+from bascule.kernel.ledger import Segment
 from bascule.stores import sqlite, wal
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore

@@ -31,7 +31,7 @@ MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.
 DEEPEST = 60 if LONG else 5
 # So often that work of a fraction of a second meets anchors and checkpoints, too.
-CONSTANTS = {"bascule.audit.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8}
+CONSTANTS = {"bascule.kernel.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8}
 # The two secrets of a new state directory are written in the same way as tokens, and first.
 SECRETS = 2
 SHORT_TTL_MS = 100

@@ -6,11 +6,11 @@ import socket
 from typing import Any
 
 from bascule.daemon.link_door import LinkConnection, LinkConnections
-from bascule.identity.principals import identify
-from bascule.identity.tokens import hash_token
+from bascule.kernel.identity.principals import identify
+from bascule.kernel.identity.tokens import hash_token
+from bascule.kernel.link_protocol import McpRequest
 from bascule.mcp.link_sessions import LinkSessions
 from bascule.mcp.tools import tools_of
-from bascule.protocols.link import McpRequest
 from bascule.testing.house import House
 from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc

@@ -13,7 +13,7 @@ from wires import LinkWire
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # The person is set and unlocks in every test; what a hash costs is tested elsewhere.
-CHEAP = {"bascule.identity.passphrase.SCRYPT_LOG_N": 4}
+CHEAP = {"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4}
 # Nobody here waits as long as a real client does.
 QUICK = {"approval_hold_ms": 200}
 # The user's own bridge.json is not for tests: it is found from HOME.

@@ -4,14 +4,14 @@ import msgspec
 import pytest
 from playground import on_loop, playground
 
-from bascule.audit.journal import Transaction
 from bascule.bridges.game.pins import Pins
 from bascule.bridges.game.reading import piece_of
 from bascule.bridges.game.service import GameBridge
-from bascule.call import Call, agent_principal
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import Conflict
+from bascule.kernel.call import Call, agent_principal
 from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.journal import Transaction
 from bascule.protocols.game import ResourcesReadResult
 from bascule.protocols.games import CallToolParams, ResourceParams
 from bascule.stores.memory import MemoryStore

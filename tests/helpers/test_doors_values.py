@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from bascule.doors import exits, http, link, values
 from bascule.foundation import errors, ids
-from bascule.protocols import link as link_protocol
+from bascule.kernel import link_protocol
 
 LIKELY = st.text(st.sampled_from("aZ09._-/ \n\x00é"), max_size=140)
 

@@ -12,7 +12,13 @@ HEAVY = {
     *("typing", "email", "urllib", "urllib.parse", "dataclasses", "inspect", "random", "hashlib", "tempfile"),
 }
 # Ours that pull those in.
-OURS = {"bascule.wire", "bascule.protocols", "bascule.foundation.errors", "bascule.foundation.ids", "bascule.call"}
+OURS = {
+    "bascule.wire",
+    "bascule.protocols",
+    "bascule.foundation.errors",
+    "bascule.foundation.ids",
+    "bascule.kernel.call",
+}
 MODULES = {
     "bridge-register": "bascule.helpers.program, bascule.helpers.register",
     "bridge-reply": "bascule.helpers.program, bascule.helpers.reply",

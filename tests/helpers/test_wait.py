@@ -189,7 +189,13 @@ def test_the_parser_knows_the_clients_and_events_of_the_hooks():
 HEAVY = {
     *("asyncio", "msgspec", "http", "http.client", "pathlib", "subprocess", "logging", "uuid", "secrets", "ssl"),
     *("typing", "email", "urllib", "urllib.parse", "dataclasses", "inspect", "random", "hashlib", "tempfile", "shlex"),
-    *("bascule.wire", "bascule.protocols", "bascule.foundation.errors", "bascule.foundation.ids", "bascule.call"),
+    *(
+        "bascule.wire",
+        "bascule.protocols",
+        "bascule.foundation.errors",
+        "bascule.foundation.ids",
+        "bascule.kernel.call",
+    ),
 }
 
 

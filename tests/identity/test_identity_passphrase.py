@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.foundation.errors import InvalidRequest
-from bascule.identity import passphrase
-from bascule.identity.passphrase import (
+from bascule.kernel.identity import passphrase
+from bascule.kernel.identity.passphrase import (
     FIRST_PAUSE_SECONDS,
     FREE_TRIES,
     LONGEST_PAUSE_SECONDS,
@@ -16,7 +16,7 @@ from bascule.identity.passphrase import (
     make_hash,
     verify,
 )
-from bascule.protocols.house import MAX_PASSPHRASE_CHARS
+from bascule.kernel.limits import MAX_PASSPHRASE_CHARS
 
 RIGHT = "caf\u00e9 and \u00fcber words"
 

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.call import LOCAL, agent_principal
 from bascule.foundation import paths
 from bascule.foundation.errors import Unauthenticated
 from bascule.foundation.ids import new_token
-from bascule.identity.principals import WrongToken, identify
-from bascule.identity.tokens import MAX_TOKEN_CHARS, TokenBook, WrongTokenThrottle, hash_token
+from bascule.kernel.call import LOCAL, agent_principal
+from bascule.kernel.identity.principals import WrongToken, identify
+from bascule.kernel.identity.tokens import MAX_TOKEN_CHARS, TokenBook, WrongTokenThrottle, hash_token
 
 # Fixed, because they stand in the names of tests, which must be the same in every process that runs some.
 LOCAL_TOKEN, JERRYS, STALE = "L" * 43, "J" * 43, "S" * 43

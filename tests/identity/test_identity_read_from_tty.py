@@ -20,7 +20,7 @@ import fcntl, os, sys, termios
 if len(sys.argv) > 1:
     fcntl.ioctl(os.open(sys.argv[1], os.O_RDWR), termios.TIOCSCTTY, 0)
 from bascule.foundation.errors import BasculeError
-from bascule.identity.passphrase import read_from_tty
+from bascule.kernel.identity.passphrase import read_from_tty
 try:
     print("got", ascii(read_from_tty("Passphrase: ")))
 except BasculeError as error:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.foundation.ids import new_token
-from bascule.identity.tokens import (
+from bascule.kernel.identity.tokens import (
     MAX_TOKEN_CHARS,
     WRONG_TOKEN_BURST,
     WRONG_TOKENS_PER_SECOND,

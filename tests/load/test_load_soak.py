@@ -33,7 +33,7 @@ BOUNDED = (
     "bascule.bridges.broker.events._Happened",
     "bascule.bridges.broker.records.Remembered",
     "bascule.bridges.broker.state.Deadline",
-    "bascule.policy.decision.Verdict",
+    "bascule.kernel.policy.decision.Verdict",
 )
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.policy.decision import Decision, Verdict, strictest
+from bascule.kernel.policy.decision import Decision, Verdict, strictest
 
 ALLOW, ASK, DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 

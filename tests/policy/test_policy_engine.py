@@ -5,15 +5,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import bascule.policy
+import bascule.kernel.policy
 from bascule.bridge_list import preset, standard
-from bascule.call import LOCAL, PERSON, agent_principal
-from bascule.policy.decision import Decision, strictest
-from bascule.policy.engine import Policy, load, matches, rules_digest
-from bascule.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
+from bascule.kernel.call import LOCAL, PERSON, agent_principal
+from bascule.kernel.policy.decision import Decision, strictest
+from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
+from bascule.kernel.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
+from bascule.kernel.rows import Effect
 from bascule.protocols import broker_methods as broker
 from bascule.protocols import house
-from bascule.protocols.methods import Effect
 
 EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}
 JERRY = agent_principal("Jerry")
@@ -296,7 +296,7 @@ def test_any_change_of_a_rule_changes_the_digest():
 
 def test_policy_code_touches_neither_clock_nor_system_nor_loop():
     banned = {"os", "time", "asyncio", "logging", "socket", "subprocess", "datetime", "random"}
-    for file in Path(bascule.policy.__file__).parent.rglob("*.py"):
+    for file in Path(bascule.kernel.policy.__file__).parent.rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text())):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []

@@ -4,13 +4,13 @@ import msgspec
 import pytest
 
 from bascule.bridge_list import standard
-from bascule.call import LOCAL, PERSON, agent_principal
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, load, matches, rules_digest
-from bascule.policy.facts import NOTHING, facts_of
-from bascule.policy.rules import BadPolicy, Rule, check_rules, parse_rules
+from bascule.kernel.call import LOCAL, PERSON, agent_principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
+from bascule.kernel.policy.facts import NOTHING, facts_of
+from bascule.kernel.policy.rules import BadPolicy, Rule, check_rules, parse_rules
+from bascule.kernel.rows import Effect
 from bascule.protocols import workspace_methods
-from bascule.protocols.methods import Effect
 from bascule.protocols.workspace import CreateFileOperation, ProcessStartParams, ShellOperation
 
 JERRY = agent_principal("Jerry")

@@ -1,6 +1,6 @@
 import pytest
 
-from bascule.policy.paths import normal, path_matches
+from bascule.kernel.policy.paths import normal, path_matches
 
 
 @pytest.mark.parametrize(

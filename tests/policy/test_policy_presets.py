@@ -6,23 +6,24 @@ from itertools import product
 
 import pytest
 
-import bascule.protocols
+import bascule
 from bascule.bridge_list import preset, presets_of, standard
-from bascule.call import LOCAL, PERSON, agent_principal
-from bascule.policy.decision import Decision
-from bascule.policy.presets import DEFAULT_PRESET
-from bascule.policy.rules import NO_RULE, BadPolicy, check_rules
-from bascule.protocols.methods import Effect, Row
+from bascule.kernel.call import LOCAL, PERSON, agent_principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.presets import DEFAULT_PRESET
+from bascule.kernel.policy.rules import NO_RULE, BadPolicy, check_rules
+from bascule.kernel.rows import Effect, Row
 
 PRESETS = presets_of()
 
 
 def all_rows():
-    """Whatever a protocol module calls rows: a new bridge is found, not remembered."""
-    for module in pkgutil.iter_modules(bascule.protocols.__path__):
-        for value in vars(import_module(f"bascule.protocols.{module.name}")).values():
-            if isinstance(value, tuple) and value and all(isinstance(row, Row) for row in value):
-                yield from value
+    """Whatever a module calls rows: a new bridge is found, not remembered."""
+    for module in pkgutil.walk_packages(bascule.__path__, "bascule."):
+        if module.name.endswith((".protocol", ".rows", ".approvals")) and ".cli." not in module.name:
+            for value in vars(import_module(module.name)).values():
+                if isinstance(value, tuple) and value and all(isinstance(row, Row) for row in value):
+                    yield from value
 
 
 ROWS = tuple({row.name: row for row in all_rows()}.values())

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.policy.decision import Decision
-from bascule.policy.rules import (
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.rules import (
     MAX_POLICY_CHARS,
     MAX_RULE_NAME_CHARS,
     MAX_RULES,
@@ -17,9 +17,9 @@ from bascule.policy.rules import (
     params_match,
     parse_rules,
 )
+from bascule.kernel.rows import Effect
 from bascule.protocols import broker_methods as broker
 from bascule.protocols import house
-from bascule.protocols.methods import Effect
 
 EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}
 

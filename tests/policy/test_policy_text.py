@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bascule.bridge_list import presets_of, rows_of
-from bascule.policy.decision import Decision
-from bascule.policy.rules import BadPolicy, Example, Rule
-from bascule.policy.text import load_policy, parse_policy, render, text_digest
-from bascule.protocols.methods import Effect
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.rules import BadPolicy, Example, Rule
+from bascule.kernel.policy.text import load_policy, parse_policy, render, text_digest
+from bascule.kernel.rows import Effect
 
 PRESETS = presets_of()
 

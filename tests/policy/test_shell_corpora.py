@@ -10,10 +10,10 @@ import corpus
 import pytest
 
 from bascule.bridge_list import standard
-from bascule.call import agent_principal
-from bascule.policy.decision import Decision
-from bascule.policy.shell.reading import read
-from bascule.protocols.methods import Effect
+from bascule.kernel.call import agent_principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.shell.reading import read
+from bascule.kernel.rows import Effect
 
 JERRY = agent_principal("Jerry")
 WAYS = corpus.denied()

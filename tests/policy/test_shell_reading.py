@@ -2,7 +2,7 @@
 
 import pytest
 
-from bascule.policy.shell.reading import read
+from bascule.kernel.policy.shell.reading import read
 
 
 def test_a_command_is_described_one_program_per_line():

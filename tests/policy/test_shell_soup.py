@@ -9,11 +9,11 @@ import subprocess
 import pytest
 
 from bascule.bridge_list import standard
-from bascule.call import agent_principal
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, rules_digest
-from bascule.policy.rules import Rule
-from bascule.protocols.methods import Effect
+from bascule.kernel.call import agent_principal
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy, rules_digest
+from bascule.kernel.policy.rules import Rule
+from bascule.kernel.rows import Effect
 from faults.lacking import missing_here
 
 COUNT = 20_000 if os.environ.get("BASCULE_LONG") else 300

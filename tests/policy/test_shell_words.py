@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.policy.shell.grammar import parse
-from bascule.policy.shell.reading import read
+from bascule.kernel.policy.shell.grammar import parse
+from bascule.kernel.policy.shell.reading import read
 from faults.lacking import missing_here
 
 
@@ -135,7 +135,7 @@ def test_what_two_shells_end_at_different_places_is_opaque():
 def test_the_second_parser_must_not_see_more():
     text = "ls; cat x"
     parsed = parse(text)
-    from bascule.policy.shell.second import disagreement
+    from bascule.kernel.policy.shell.second import disagreement
 
     assert disagreement(text, parsed) is None
     # A parser of ours that overlooked the second command.

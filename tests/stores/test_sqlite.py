@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from bascule.audit.ports import Batch, LedgerRow
+from bascule.kernel.journal_ports import Batch, LedgerRow
 from bascule.stores import schema
 from bascule.stores.schema import KEEP_BACKUPS, SCHEMA_VERSION, StoreUnusable, back_up, prepare
 from bascule.stores.sqlite import SqliteStore
@@ -405,7 +405,7 @@ def test_the_check_passes_on_a_sound_file(path, open_store):
 WRITER = """
     import asyncio, sys
     import msgspec
-    from bascule.audit.ports import Batch, LedgerRow
+    from bascule.kernel.journal_ports import Batch, LedgerRow
     from bascule.stores.sqlite import SqliteStore
 
     class Thing(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from bascule.audit.ports import Batch, LedgerRow
+from bascule.kernel.journal_ports import Batch, LedgerRow
 from bascule.stores.sqlite import SqliteStore
 from patience import PATIENCE
 

@@ -5,7 +5,7 @@ from driving import BY_NAME, Me, Script, refusal
 
 from bascule.doors.exits import NotRunning, WrongUsage
 from bascule.foundation.errors import InvalidRequest
-from bascule.protocols.tool import Retry
+from bascule.kernel.tool import Retry
 from bascule.shim import words
 
 ME = Me()

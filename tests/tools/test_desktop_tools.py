@@ -10,8 +10,8 @@ from pricing import tokens_in
 from bascule.bridges.desktop.tools import DEFAULT_WAIT_MS, MAX_DEPTH, SHOWN_CHARS, TIMEOUT_MS
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, InvalidRequest
+from bascule.kernel.tool import Retry
 from bascule.protocols import desktop, desktop_agents
-from bascule.protocols.tool import Retry
 from bascule.shim import tools
 from bascule.shim.mcp import SLICE_MS
 from bascule.wire import codec

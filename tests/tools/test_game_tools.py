@@ -5,8 +5,8 @@ from driving import BY_NAME, Script, refusal
 
 from bascule.bridges.game.tools import SHOWN_CHARS
 from bascule.foundation.errors import InvalidRequest, PolicyDenied
+from bascule.kernel.tool import Retry
 from bascule.protocols.game_errors import ErrorCode
-from bascule.protocols.tool import Retry
 from bascule.shim.mcp import SLICE_MS
 
 ARENA = {"gameId": "arena", "state": "live", "tools": 3}

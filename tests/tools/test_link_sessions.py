@@ -5,13 +5,13 @@ import json
 
 import pytest
 
-from bascule.call import Call
 from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
+from bascule.kernel.call import Call
+from bascule.kernel.link_protocol import McpBecame, McpMessage, McpOpen, McpRequest
 from bascule.mcp import link_sessions
 from bascule.mcp.calling import Facts
 from bascule.mcp.link_sessions import KeptAnswers, LinkSessions
 from bascule.mcp.tools import tools_of
-from bascule.protocols.link import McpBecame, McpMessage, McpOpen, McpRequest
 from bascule.testing.house import House
 from bascule.wire import codec
 from patience import PATIENCE

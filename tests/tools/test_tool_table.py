@@ -8,9 +8,9 @@ from pricing import tokens_in
 from bascule.bridge_list import methods_of
 from bascule.doors.exits import WrongUsage
 from bascule.foundation.errors import InvalidRequest
+from bascule.kernel.tool import READS, Retry
 from bascule.mcp.calling import call_tool
 from bascule.mcp.tools import shipped, tools_of
-from bascule.protocols.tool import READS, Retry
 from bascule.shim import tools
 
 BY_NAME = {tool.name: tool for tool in tools_of()}

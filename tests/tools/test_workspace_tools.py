@@ -8,7 +8,7 @@ from pricing import tokens_in
 
 from bascule.bridges.workspace.tools import DEFAULT_LOG_BYTES, SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS
 from bascule.foundation.errors import InvalidRequest
-from bascule.protocols.tool import Retry
+from bascule.kernel.tool import Retry
 from bascule.shim import tools
 
 ME = Me(directory="/projects/otter")

@@ -19,8 +19,8 @@ from living import Living, eventually, short_dir
 from wires import LinkWire, Wire
 
 from bascule.daemon.compose import routes_of
+from bascule.kernel.route import Route
 from bascule.protocols import desktop_agents, game_methods, workspace_methods
-from bascule.protocols.route import Route
 from patience import PATIENCE
 
 ROUTES = routes_of()

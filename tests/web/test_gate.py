@@ -12,8 +12,8 @@ from wires import Caller, Wire, request
 
 from bascule.bridge_list import methods_of
 from bascule.daemon.compose import routes_of
-from bascule.protocols.methods import WhoKind
-from bascule.protocols.route import Route
+from bascule.kernel.route import Route
+from bascule.kernel.rows import WhoKind
 
 ROUTES = routes_of()
 ROWS = methods_of()

@@ -6,8 +6,8 @@ import logging
 
 import pytest
 
-from bascule.call import LOCAL
 from bascule.foundation.errors import Unavailable
+from bascule.kernel.call import LOCAL
 from bascule.mcp import sdk_log
 from bascule.mcp.mount import Mount
 

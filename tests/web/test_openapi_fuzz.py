@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 
 # A wrong token is always told so: its throttle has tests of its own.
 UNTHROTTLED = """
-from bascule.identity.tokens import WrongTokenThrottle
+from bascule.kernel.identity.tokens import WrongTokenThrottle
 assert callable(WrongTokenThrottle.failed)
 WrongTokenThrottle.failed = lambda self, now: None
 """

@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
-from bascule.protocols.route import Route
+from bascule.kernel.route import Route
 from bascule.web.routes import MAX_PATH_BYTES, RouteTable
 
 TABLE = RouteTable(

@@ -9,7 +9,7 @@ import pytest
 from living import Living, eventually, short_dir
 from wires import Caller, LinkWire, Wire, request
 
-from bascule.protocols.link import CREDIT_WINDOW
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 
 
 @pytest.fixture(scope="module")

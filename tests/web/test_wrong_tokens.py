@@ -13,7 +13,7 @@ from living import Living, eventually, short_dir
 from wires import Caller, LinkWire, Wire, request
 
 import bascule
-from bascule.identity.tokens import MAX_TOKEN_CHARS, WRONG_TOKEN_BURST, WRONG_TOKENS_PER_SECOND
+from bascule.kernel.identity.tokens import MAX_TOKEN_CHARS, WRONG_TOKEN_BURST, WRONG_TOKENS_PER_SECOND
 from bascule.wire.content_length import frame
 
 LONG = os.environ.get("BASCULE_LONG") == "1"
@@ -213,8 +213,8 @@ def test_that_rule_sees_what_it_forbids(line):
 
 
 def test_the_local_token_is_compared_by_its_digest_in_constant_time(monkeypatch):
-    from bascule.identity import principals
-    from bascule.identity.tokens import TokenBook, hash_token
+    from bascule.kernel.identity import principals
+    from bascule.kernel.identity.tokens import TokenBook, hash_token
 
     compared = []
 

@@ -4,8 +4,8 @@ import os
 import re
 import zlib
 
-from bascule.audit.ledger import Anchor
 from bascule.foundation.paths import sync_dir
+from bascule.kernel.ledger import Anchor
 from bascule.wire import codec
 
 # An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.

@@ -13,9 +13,9 @@ import stat
 import subprocess
 from collections.abc import Mapping
 
-from bascule.approval.records import Approval
-from bascule.approval.states import State
-from bascule.audit.ports import Log
+from bascule.kernel.consent.records import Approval
+from bascule.kernel.consent.states import State
+from bascule.kernel.journal_ports import Log
 
 # A dialogue with a desktop that hangs must not keep the thread.
 PROGRAM_SECONDS = 3.0

@@ -3,7 +3,7 @@
 import os
 import stat
 
-from bascule.policy.rules import MAX_POLICY_CHARS, BadPolicy
+from bascule.kernel.policy.rules import MAX_POLICY_CHARS, BadPolicy
 
 POLICY_FILE = "policy.toml"
 # Every character may be four bytes.

@@ -9,10 +9,10 @@ import errno
 import os
 from collections.abc import Callable
 
-from bascule.audit.ports import Log
 from bascule.foundation import paths
 from bascule.foundation.errors import StorageFull
-from bascule.identity.tokens import hash_token
+from bascule.kernel.identity.tokens import hash_token
+from bascule.kernel.journal_ports import Log
 
 _STAGED = ".next"
 # Enough of the token's hash that two of one handle never meet.

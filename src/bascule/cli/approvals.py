@@ -16,7 +16,7 @@ from bascule.doors.exits import USAGE
 from bascule.foundation.errors import BasculeError, Conflict, NotFound
 from bascule.foundation.text import one_line, rows, visible
 from bascule.helpers.terminal import say, show, show_json, show_table
-from bascule.protocols.approvals import MAX_RULE_MINUTES
+from bascule.kernel.limits import MAX_RULE_MINUTES
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72

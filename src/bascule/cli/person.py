@@ -7,8 +7,8 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
 from bascule.client.sync import SyncClient
 from bascule.doors.exits import CONFLICT, USAGE
 from bascule.helpers.terminal import say, show, show_json
-from bascule.identity.passphrase import read_from_tty
-from bascule.protocols.house import MIN_PASSPHRASE_CHARS
+from bascule.kernel.identity.passphrase import read_from_tty
+from bascule.kernel.limits import MIN_PASSPHRASE_CHARS
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -83,7 +83,7 @@ def run_explain(args: argparse.Namespace) -> int:
 
 
 def run_accept(args: argparse.Namespace) -> int:
-    from bascule.policy.text import text_digest
+    from bascule.kernel.policy.text import text_digest
 
     with connect(args) as client:
         view = client.call("policy.show", {})
@@ -114,7 +114,7 @@ def run_accept(args: argparse.Namespace) -> int:
 def _changes(old: str, new: str) -> str:
     """How the rules change, presets written out: a file that extends one would else look like the end of it."""
     from bascule.bridge_list import presets_of
-    from bascule.policy.text import render, written_out
+    from bascule.kernel.policy.text import render, written_out
 
     presets = presets_of()
     # Only \n ends a line of TOML; splitlines() knows ten more, which would hide what they are.
@@ -126,8 +126,8 @@ def _changes(old: str, new: str) -> str:
 def run_test(args: argparse.Namespace) -> int:
     from bascule.adapters.policy_file import POLICY_FILE, PolicyFile
     from bascule.bridge_list import presets_of, rows_of
-    from bascule.policy.rules import BadPolicy
-    from bascule.policy.text import parse_policy, text_digest
+    from bascule.kernel.policy.rules import BadPolicy
+    from bascule.kernel.policy.text import parse_policy, text_digest
 
     path = args.file or os.path.join(paths.config_dir(), POLICY_FILE)
     file = PolicyFile(os.path.dirname(path))

@@ -3,7 +3,7 @@
 import os
 import termios
 
-from bascule.identity.passphrase import NoTerminal
+from bascule.kernel.identity.passphrase import NoTerminal
 
 # A word or a number; more is not an answer.
 _MAX_ANSWER_BYTES = 1_024

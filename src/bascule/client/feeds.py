@@ -6,9 +6,9 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from bascule.client.answers import Note, read_note
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import Event, InboxItem
-from bascule.protocols.link import CREDIT_WINDOW
 from bascule.protocols.workspace import StreamedOutput
 from bascule.wire import jsonrpc
 

@@ -20,6 +20,7 @@ from bascule.client.happened import GameFeed, Happened, HappenedPage
 from bascule.client.playing import Playing
 from bascule.client.spaces import Reader
 from bascule.client.steps import Program, Request
+from bascule.kernel.rows import Nothing
 from bascule.protocols.game import Attention, Resource
 from bascule.protocols.games import (
     DEFAULT_EVENTS,
@@ -32,7 +33,6 @@ from bascule.protocols.games import (
     ToolView,
 )
 from bascule.protocols.house import StatusResult
-from bascule.protocols.methods import Nothing
 
 if TYPE_CHECKING:
     from bascule.client.blocking import BlockingConnection

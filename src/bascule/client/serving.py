@@ -35,8 +35,8 @@ from bascule.client.durations import Duration
 from bascule.client.messages import Message, SyncMessage
 from bascule.client.streams import InboxReader
 from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge
+from bascule.kernel.link_protocol import CREDIT_WINDOW
 from bascule.protocols.broker import ReplyResult
-from bascule.protocols.link import CREDIT_WINDOW
 from bascule.wire import codec
 
 # Like a person: one thing at a time, so that a handler needs no locks until somebody asks for more.

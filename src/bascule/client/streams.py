@@ -11,9 +11,9 @@ from bascule.client.messages import AckLater, Message, ReplyLater
 from bascule.client.steps import Request
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, Unavailable
+from bascule.kernel.rows import Nothing
 from bascule.protocols.broker import AgentParams, Event, EventsParams, InboxItem, ReplyResult
 from bascule.protocols.house import StatusResult
-from bascule.protocols.methods import Nothing
 from bascule.transports.backoff import delays
 
 T = TypeVar("T")

@@ -25,6 +25,7 @@ from bascule.client.work import Work, open_space
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.kernel.rows import Nothing
 from bascule.protocols.approvals import ApprovalView
 from bascule.protocols.broker import (
     AgentParams,
@@ -41,7 +42,6 @@ from bascule.protocols.broker import (
 )
 from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
-from bascule.protocols.methods import Nothing
 from bascule.transports.backoff import delays
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.foundation.ids import new_ticket_id
-from bascule.protocols import broker
+from bascule.kernel.rows import MAX_WAIT_MS, Effect, Nothing, Row, Shape
 from bascule.protocols.broker import (
     AgentsListParams,
     AgentStatus,
@@ -50,7 +50,6 @@ from bascule.protocols.broker import (
     TicketView,
 )
 from bascule.protocols.house import StatusResult
-from bascule.protocols.methods import Effect, Nothing, Row, Shape
 from bascule.transports.backoff import delays
 
 # A daemon restarts within two seconds; after ten it is not restarting.
@@ -58,7 +57,7 @@ RETRY_SECONDS = 10.0
 # Someone who waits for a reply for minutes would rather see a slow restart through.
 PATIENCE_SECONDS = 60.0
 # The daemon clamps a wait to this; longer waits are several.
-SLICE_SECONDS = broker.MAX_WAIT_MS / 1000
+SLICE_SECONDS = MAX_WAIT_MS / 1000
 # What an answer may take beside the time it was asked to wait: a commit on a slow disk, not more.
 ANSWER_SECONDS = 15.0
 # The ticket's own deadline is the daemon's to call; this is how much longer than it we listen for that.

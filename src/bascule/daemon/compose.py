@@ -10,12 +10,8 @@ from bascule.adapters.anchor_file import AnchorFile
 from bascule.adapters.announce import Announcer
 from bascule.adapters.picture_files import PictureFiles
 from bascule.adapters.policy_file import PolicyFile
-from bascule.audit.journal import Transaction
-from bascule.audit.ledger import Anchor
-from bascule.audit.ports import JournalStore
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
-from bascule.call import DAEMON, Principal
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnection, LinkConnections
@@ -29,15 +25,19 @@ from bascule.foundation import paths
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Internal, Overloaded, StorageFull
 from bascule.foundation.ids import new_fault_id
-from bascule.identity.principals import WrongToken, identify
-from bascule.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
+from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.declared import Declared
+from bascule.kernel.identity.principals import WrongToken, identify
+from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
+from bascule.kernel.journal import Transaction
+from bascule.kernel.journal_ports import JournalStore
+from bascule.kernel.ledger import Anchor
+from bascule.kernel.link_protocol import McpRequest
 from bascule.kernel.ports import PRESENCES
+from bascule.kernel.route import Route
 from bascule.mcp.link_sessions import LinkSessions
 from bascule.mcp.mount import Mount
 from bascule.mcp.tools import tools_of
-from bascule.protocols.link import McpRequest
-from bascule.protocols.route import Route
 from bascule.shim.tools import toolsets_in
 from bascule.turns import CALLS_PER_TURN, Turns
 from bascule.web.app import App, Form

@@ -7,31 +7,32 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from bascule import __version__
-from bascule.approval.desk import Desk
-from bascule.approval.limits import Limits as ConsentLimits
-from bascule.approval.ports import Pictures
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ledger import SEGMENT_RECORDS, Anchor
-from bascule.audit.ports import JournalStore, Log
-from bascule.audit.refusals import Refusals
 from bascule.bridge_list import presets_of, rows_of
 from bascule.bridges.house.ports import PolicySource
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.bridges.house.rulebook import Rulebook
 from bascule.bridges.house.service import StatusSource
-from bascule.call import DAEMON, Principal
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
+from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.call_log import CallLog, Observe
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
 from bascule.kernel.gate import Gate, Quota
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
+from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
+from bascule.kernel.link_protocol import PROTOCOL_VERSION
+from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
-from bascule.policy.engine import Policy
-from bascule.protocols.house import GcItem, StatusResult
-from bascule.protocols.link import PROTOCOL_VERSION
-from bascule.protocols.methods import Bound, Shape
+from bascule.kernel.refusals import Refusals
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Bound, Shape
+from bascule.protocols.house import StatusResult
 
 # Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
 SWEEP_EVERY_MS = 60_000

@@ -14,8 +14,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.approval.limits import MCP_SLICE_SECONDS
-from bascule.approval.limits import Limits as ApprovalLimits
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
@@ -23,7 +21,9 @@ from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.ids import is_house_handle
-from bascule.policy.presets import NAMES
+from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
+from bascule.kernel.consent.limits import Limits as ApprovalLimits
+from bascule.kernel.policy.presets import NAMES
 from bascule.protocols.broker import AgentIdText
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec

@@ -7,16 +7,14 @@ from functools import partial
 from typing import Any
 
 from bascule import __version__
-from bascule.audit.ports import Log
-from bascule.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.kernel.ports import Presences
-from bascule.mcp.link_sessions import LinkSession, LinkSessions
-from bascule.protocols.link import (
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.link_protocol import (
     HOUSE_ERROR,
     MAX_LINK_FRAME_BYTES,
     PROTOCOL_VERSION,
@@ -30,6 +28,8 @@ from bascule.protocols.link import (
     StreamItem,
     mismatch_sentence,
 )
+from bascule.kernel.ports import Presences
+from bascule.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.turns import Turns

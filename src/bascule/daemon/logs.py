@@ -15,10 +15,10 @@ from typing import Any, Literal, TextIO
 
 import msgspec
 
-from bascule.audit.ports import LogLine
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.paths import make_private_dir
 from bascule.foundation.text import is_plain
+from bascule.kernel.journal_ports import LogLine
 from bascule.wire import codec
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
@@ -32,7 +32,7 @@ LogForm = Literal["human", "json", "off"]
 
 
 class DaemonLog:
-    """Callable like `audit.ports.Log`."""
+    """Callable like `kernel.journal_ports.Log`."""
 
     def __init__(
         self,

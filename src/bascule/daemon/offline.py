@@ -6,18 +6,18 @@ import os
 import msgspec
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.approval.records import Approval, TimedRule
-from bascule.approval.states import State
-from bascule.audit.journal import Journal, Table, Transaction
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.desktop.apps import Apps
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
-from bascule.call import LOCAL
 from bascule.daemon.lifecycle import check_places, hold_lock
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.ids import is_house_handle
+from bascule.kernel.call import LOCAL
+from bascule.kernel.consent.records import Approval, TimedRule
+from bascule.kernel.consent.states import State
+from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.stores.sqlite import SqliteStore
 
 

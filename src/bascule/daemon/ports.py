@@ -5,8 +5,8 @@ from typing import Protocol
 from bascule.bridges.house.ports import Anchors
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnections
-from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Port
+from bascule.kernel.identity.tokens import TokenBook
 from bascule.web.app import App
 from bascule.web.gate import SpaceGate
 

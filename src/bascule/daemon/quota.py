@@ -2,10 +2,10 @@
 
 from collections.abc import Callable
 
-from bascule.call import Principal, agent_of
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_house_handle
+from bascule.kernel.call import Principal, agent_of
 
 # Far above what agents do and below what one core serves, so that one runaway loop leaves room for others.
 CALLS_PER_SECOND = 5_000

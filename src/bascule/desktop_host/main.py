@@ -13,13 +13,13 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.audit.evidence import EvidenceRoot
 from bascule.desktop_host.linux.backend import LinuxDesktop
 from bascule.desktop_host.routes import KEEP_OUT
 from bascule.desktop_host.server import HostServer
 from bascule.desktop_host.service import Host
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock, rfc3339
+from bascule.kernel.evidence import EvidenceRoot
 
 # What a socket's path may have, less the number behind it while it is made.
 MAX_PATH_BYTES: Final = paths.MAX_SOCKET_PATH_BYTES - len(".4194304")

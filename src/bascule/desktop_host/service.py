@@ -13,7 +13,6 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bascule import __version__
-from bascule.audit.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
 from bascule.desktop_host import ports
 from bascule.desktop_host.acting import Acting
 from bascule.desktop_host.executions import Execution, Executions
@@ -30,6 +29,7 @@ from bascule.desktop_host.waiting import Waiting
 from bascule.desktop_host.writing import Writing
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.ids import new_fault_id
+from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_more as m
 from bascule.protocols.desktop_errors import Code, DesktopError, invalid

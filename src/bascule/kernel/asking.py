@@ -2,15 +2,15 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bascule.approval.desk import Desk
-from bascule.approval.offers import all_offers
-from bascule.approval.questions import SUMMARY_CHARS, default_preview, default_summary, params_and_digest
-from bascule.approval.records import Approval, Question
-from bascule.audit.journal import AfterCommit, Journal, Transaction
 from bascule.foundation.text import one_line, visible
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.offers import all_offers
+from bascule.kernel.consent.questions import SUMMARY_CHARS, default_preview, default_summary, params_and_digest
+from bascule.kernel.consent.records import Approval, Question
 from bascule.kernel.effects import Changes
+from bascule.kernel.journal import AfterCommit, Journal, Transaction
+from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Verdict
 
 if TYPE_CHECKING:
     from bascule.kernel.passage import Passage

@@ -4,18 +4,18 @@ import dataclasses
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
-from bascule.approval.desk import Desk
-from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import JournalStore, Log
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.timers import Timers
-from bascule.identity.ownership import Starter
+from bascule.kernel.consent.desk import Desk
 from bascule.kernel.declared import Declared
 from bascule.kernel.effects import OnUnknown
 from bascule.kernel.gate import Gate
-from bascule.protocols.house import GcItem
-from bascule.protocols.methods import Bound
+from bascule.kernel.identity.ownership import Starter
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Bound
 
 T = TypeVar("T")
 

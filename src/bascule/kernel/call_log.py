@@ -3,11 +3,11 @@
 from time import perf_counter
 from typing import Any, Protocol
 
-from bascule.audit.ports import Log, LogLine
-from bascule.call import Call
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.foundation.ids import new_fault_id
+from bascule.kernel.call import Call
+from bascule.kernel.journal_ports import Log, LogLine
 
 # A name a peer invented must not become a series of its own.
 UNKNOWN_METHOD = "unknown"

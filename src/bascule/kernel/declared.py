@@ -8,15 +8,15 @@ from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from bascule.protocols.methods import Row, Shape
+from bascule.kernel.rows import Row, Shape
 
 if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.bridge import Bridge, Lent, Ports
-    from bascule.policy.rules import Rule
-    from bascule.protocols.route import Route
-    from bascule.protocols.tool import Tool
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.route import Route
+    from bascule.kernel.tool import Tool
 
 Make: TypeAlias = "Callable[[Lent, Ports], Bridge]"
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.desk import Desk
-from bascule.approval.states import State
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore
-from bascule.call import Principal
 from bascule.foundation.clock import Clock
 from bascule.foundation.ids import new_id
+from bascule.kernel.call import Principal
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.states import State
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.resolution import PLAIN, Resolution
 
 # Outcomes of records: it starts, and nobody knows how it ended.

@@ -24,26 +24,26 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bascule.approval.desk import Desk
-from bascule.approval.questions import lost, params_and_digest, refusal_of, timed_text
-from bascule.approval.records import Approval
-from bascule.approval.states import State
-from bascule.audit.journal import AfterCommit, Journal, Reading, Transaction
-from bascule.audit.refusals import Refusals
-from bascule.call import Call, Principal, agent_principal, subject_of
 from bascule.foundation.deferred import Deferred, from_future
 from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
-from bascule.identity.ownership import Parties, Starter
 from bascule.kernel.asking import question_of
+from bascule.kernel.call import Call, Principal, agent_principal, subject_of
 from bascule.kernel.call_log import CallLog
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
+from bascule.kernel.consent.records import Approval
+from bascule.kernel.consent.states import State
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
+from bascule.kernel.identity.ownership import Parties, Starter
+from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
 from bascule.kernel.mounted import Mounted, mounted
 from bascule.kernel.passage import Answer, Passage, resumed
+from bascule.kernel.policy.decision import Decision, Verdict
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.programs import ProgramRules
+from bascule.kernel.refusals import Refusals
 from bascule.kernel.resolution import PLAIN, Resolution
-from bascule.policy.decision import Decision, Verdict
-from bascule.policy.engine import Policy
-from bascule.policy.programs import ProgramRules
-from bascule.protocols.methods import Bound, Record, Row, Shape
+from bascule.kernel.rows import Bound, Record, Row, Shape
 
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY

@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bascule.call import Call
 from bascule.foundation.errors import InvalidRequest
-from bascule.identity.ownership import Ownership, Parties, Starter, ownership
+from bascule.kernel.call import Call
+from bascule.kernel.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.kernel.resolution import Resolve
-from bascule.protocols.methods import Consent, Record, Row, Shape
+from bascule.kernel.rows import Consent, Record, Row, Shape
 from bascule.wire import codec
 
 

@@ -8,16 +8,16 @@ import types
 from collections.abc import Awaitable, Coroutine, Generator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from bascule.approval.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
-from bascule.approval.records import Approval, Question
-from bascule.call import Call, subject_of
 from bascule.foundation.deferred import Deferred, Leavable
 from bascule.foundation.errors import BasculeError, StorageFull
 from bascule.kernel.asking import create_question
+from bascule.kernel.call import Call, subject_of
+from bascule.kernel.consent.limits import HTTP_SLICE_SECONDS, MCP_SLICE_SECONDS
+from bascule.kernel.consent.records import Approval, Question
 from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import PLAIN, Resolution
-from bascule.policy.decision import Verdict
-from bascule.protocols.methods import Record, Shape
+from bascule.kernel.rows import Record, Shape
 
 if TYPE_CHECKING:
     from bascule.kernel.gate import Gate

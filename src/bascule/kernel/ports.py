@@ -2,10 +2,10 @@
 
 from typing import Any, NamedTuple, Protocol
 
-from bascule.audit.journal import Transaction
-from bascule.identity.ownership import Parties
 from bascule.kernel.bridge import Port
 from bascule.kernel.gate import Seen
+from bascule.kernel.identity.ownership import Parties
+from bascule.kernel.journal import Transaction
 
 # -- of the broker --------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from bascule.call import Call
 from bascule.foundation.errors import BasculeError
-from bascule.policy.decision import Verdict
-from bascule.policy.rules import Rule
+from bascule.kernel.call import Call
+from bascule.kernel.policy.decision import Verdict
+from bascule.kernel.policy.rules import Rule
 
 
 class Resolution(msgspec.Struct, frozen=True, kw_only=True):

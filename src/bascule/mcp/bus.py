@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
-from bascule.call import Principal
+from bascule.kernel.call import Principal
 from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 from bascule.mcp.recent import RECENT_URI

@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
-from bascule.call import Call, Principal, agent_of
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
+from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.protocols.tool import Result, Retry, Session, Tool
+from bascule.kernel.tool import Result, Retry, Session, Tool
 from bascule.shim import words
 from bascule.shim.mcp import SLICE_MS
 from bascule.wire import codec

@@ -14,9 +14,9 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.lowlevel import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-from bascule.call import Principal, agent_of
 from bascule.foundation.errors import Forbidden, UnsupportedMediaType
-from bascule.identity.tokens import hash_token
+from bascule.kernel.call import Principal, agent_of
+from bascule.kernel.identity.tokens import hash_token
 from bascule.mcp.delivery import Delivery, Message, Receive, Scope, Send
 from bascule.mcp.sessions import Session, Sessions
 from bascule.wire import codec

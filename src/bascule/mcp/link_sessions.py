@@ -11,18 +11,18 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from bascule.audit.ports import Log
-from bascule.call import Principal, agent_of
 from bascule.foundation.deferred import Carrier, Deferred
 from bascule.foundation.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
 from bascule.foundation.ids import new_fault_id
+from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
+from bascule.kernel.tool import Result, Retry, Tool
 from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.mcp.news import News
 from bascule.mcp.recent import RECENT_URI, read
 from bascule.mcp.tools import shown
-from bascule.protocols.link import McpBecame, McpOpen, McpRequest
-from bascule.protocols.tool import Result, Retry, Tool
 from bascule.shim import mcp, words
 from bascule.shim.tools import plain_name
 from bascule.wire import codec

@@ -12,12 +12,12 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from bascule.audit.ports import Log
-from bascule.call import Principal
 from bascule.foundation.errors import NotFound, Unavailable
+from bascule.kernel.call import Principal
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.tool import Tool
 from bascule.mcp.delivery import Receive, Scope, Send
-from bascule.protocols.tool import Tool
 
 # A client that comes while the daemon starts is told to try again after this.
 RETRY_SECONDS = 1.0

@@ -7,8 +7,8 @@ behind it is opened as the agent, with the agent's own handle as its filter.
 import asyncio
 from collections.abc import Callable
 
-from bascule.call import Call, Principal, agent_of
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
 from bascule.protocols.broker import EventsParams
 

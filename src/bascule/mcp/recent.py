@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from bascule.protocols.tool import Session
+from bascule.kernel.tool import Session
 
 RECENT_URI = "bascule://transactions/recent"
 RESOURCES: list[dict[str, Any]] = [

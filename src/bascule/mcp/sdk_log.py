@@ -8,7 +8,7 @@ sentence as it stands in the SDK's source, the kind of exception, and the place 
 import logging
 from typing import TYPE_CHECKING
 
-from bascule.audit.ports import Log
+from bascule.kernel.journal_ports import Log
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
-from bascule.call import Principal, agent_of
+from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.gate import Gate
 from bascule.mcp.news import News
 

@@ -13,20 +13,20 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bascule import __version__
-from bascule.audit.ports import Log
-from bascule.call import Principal, agent_of
 from bascule.doors.values import new_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.foundation.ids import is_ticket_id, new_fault_id
+from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.tool import Tool
 from bascule.mcp import recent, sdk_log
 from bascule.mcp.bus import AgentBus
 from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.mcp.delivery import Delivery, Handover
 from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
 from bascule.mcp.sessions import DOOR, Session, Sessions
-from bascule.policy.decision import Decision
-from bascule.protocols.tool import Tool
 from bascule.shim import words
 from bascule.shim.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
 from bascule.shim.tools import plain_name

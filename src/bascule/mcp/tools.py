@@ -8,8 +8,8 @@ from typing import Any
 
 from bascule.bridge_list import BRIDGES
 from bascule.kernel.declared import Declared
+from bascule.kernel.tool import Tool
 from bascule.mcp.recent import RESOURCES
-from bascule.protocols.tool import Tool
 from bascule.shim.tools import TOOLSETS
 
 

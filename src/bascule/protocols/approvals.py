@@ -4,7 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from bascule.protocols.methods import (
+from bascule.kernel.limits import MAX_RULE_MINUTES
+from bascule.kernel.rows import (
     LOCAL_USER,
     PERSON_ONLY,
     Changes,
@@ -20,8 +21,6 @@ from bascule.protocols.methods import (
 ApprovalRef = Annotated[str, Meta(min_length=1, max_length=64)]
 # A person reads it; longer reasons belong into a message.
 MAX_REASON_CHARS = 1_000
-# A timed rule outlives a working day nowhere.
-MAX_RULE_MINUTES = 8 * 60
 
 
 class ApprovalsListParams(Params, frozen=True, kw_only=True):

@@ -10,12 +10,10 @@ import msgspec
 from msgspec import Meta
 
 from bascule.foundation.ids import AGENT_ID_PATTERN, BROADCAST_ID_PATTERN, TICKET_ID_PATTERN
-from bascule.protocols.methods import Params, Result
+from bascule.kernel.rows import Params, Result
 
 # (5.3) "default 25s".
 DEFAULT_WAIT_MS = 25_000
-# Past this an idle proxy or client library gives up by itself; a longer waitMs is clamped to it.
-MAX_WAIT_MS = 60_000
 # (8) "configurable TTL (default 30 minutes)"; the reply deadline defaults to the same.
 DEFAULT_TIMEOUT_MS = 30 * 60_000
 DEFAULT_TICKET_TTL_MS = 30 * 60_000

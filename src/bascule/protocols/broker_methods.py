@@ -1,5 +1,17 @@
 """The agent broker's method rows."""
 
+from bascule.kernel.rows import (
+    PERSON_ONLY,
+    Changes,
+    Effect,
+    Http,
+    Reads,
+    Streams,
+    Waits,
+    party,
+    rows_of,
+    self_,
+)
 from bascule.protocols.broker import (
     AgentParams,
     AgentsListParams,
@@ -34,18 +46,6 @@ from bascule.protocols.broker import (
     TicketParams,
     TicketsListParams,
     TicketView,
-)
-from bascule.protocols.methods import (
-    PERSON_ONLY,
-    Changes,
-    Effect,
-    Http,
-    Reads,
-    Streams,
-    Waits,
-    party,
-    rows_of,
-    self_,
 )
 
 AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](

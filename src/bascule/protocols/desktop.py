@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bascule.protocols.methods import Params, Result
+from bascule.kernel.rows import Params, Result
 
 # Contract 7: "meta.schemaVersion: the bridge's schema version (P0 = 1)".
 SCHEMA_VERSION = 1

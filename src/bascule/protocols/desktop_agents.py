@@ -8,9 +8,7 @@ from typing import Annotated
 
 import msgspec
 
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
-from bascule.protocols.methods import (
+from bascule.kernel.rows import (
     LOCAL_USER,
     PERSON_ONLY,
     Acts,
@@ -25,6 +23,8 @@ from bascule.protocols.methods import (
     Result,
     rows_of,
 )
+from bascule.protocols import desktop as d
+from bascule.protocols import desktop_more as m
 
 # What the host of a session needs of its environment, and nothing else is passed on.
 SESSION_VARIABLES = (

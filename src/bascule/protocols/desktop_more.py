@@ -4,6 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from bascule.kernel.rows import Params, Result
 from bascule.protocols.desktop import (
     ConfirmedParams,
     Effect,
@@ -16,7 +17,6 @@ from bascule.protocols.desktop import (
     Route,
     Target,
 )
-from bascule.protocols.methods import Params, Result
 
 # Wheel steps at once: a page is about ten.
 MAX_SCROLL_STEPS = 100

@@ -1,5 +1,16 @@
 """The game bridge's method rows."""
 
+from bascule.kernel.rows import (
+    LOCAL_USER,
+    Acts,
+    Effect,
+    Http,
+    Nothing,
+    Reads,
+    Streams,
+    Waits,
+    rows_of,
+)
 from bascule.protocols.games import (
     Acknowledged,
     AcknowledgeParams,
@@ -30,17 +41,6 @@ from bascule.protocols.games import (
     ToolsPage,
     ToolsParams,
     UnsubscribeParams,
-)
-from bascule.protocols.methods import (
-    LOCAL_USER,
-    Acts,
-    Effect,
-    Http,
-    Nothing,
-    Reads,
-    Streams,
-    Waits,
-    rows_of,
 )
 
 _GAME = "/v1/games/{gameId}"

@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.kernel.rows import Params, Result
 from bascule.protocols.game import Attention, Resource, StateError
 from bascule.protocols.game_kept import PIECE_BYTES, KeptResult
-from bascule.protocols.methods import Params, Result
 from bascule.wire.codec import Raw
 
 GAME_ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$(?!\n)"

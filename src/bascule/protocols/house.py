@@ -4,7 +4,9 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from bascule.protocols.methods import (
+from bascule.kernel.limits import MAX_PASSPHRASE_CHARS
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import (
     LOCAL_USER,
     Changes,
     Effect,
@@ -17,9 +19,6 @@ from bascule.protocols.methods import (
 )
 
 MAX_LEDGER_PAGE = 1_000
-# Long enough for a diceware sentence; scrypt's cost does not grow with it.
-MAX_PASSPHRASE_CHARS = 1_024
-MIN_PASSPHRASE_CHARS = 8
 
 
 class StatusResult(Result, frozen=True, kw_only=True):
@@ -83,12 +82,6 @@ class VerifyResult(Result, frozen=True, kw_only=True):
 
 class GcParams(Params, frozen=True, kw_only=True):
     dry_run: bool = False
-
-
-class GcItem(Result, frozen=True, kw_only=True):
-    what: str
-    count: int
-    why: str
 
 
 class GcResult(Result, frozen=True, kw_only=True):

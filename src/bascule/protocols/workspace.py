@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.protocols.methods import Params, Result
+from bascule.kernel.rows import Params, Result
 from bascule.protocols.workspace_paths import MAX_PATH_CHARS
 
 SPACES_PROTOCOL_VERSION = "1.0"

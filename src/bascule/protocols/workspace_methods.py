@@ -1,6 +1,6 @@
 """The workspace's method rows: spaces, runs, commands, files, and the operations inside a run."""
 
-from bascule.protocols.methods import (
+from bascule.kernel.rows import (
     PERSON_ONLY,
     Acts,
     Changes,

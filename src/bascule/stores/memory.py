@@ -8,7 +8,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from bascule.audit.ports import Batch, LedgerReader, LedgerRow
+from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 
 T = TypeVar("T")
 

@@ -18,8 +18,8 @@ from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
-from bascule.audit.ports import Batch, LedgerReader, LedgerRow
 from bascule.foundation.paths import sync_dir
+from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import wal
 from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
 from bascule.wire import codec

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from bascule.audit.ledger import Anchor
-from bascule.call import Principal
+from bascule.kernel.call import Principal
+from bascule.kernel.ledger import Anchor
 from bascule.testing.clock import FakeClock
 
 

@@ -17,11 +17,6 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
-from bascule.approval.limits import Limits as ConsentLimits
-from bascule.approval.ports import Pictures
-from bascule.audit.journal import Transaction
-from bascule.audit.ledger import SEGMENT_RECORDS
-from bascule.audit.ports import JournalStore, LogLine
 from bascule.bridge_list import BRIDGES
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.service import Broker
@@ -29,19 +24,24 @@ from bascule.bridges.desktop.ports import Launcher, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.service import Workspace
-from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.daemon.compose_desktop import compose
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.ports import ANCHORS, CONFIG
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
-from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.policy.engine import Policy
-from bascule.policy.presets import DEFAULT_PRESET
+from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.ports import Pictures
+from bascule.kernel.identity.tokens import TokenBook
+from bascule.kernel.journal import Transaction
+from bascule.kernel.journal_ports import JournalStore, LogLine
+from bascule.kernel.ledger import SEGMENT_RECORDS
+from bascule.kernel.policy.engine import Policy
+from bascule.kernel.policy.presets import DEFAULT_PRESET
+from bascule.kernel.rows import Bound, Shape
 from bascule.protocols import house as house_protocol
-from bascule.protocols.methods import Bound, Shape
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.clock import FakeClock

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING, Any
 
-from bascule.call import Call
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call
 from bascule.wire import codec
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from bascule.audit.ports import Batch, JournalStore
+from bascule.kernel.journal_ports import Batch, JournalStore
 from bascule.stores.memory import MemoryStore
 
 

@@ -11,7 +11,6 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bascule import __version__
-from bascule.call import LOCAL, Call, Principal
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import (
     BasculeError,
@@ -23,10 +22,11 @@ from bascule.foundation.errors import (
 )
 from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import LOCAL, Call, Principal
 from bascule.kernel.gate import Gate as CallGate
 from bascule.kernel.passage import Answer
-from bascule.protocols.methods import Shape
-from bascule.protocols.route import Route
+from bascule.kernel.route import Route
+from bascule.kernel.rows import Shape
 from bascule.turns import HTTP_CALLS, Turns
 from bascule.web.gate import Gate, Headers, SpaceGate
 from bascule.web.routes import Found, RouteTable, query_params

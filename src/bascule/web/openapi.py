@@ -10,8 +10,8 @@ import msgspec
 
 from bascule import __version__
 from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
-from bascule.protocols.methods import Consent, Row, Shape
-from bascule.protocols.route import Route
+from bascule.kernel.route import Route
+from bascule.kernel.rows import Consent, Row, Shape
 from bascule.wire import codec
 
 _SCHEMA = "#/components/schemas/{name}"

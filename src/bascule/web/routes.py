@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from bascule.foundation.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
-from bascule.protocols.route import Route
+from bascule.kernel.route import Route
 
 # Longer than any path of ours: ids at full length, and a file's 255 characters of four bytes, each as %XX.
 MAX_PATH_BYTES = 4_096

@@ -8,9 +8,9 @@ from typing import Any
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
 from bascule.helpers import bell
+from bascule.kernel.rows import MAX_WAIT_MS
 from bascule.protocols.broker import (
     MAX_LIST,
-    MAX_WAIT_MS,
     HeartbeatResult,
     InboxAckResult,
     InboxItem,

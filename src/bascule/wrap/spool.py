@@ -17,7 +17,7 @@ from typing import Any
 from bascule.doors import choice, spool
 from bascule.doors.exits import DoorError, NotRunning, Refusal
 from bascule.doors.http import ANSWER_SECONDS, Door, call
-from bascule.protocols.broker import MAX_WAIT_MS
+from bascule.kernel.rows import MAX_WAIT_MS
 
 # The directory is looked at this often: a helper waits a moment, an idle machine does not notice.
 LOOK_SECONDS = 0.2

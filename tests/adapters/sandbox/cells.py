@@ -11,7 +11,7 @@ from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.sandboxes import Sandboxes
 from bascule.adapters.sandbox.space import SpaceSandbox
 from bascule.bridges.workspace.ports import Command, OnOutput, Outcome, RunningCommand
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 from faults.lacking import missing_here
 from patience import PATIENCE
 

@@ -22,7 +22,7 @@ from bascule.adapters.sandbox.cell import Cell, State
 from bascule.adapters.sandbox.launch import Child
 from bascule.adapters.sandbox.limits import Limits
 from bascule.bridges.workspace.ports import Command, SandboxFault
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 from bascule.wire.codec import BadJson
 from faults.lacking import missing_here
 from patience import PATIENCE

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters.sandbox.cells import a_space
 from bascule.adapters.sandbox.limits import Limits
-from bascule.policy.programs import ProgramRule, ProgramRules
+from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from policy.corpus import denied, fill, harmless
 
 LONG = bool(os.environ.get("BASCULE_LONG"))

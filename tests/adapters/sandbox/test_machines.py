@@ -17,7 +17,7 @@ from bascule.adapters.sandbox.limits import Limits
 from bascule.bridges.workspace.ports import SandboxFault
 from bascule.cli.checks import sandbox as checks
 from bascule.cli.checks.patient import Mark, Patient
-from bascule.policy.programs import ProgramRule, ProgramRules
+from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 
 TOOLS = launch.Tools(bwrap="/usr/bin/bwrap", setpriv="/usr/bin/setpriv", python="/usr/bin/python3", prefix=None,
                      bind_by_descriptor=True)  # fmt: skip

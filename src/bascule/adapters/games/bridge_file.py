@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.ports import Log
 from bascule.bridges.game.ports import Address
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.kernel.journal_ports import Log
 from bascule.protocols.game import MIN_TOKEN_CHARS
 from bascule.wire.codec import BadJson, decode, encode
 

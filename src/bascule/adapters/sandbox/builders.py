@@ -24,7 +24,7 @@ from bascule.adapters.sandbox.limits import MIB, Limits
 from bascule.adapters.sandbox.seals import Plan, Seals
 from bascule.adapters.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
 from bascule.bridges.workspace.ports import Command, ProgramRun, SandboxFault
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 
 # Where the kernel does not share the processors fairly between groups.
 NICE = 5

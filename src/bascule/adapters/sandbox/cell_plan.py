@@ -4,7 +4,7 @@ from collections.abc import Hashable
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.seals import NO_SEALS, Plan
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 
 
 class CellPlan(NamedTuple):

@@ -11,8 +11,8 @@ import re
 from typing import NamedTuple
 
 from bascule.adapters.sandbox.limits import Limits
-from bascule.policy.programs import ProgramRules
-from bascule.policy.shell.wrappers import is_multicall
+from bascule.kernel.policy.programs import ProgramRules
+from bascule.kernel.policy.shell.wrappers import is_multicall
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TMP = "/tmp"  # noqa: S108 - the name inside the cell; it is in memory

@@ -17,8 +17,8 @@ from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.output import Spool
 from bascule.adapters.sandbox.space import Builder, Room, SpaceSandbox
 from bascule.adapters.sandbox.supervisor import Supervisor
-from bascule.audit.ports import Log
 from bascule.bridges.workspace.ports import Doors, LogPage, Root, SandboxFault
+from bascule.kernel.journal_ports import Log
 
 # Ids become file names.
 _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")

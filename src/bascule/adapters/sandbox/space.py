@@ -14,7 +14,7 @@ from bascule.adapters.sandbox.limits import Limits
 from bascule.adapters.sandbox.output import HeadAndTail, Spool
 from bascule.adapters.sandbox.running import Running, Stream
 from bascule.bridges.workspace.ports import Command, OnOutput, ProgramRun, SandboxFault
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 
 SHELL = "/bin/sh"
 

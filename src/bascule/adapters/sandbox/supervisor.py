@@ -27,10 +27,10 @@ from bascule.adapters.sandbox.execs import (
 from bascule.adapters.sandbox.filters import numbers
 from bascule.adapters.sandbox.kernel import NOTIFICATION_BYTES
 from bascule.adapters.sandbox.wanted import Wanted
-from bascule.audit.ports import Log
 from bascule.bridges.workspace.ports import ProgramRun
-from bascule.policy.programs import ProgramRule, ProgramRules, judge
-from bascule.policy.shell.wrappers import is_loader
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.policy.programs import ProgramRule, ProgramRules, judge
+from bascule.kernel.policy.shell.wrappers import is_loader
 
 RECEIVE, ANSWER, STILL_THERE, SET_FLAGS = 0xC0502100, 0xC0182101, 0x40082102, 0x40082104
 SYNC_WAKE_UP = 1

@@ -9,8 +9,8 @@ import os
 import stat
 
 from bascule.adapters.sandbox.kernel import open_in_root
-from bascule.policy.programs import ProgramRules
-from bascule.policy.shell.wrappers import is_multicall
+from bascule.kernel.policy.programs import ProgramRules
+from bascule.kernel.policy.shell.wrappers import is_multicall
 
 # Larger programs are not compared by content: reading them would hold up whoever executes.
 MAX_COMPARED_BYTES = 32 * 1024 * 1024

@@ -12,9 +12,10 @@ from typing import Any
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.state import State
-from bascule.call import Call, Principal, sender_name
 from bascule.foundation.deferred import Deferred
-from bascule.protocols.broker import MAX_WAIT_MS, InboxWatchParams, InboxWatchResult, SkipRung
+from bascule.kernel.call import Call, Principal, sender_name
+from bascule.kernel.rows import MAX_WAIT_MS
+from bascule.protocols.broker import InboxWatchParams, InboxWatchResult, SkipRung
 
 # Senders named in one answer: it becomes one line for a model to read.
 MAX_NAMED = 10

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from bascule.policy.rules import Rule
-    from bascule.protocols.tool import Tool
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
 
 
 class BrokerDeclared(Declared):
@@ -25,9 +25,9 @@ class BrokerDeclared(Declared):
         return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
-        from bascule.policy import presets_broker
+        from bascule.broker import rules as broker_rules
 
-        return {"restrictive": presets_broker.RESTRICTIVE}
+        return {"restrictive": broker_rules.RESTRICTIVE}
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
         from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket

@@ -6,9 +6,9 @@ from functools import partial
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import is_party, is_settled, reply_view
 from bascule.bridges.broker.waits import Waits
-from bascule.call import Call
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden
+from bascule.kernel.call import Call
 from bascule.protocols.broker import GatherParams, GatherResult, ReplyView, TicketStatus
 
 

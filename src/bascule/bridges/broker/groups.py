@@ -10,13 +10,13 @@ from functools import partial
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.events import EventHub
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.waits import Waits
-from bascule.call import DAEMON, agent_principal
+from bascule.kernel.call import DAEMON, agent_principal
+from bascule.kernel.journal import Journal, Transaction
 from bascule.protocols.broker import AgentStatus, TicketStatus
 
 # Unacknowledged messages of groups that one member may have: a quick one must not find the queue in a slow one's hands.

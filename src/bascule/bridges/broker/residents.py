@@ -6,13 +6,13 @@ can register its handle (`ids.is_house_handle`), neither before it moves in nor 
 
 from typing import Any
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.records import AgentRecord
 from bascule.bridges.broker.state import State
-from bascule.call import DAEMON
 from bascule.foundation.ids import new_token
-from bascule.identity.tokens import hash_token
+from bascule.kernel.call import DAEMON
+from bascule.kernel.identity.tokens import hash_token
+from bascule.kernel.journal import Journal, Transaction
 
 
 class Residents:

@@ -2,9 +2,9 @@
 
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.state import State
-from bascule.call import Call, agent_of, sender_name
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_house_handle
+from bascule.kernel.call import Call, agent_of, sender_name
 
 # Of every inbox: what commands in sandboxes, all together, cannot fill. Tickets that timed out stay in an inbox
 # until they are fetched, so the limit of open tickets alone would let one loop keep everybody else out.

@@ -4,8 +4,6 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.declared import BrokerDeclared
 from bascule.bridges.broker.events import EventHub
@@ -19,13 +17,16 @@ from bascule.bridges.broker.state import State
 from bascule.bridges.broker.tickets import Tickets
 from bascule.bridges.broker.views import sides, ticket_view
 from bascule.bridges.broker.waits import Waits
-from bascule.call import DAEMON, Call, Principal, agent_principal
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
-from bascule.identity.tokens import TokenBook
 from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
+from bascule.kernel.identity.tokens import TokenBook
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
+from bascule.kernel.retention import GcItem
 from bascule.protocols import broker_methods as rows
 from bascule.protocols.broker import (
     ConversationParams,
@@ -34,7 +35,6 @@ from bascule.protocols.broker import (
     TicketsListParams,
     TicketView,
 )
-from bascule.protocols.house import GcItem
 
 
 class Broker:

@@ -7,14 +7,14 @@ durable runs the same code the other way round.
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import JournalStore
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.limits import Limits
 from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 
 
 def message_key(ticket_id: str, number: int) -> str:

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.broker.agents import Agents, check_metadata
 from bascule.bridges.broker.events import EventHub, Happened
 from bascule.bridges.broker.lifetimes import RETRY_SECONDS, Lifetimes
@@ -15,10 +14,11 @@ from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.room import check_kept, check_room
 from bascule.bridges.broker.state import State, message_key
 from bascule.bridges.broker.views import is_settled, ticket_view
-from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
 from bascule.foundation.ids import MAX_TICKET_ID_CHARS, new_ticket_id
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
+from bascule.kernel.journal import Journal, Transaction
 from bascule.protocols.broker import (
     MAX_BROADCAST,
     TRANSITIONS,

@@ -7,7 +7,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.foundation.ids import is_agent_id, is_ticket_id
-from bascule.protocols.tool import (
+from bascule.kernel.tool import (
     ADDS,
     ANY,
     BOOLEAN,

@@ -7,8 +7,8 @@ import msgspec
 from bascule.bridges.broker.inbox import Inbox
 from bascule.bridges.broker.records import Message, Ticket
 from bascule.bridges.broker.state import State
-from bascule.call import PERSON, Principal, agent_of, agent_principal, sender_name
 from bascule.foundation.clock import rfc3339
+from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
 from bascule.protocols.broker import (
     Delivery,
     DeliveryState,

@@ -9,7 +9,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from bascule.audit.journal import Journal
 from bascule.bridges.broker.agents import Agents
 from bascule.bridges.broker.bells import Bells
 from bascule.bridges.broker.events import EventHub
@@ -17,12 +16,14 @@ from bascule.bridges.broker.inbox import MAX_HANDOVER_BYTES, Inbox
 from bascule.bridges.broker.records import Ticket
 from bascule.bridges.broker.state import State
 from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
-from bascule.call import Call, Principal, agent_principal
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call, Principal, agent_principal
+from bascule.kernel.journal import Journal
+from bascule.kernel.link_protocol import CREDIT_WINDOW
+from bascule.kernel.rows import MAX_WAIT_MS
 from bascule.protocols.broker import (
-    MAX_WAIT_MS,
     AgentParams,
     EventsParams,
     InboxItem,
@@ -35,7 +36,6 @@ from bascule.protocols.broker import (
     TicketParams,
     TicketStatus,
 )
-from bascule.protocols.link import CREDIT_WINDOW
 
 # The one SSE event of (5.4) is named for how the ticket ended.
 STREAM_EVENTS = {

@@ -9,10 +9,10 @@ from weakref import WeakSet
 
 import msgspec
 
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import JournalStore
-from bascule.call import Principal
 from bascule.foundation.clock import Clock
+from bascule.kernel.call import Principal
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 from bascule.wire.canonical import digest
 
 # More apps than anybody lets one agent use; the oldest yes is forgotten, and asked for again.

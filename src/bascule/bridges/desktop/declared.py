@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from bascule.policy.rules import Rule
-    from bascule.protocols.tool import Tool
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
 
 
 class DesktopDeclared(Declared):
@@ -25,12 +25,12 @@ class DesktopDeclared(Declared):
         return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
-        from bascule.policy import presets_desktop
+        from bascule.desktop import rules as desktop_rules
 
         return {
-            "restrictive": presets_desktop.RESTRICTIVE,
-            "standard": presets_desktop.STANDARD,
-            "permissive": presets_desktop.PERMISSIVE,
+            "restrictive": desktop_rules.RESTRICTIVE,
+            "standard": desktop_rules.STANDARD,
+            "permissive": desktop_rules.PERMISSIVE,
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":

@@ -8,8 +8,8 @@ few, and then the app must be looked at first, which asks.
 from collections import deque
 from typing import Final
 
-from bascule.call import Principal
 from bascule.foundation.clock import Clock
+from bascule.kernel.call import Principal
 
 # A model that guesses a title or two is no reader of screens.
 MAX_MISSES: Final = 10

@@ -15,16 +15,16 @@ from bascule.bridges.desktop.apps import App, Apps, Doing, Seen
 from bascule.bridges.desktop.chords import reach_beyond
 from bascule.bridges.desktop.refusals import form_of, put_into_form
 from bascule.bridges.desktop.terminals import is_terminal
-from bascule.call import Call, Principal
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.gate import Gate
+from bascule.kernel.policy.decision import Decision, Verdict
+from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision, Verdict
-from bascule.policy.rules import Rule
+from bascule.kernel.rows import Effect, Row
 from bascule.protocols.desktop import FoundElement, Resolved, ResolvedElement
 from bascule.protocols.desktop_agents import METHODS, HotkeyCall
 from bascule.protocols.desktop_errors import DesktopError
 from bascule.protocols.desktop_more import ResolveResult, WindowInfo
-from bascule.protocols.methods import Effect, Row
 
 # In place of an app: what looks at the windows of all of them.
 EVERY_APP: Final = "*"

@@ -13,8 +13,6 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import Log
 from bascule.bridges.desktop import refusals
 from bascule.bridges.desktop.apps import App, Apps
 from bascule.bridges.desktop.declared import DesktopDeclared
@@ -24,19 +22,20 @@ from bascule.bridges.desktop.judging import Judging, Target, doing_of
 from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.desktop.traffic import Traffic
-from bascule.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Carrier, Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
 from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import Log
 from bascule.kernel.resolution import Resolution
+from bascule.kernel.rows import MAX_WAIT_MS, Nothing
 from bascule.protocols import desktop as d
 from bascule.protocols import desktop_agents as a
 from bascule.protocols import desktop_more as m
-from bascule.protocols.broker import MAX_WAIT_MS
 from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.methods import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000

@@ -5,10 +5,10 @@ from typing import Final
 
 import msgspec
 
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import JournalStore
 from bascule.bridges.desktop.refusals import not_enabled, stopped
 from bascule.foundation.clock import Clock
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 
 _ENABLED: Final = "enabled"
 _STOPPED: Final = "stopped"

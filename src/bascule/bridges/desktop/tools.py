@@ -21,7 +21,7 @@ from bascule.bridges.desktop.tool_targets import (
 )
 from bascule.foundation import paths
 from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest
-from bascule.protocols.tool import (
+from bascule.kernel.tool import (
     ACTS,
     ENDS,
     INTEGER,

@@ -9,9 +9,9 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 
-from bascule.call import Principal
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, Unavailable
+from bascule.kernel.call import Principal
 
 # Looks and acts at the host at once, of everybody and of one principal; more wait their turn.
 MAX_AT_ONCE: Final = 32

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from bascule.policy.rules import Rule
-    from bascule.protocols.tool import Tool
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
 
 
 class GameDeclared(Declared):
@@ -25,12 +25,12 @@ class GameDeclared(Declared):
         return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
-        from bascule.policy import presets_games
+        from bascule.game import rules as game_rules
 
         return {
-            "restrictive": presets_games.RESTRICTIVE,
-            "standard": presets_games.STANDARD,
-            "permissive": presets_games.PERMISSIVE,
+            "restrictive": game_rules.RESTRICTIVE,
+            "standard": game_rules.STANDARD,
+            "permissive": game_rules.PERMISSIVE,
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":

@@ -5,10 +5,10 @@ from typing import Final
 
 from bascule.bridges.game.game import BRIDGE_CHANNEL, Game
 from bascule.bridges.game.games import Games
-from bascule.call import Call, Principal
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Overloaded
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call, Principal
 from bascule.protocols.game_errors import GameError
 from bascule.protocols.games import GameEvent, GameStreamParams, names_in
 

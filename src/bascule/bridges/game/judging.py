@@ -14,10 +14,10 @@ import msgspec
 from bascule.bridges.game.catalog import KnownTool
 from bascule.bridges.game.game import Game
 from bascule.bridges.game.pins import Pinned, Pins
-from bascule.call import PERSON, Call
+from bascule.kernel.call import PERSON, Call
+from bascule.kernel.policy.decision import Decision, Verdict
+from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision, Verdict
-from bascule.policy.rules import Rule
 from bascule.protocols import game
 from bascule.protocols.games import CallToolParams, GameParams, SetStateParams
 from bascule.wire.canonical import digest

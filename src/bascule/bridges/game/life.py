@@ -12,7 +12,6 @@ from typing import Protocol
 import msgspec
 
 from bascule import __version__
-from bascule.audit.ports import Log
 from bascule.bridges.game.attaching import read_bridge_file, read_token
 from bascule.bridges.game.link import Link
 from bascule.bridges.game.ports import (
@@ -30,6 +29,7 @@ from bascule.bridges.game.states import Turn
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import within
+from bascule.kernel.journal_ports import Log
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_session import new_id

@@ -8,9 +8,9 @@ from typing import Literal
 
 import msgspec
 
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import JournalStore
 from bascule.foundation.clock import Clock
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 
 # Twice the tools of the largest list: those of now, and as many that are gone.
 MAX_PINS_PER_GAME = 4_000

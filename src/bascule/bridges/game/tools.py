@@ -11,7 +11,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from bascule.bridges.game.tool_names import call_by_any_name
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.protocols.tool import (
+from bascule.kernel.tool import (
     ACTS,
     BOOLEAN,
     ENDS,

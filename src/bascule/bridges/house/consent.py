@@ -2,16 +2,18 @@
 
 import msgspec
 
-from bascule.approval.desk import Desk
-from bascule.approval.questions import rule_text, timed_text
-from bascule.approval.records import Approval, Scope
-from bascule.approval.states import State
-from bascule.audit.journal import Transaction
 from bascule.bridges.house.rulebook import timed_view
-from bascule.call import Call
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.questions import rule_text, timed_text
+from bascule.kernel.consent.records import Approval, Scope
+from bascule.kernel.consent.states import State
+from bascule.kernel.journal import Transaction
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Nothing
 from bascule.protocols.approvals import (
     ApprovalParams,
     ApprovalsListParams,
@@ -20,8 +22,6 @@ from bascule.protocols.approvals import (
     DecideResult,
     RuleOffer,
 )
-from bascule.protocols.house import GcItem
-from bascule.protocols.methods import Nothing
 
 # Terminals that watch for questions: one per pair of eyes, and some that were left open.
 MAX_WATCHERS = 64

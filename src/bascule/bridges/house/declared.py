@@ -17,7 +17,7 @@ class HouseDeclared(Declared):
     made_by = "bascule.daemon.compose_house:make_house"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.approval.records import Approval, TimedRule
         from bascule.bridges.house.records import HouseFact
+        from bascule.kernel.consent.records import Approval, TimedRule
 
         return {"house": HouseFact, "approvals": Approval, "rules": TimedRule}

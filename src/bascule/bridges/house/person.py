@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from bascule.audit.journal import Journal, Table, Transaction
 from bascule.bridges.house.ports import Unlockable
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
-from bascule.call import Call
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, Forbidden, Overloaded
-from bascule.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
+from bascule.kernel.call import Call
+from bascule.kernel.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.rows import Nothing
 from bascule.protocols.house import PassphraseParams, PersonResult
-from bascule.protocols.methods import Nothing
 
 T = TypeVar("T")
 

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from bascule.audit.ledger import Anchor
+from bascule.kernel.ledger import Anchor
 
 
 class Unlockable(Protocol):

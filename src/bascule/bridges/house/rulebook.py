@@ -2,21 +2,22 @@
 
 from collections.abc import Callable, Iterable
 
-from bascule.approval.desk import Desk
-from bascule.approval.questions import timed_text
-from bascule.approval.records import TimedRule
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import Log
 from bascule.bridges.house.ports import PolicySource
 from bascule.bridges.house.records import POLICY_KEY, HouseFact
-from bascule.call import PERSON, Call, Principal, agent_of
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
 from bascule.foundation.ids import is_agent_id
-from bascule.policy.decision import Decision
-from bascule.policy.engine import Policy, preset_in
-from bascule.policy.rules import BadPolicy
-from bascule.policy.text import Presets, load_policy, render, text_digest
+from bascule.kernel.call import PERSON, Call, Principal, agent_of
+from bascule.kernel.consent.desk import Desk
+from bascule.kernel.consent.questions import timed_text
+from bascule.kernel.consent.records import TimedRule
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import Log
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.policy.engine import Policy, preset_in
+from bascule.kernel.policy.rules import BadPolicy
+from bascule.kernel.policy.text import Presets, load_policy, render, text_digest
+from bascule.kernel.rows import Nothing, Row
 from bascule.protocols.approvals import (
     AcceptParams,
     ExplainParams,
@@ -24,7 +25,6 @@ from bascule.protocols.approvals import (
     PolicyView,
     TimedRuleView,
 )
-from bascule.protocols.methods import Nothing, Row
 
 # What is in force when the accepted text cannot be read any more: the least that still lets agents talk.
 FALLBACK = "restrictive"

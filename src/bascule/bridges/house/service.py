@@ -6,22 +6,23 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ledger import Segment, Verifier, read_record
-from bascule.audit.ports import JournalStore, LedgerReader, LedgerRow
 from bascule.bridges.house.consent import Consent
 from bascule.bridges.house.declared import HouseDeclared
 from bascule.bridges.house.person import Person
 from bascule.bridges.house.ports import Anchors
 from bascule.bridges.house.records import HouseFact
 from bascule.bridges.house.rulebook import Rulebook
-from bascule.call import Call, Principal
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.bridge import Bridge, Collect, Gauge
+from bascule.kernel.call import Call, Principal
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
+from bascule.kernel.ledger import Segment, Verifier, read_record
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Nothing
 from bascule.protocols import approvals
 from bascule.protocols import house as rows
 from bascule.protocols.house import (
-    GcItem,
     GcParams,
     GcResult,
     LedgerRecord,
@@ -30,7 +31,6 @@ from bascule.protocols.house import (
     StatusResult,
     VerifyResult,
 )
-from bascule.protocols.methods import Nothing
 
 # Rows hashed per step of the walk; the writer thread takes commits in between.
 _VERIFY_PAGE = 5_000

@@ -8,7 +8,6 @@ import asyncio
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.checkpointing import Checkpointing, say_what_stays
 from bascule.bridges.workspace.commands import sealed_files
@@ -22,14 +21,15 @@ from bascule.bridges.workspace.records import CANCELLED, COMPLETED, ERROR, RUNNI
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, InvalidRequest, Unavailable
 from bascule.foundation.ids import new_id
+from bascule.kernel.call import Call
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import ErrorEvent, ProcessStartParams, ProcessView, ShellEvent, ShellOperation
 from bascule.protocols.workspace_paths import WorkspacePath
 from bascule.protocols.workspace_validation import BadOperation, check_command

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.ports import Beside, CheckpointFault, Checkpoints, FileFault
@@ -22,6 +21,7 @@ from bascule.bridges.workspace.steering import steering_left
 from bascule.bridges.workspace.threads import Threads
 from bascule.foundation.clock import Clock
 from bascule.kernel.effects import Changes
+from bascule.kernel.journal import Journal, Transaction
 from bascule.protocols.workspace import PathReason
 
 # A run that is under way says so in its record: after a crash, what changed later than that is not taken for its work.

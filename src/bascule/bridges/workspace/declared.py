@@ -10,8 +10,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
-    from bascule.policy.rules import Rule
-    from bascule.protocols.tool import Tool
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
 
 
 class WorkspaceDeclared(Declared):
@@ -25,12 +25,12 @@ class WorkspaceDeclared(Declared):
         return tools.TOOLS
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
-        from bascule.policy import presets_workspace
+        from bascule.workspace import rules as workspace_rules
 
         return {
-            "restrictive": presets_workspace.RESTRICTIVE,
-            "standard": presets_workspace.STANDARD,
-            "permissive": presets_workspace.PERMISSIVE,
+            "restrictive": workspace_rules.RESTRICTIVE,
+            "standard": workspace_rules.STANDARD,
+            "permissive": workspace_rules.PERMISSIVE,
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.acts import FileActs
 from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
@@ -14,11 +13,12 @@ from bascule.bridges.workspace.resolving import leads, resolve
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import InvalidRequest, NotFound, PolicyDenied, Unavailable
+from bascule.kernel.call import Call
 from bascule.kernel.gate import Gate
-from bascule.policy.decision import Decision, Verdict
+from bascule.kernel.journal import Transaction
+from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import (
     FileParams,
     FilePathParams,

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from bascule.audit.journal import Transaction
 from bascule.bridges.workspace.checkpointing import MAX_NAMED, WHOLE, Checkpointing
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Copy, Run, is_over
@@ -27,13 +26,14 @@ from bascule.bridges.workspace.resolving import judge_changes
 from bascule.bridges.workspace.runbook import RunBook
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call
 from bascule.foundation.deferred import within
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest
+from bascule.kernel.call import Call
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Transaction
+from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import DiffResult, FileChange, PathReason, RunIdParams, UndoParams, UndoResult
 
 # How the note of a run begins that worked without a checkpoint.

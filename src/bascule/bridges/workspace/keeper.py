@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
-from bascule.audit.ports import Log
 from bascule.foundation.errors import BasculeError
+from bascule.kernel.journal_ports import Log
 
 
 class Keeper:

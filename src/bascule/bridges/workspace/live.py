@@ -6,13 +6,13 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from bascule.approval.records import Approval
 from bascule.bridges.workspace.feeds import Feed
 from bascule.bridges.workspace.ports import Beside, Checkpoints, Root, Sandbox
 from bascule.bridges.workspace.processes import Process
 from bascule.bridges.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
-from bascule.call import Call, Principal
 from bascule.foundation.deferred import Deferred
+from bascule.kernel.call import Call, Principal
+from bascule.kernel.consent.records import Approval
 from bascule.kernel.effects import RecordedEffect
 from bascule.protocols.workspace import (
     SPACES_PROTOCOL_VERSION,

@@ -5,8 +5,6 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bascule.approval.records import Approval
-from bascule.approval.records import Question as Asked
 from bascule.bridges.workspace import previews
 from bascule.bridges.workspace.acts import Acted
 from bascule.bridges.workspace.events import type_of
@@ -16,10 +14,12 @@ from bascule.bridges.workspace.records import Asks, Step
 from bascule.bridges.workspace.resolving import follows, leads, resolve
 from bascule.bridges.workspace.spaces import Space
 from bascule.foundation.errors import BasculeError
+from bascule.kernel.consent.records import Approval
+from bascule.kernel.consent.records import Question as Asked
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.passage import Passage
+from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Verdict
 from bascule.protocols.workspace import Operation, ShellOperation
 from bascule.protocols.workspace_validation import path_of
 

@@ -7,9 +7,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.approval.records import Approval, Question
-from bascule.approval.states import State
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.events import Teller, type_of
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run, Stop
@@ -19,9 +16,12 @@ from bascule.bridges.workspace.runbook import RunBook
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, StorageFull, TooLarge
 from bascule.kernel.asking import create_question
+from bascule.kernel.consent.records import Approval, Question
+from bascule.kernel.consent.states import State
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Verdict
 from bascule.protocols.workspace import ApprovalRequiredEvent, MessageOperation, ShellOperation
 from bascule.wire import codec
 

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, Protocol, Self
 
 import msgspec
 
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.policy.programs import ProgramRules
 from bascule.protocols.workspace import FileChange, FileEntry, PathReason
 from bascule.protocols.workspace_paths import WorkspacePath
 

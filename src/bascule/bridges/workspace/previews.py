@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from bascule.bridges.workspace.edits import EditFault, edit_bytes
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import FileFault, ResolvedPath, Root
-from bascule.policy.decision import Verdict
-from bascule.policy.shell.reading import Reading, read
+from bascule.kernel.policy.decision import Verdict
+from bascule.kernel.policy.shell.reading import Reading, read
 from bascule.protocols.workspace import (
     CreateFileOperation,
     DeleteFileOperation,

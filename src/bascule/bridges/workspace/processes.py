@@ -10,12 +10,12 @@ from bascule.bridges.workspace.keeper import Keeper
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.ports import Command, LogPage, OnOutput, Outcome, RunningCommand, Sandbox, Sandboxes
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import PERSON, Principal
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.ids import new_id
-from bascule.policy.programs import ProgramRules
+from bascule.kernel.call import PERSON, Principal
+from bascule.kernel.policy.programs import ProgramRules
 from bascule.protocols.workspace import ProcessLogs, ProcessLogsParams, ProcessView
 from bascule.protocols.workspace_paths import WorkspacePath
 

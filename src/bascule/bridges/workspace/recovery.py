@@ -2,13 +2,13 @@
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.records import ERROR, UNKNOWN, RunEvents, RunRecord
 from bascule.bridges.workspace.runbook import RunBook
-from bascule.call import DAEMON
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.kernel.call import DAEMON
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
 from bascule.protocols.workspace import ErrorEvent, Event
 from bascule.wire import codec
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 
 from bascule.bridges.workspace.ports import ResolvedPath, Root
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call
+from bascule.kernel.call import Call
 from bascule.kernel.gate import Gate
-from bascule.policy.decision import Decision, Verdict
+from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.protocols.workspace import CreateFileOperation, DeleteFileOperation, FileChange, Operation
 from bascule.protocols.workspace_paths import WorkspacePath
 

@@ -4,8 +4,6 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bascule.audit.journal import Table, Transaction
-from bascule.audit.ports import JournalStore
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.records import (
@@ -22,6 +20,8 @@ from bascule.bridges.workspace.records import (
     rest_key,
 )
 from bascule.foundation.errors import NotFound
+from bascule.kernel.journal import Table, Transaction
+from bascule.kernel.journal_ports import JournalStore
 from bascule.protocols.workspace import Event
 from bascule.wire import codec
 

@@ -13,8 +13,6 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import UNSET
 
-from bascule.approval.records import Question
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.acts import FAILED, Acted, FileActs
 from bascule.bridges.workspace.checkpointing import Checkpointing, say_what_stays
 from bascule.bridges.workspace.commands import Commands
@@ -28,9 +26,11 @@ from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
 from bascule.foundation.deferred import within
 from bascule.foundation.errors import BasculeError, Conflict, PolicyDenied, StorageFull
+from bascule.kernel.consent.records import Question
 from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.policy.decision import Verdict
 from bascule.protocols.workspace import (
     Event,
     MessageEvent,

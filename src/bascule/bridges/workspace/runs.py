@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
 from bascule.bridges.workspace.events import Teller
 from bascule.bridges.workspace.feeds import Feed
 from bascule.bridges.workspace.keeper import Keeper
@@ -29,15 +28,16 @@ from bascule.bridges.workspace.runner import Runner
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.steps import said_type, steps_of
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call, Principal
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
-from bascule.protocols.link import MAX_LINK_FRAME_BYTES
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.protocols.workspace import (
     CancelRunParams,
     EventsMessage,

@@ -6,8 +6,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.audit.journal import Journal, Transaction
-from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.background import Background
 from bascule.bridges.workspace.checkpointing import Checkpointing
 from bascule.bridges.workspace.commands import Commands
@@ -32,18 +30,20 @@ from bascule.bridges.workspace.runner import Runner
 from bascule.bridges.workspace.runs import Runs
 from bascule.bridges.workspace.spaces import Space, Spaces
 from bascule.bridges.workspace.threads import Threads
-from bascule.call import Call
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Internal
 from bascule.foundation.ids import new_fault_id
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
+from bascule.kernel.call import Call
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.kernel.gate import Gate
-from bascule.policy.decision import Decision
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Nothing
 from bascule.protocols import workspace_methods as rows
-from bascule.protocols.house import GcItem
-from bascule.protocols.methods import Nothing
 from bascule.protocols.workspace import (
     ProcessesListParams,
     ProcessLogs,

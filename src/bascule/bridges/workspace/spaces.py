@@ -4,8 +4,6 @@ import asyncio
 import os.path
 from collections.abc import Callable
 
-from bascule.audit.journal import Journal, Table, Transaction
-from bascule.audit.ports import JournalStore, Log
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.live import Run
 from bascule.bridges.workspace.ports import (
@@ -21,10 +19,12 @@ from bascule.bridges.workspace.ports import (
 from bascule.bridges.workspace.records import SpaceRecord
 from bascule.bridges.workspace.threads import Threads
 from bascule.bridges.workspace.turns import SpaceTurns
-from bascule.call import Call, Principal
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, Overloaded
 from bascule.foundation.ids import new_id
+from bascule.kernel.call import Call, Principal
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.protocols.workspace import SpaceOpenParams
 
 

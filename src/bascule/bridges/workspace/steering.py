@@ -5,7 +5,7 @@ from typing import Any
 
 from bascule.bridges.workspace.ports import Checkpoints
 from bascule.foundation.text import escaped
-from bascule.policy.steering import is_steering_file
+from bascule.kernel.policy.steering import is_steering_file
 from bascule.wire import codec
 
 # More sentences than these nobody reads; the last one says how many there are.

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.protocols.tool import (
+from bascule.kernel.tool import (
     ACTS,
     ADDS,
     BOOLEAN,

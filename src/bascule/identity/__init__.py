@@ -1,5 +1,0 @@
-"""Who is calling: from the door and the token presented there, never from a payload (invariant I3).
-
-May import `protocols`, `call`, `errors`, `ids`, `clock`. `principals` holds the whole table of doors,
-`tokens` what an agent proves itself with, `passphrase` what the person does.
-"""

@@ -1,0 +1,78 @@
+"""Whose call it may be, made once from a row's `who` and checked before policy: no rule opens another's inbox."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from operator import attrgetter
+from typing import Any, Protocol
+
+from bascule.foundation.errors import Forbidden
+from bascule.kernel.call import LOCAL, PERSON, Principal, agent_principal
+from bascule.kernel.rows import Row, WhoKind
+
+# Raises `Forbidden` when the call is not this principal's to make.
+Ownership = Callable[[Principal, Any], None]
+
+
+class Parties(Protocol):
+    def __call__(self, ticket_id: str, /) -> tuple[Principal, ...]:
+        """Both sides of a ticket; raises `NotFound`."""
+
+
+class Starter(Protocol):
+    def __call__(self, id_: str, /) -> Principal:
+        """Who started the run or command, or opened the space; raises `NotFound`."""
+
+
+def ownership(row: Row, parties: Parties, starters: Mapping[str, Starter]) -> Ownership | None:
+    match row.who.kind:
+        case WhoKind.ANYONE:
+            return None
+        case WhoKind.SELF:
+            return partial(_check_self, attrgetter(row.who.field))
+        case WhoKind.PARTY:
+            return partial(_check_party, attrgetter(row.who.field), parties)
+        case WhoKind.STARTER:
+            return partial(_check_starter, attrgetter(row.who.field), starters[row.who.field])
+        case WhoKind.LOCAL:
+            return partial(_check_local, row.name)
+        case WhoKind.PERSON:
+            return partial(_check_person, row.name)
+
+
+def _check_self(named: Callable[[Any], str], principal: Principal, params: Any) -> None:
+    agent_id = named(params)
+    if principal != agent_principal(agent_id):
+        raise Forbidden(
+            f"{principal} may not act as {agent_id}",
+            hint=f"use the agentToken that registering {agent_id} returned; helpers take --agent {agent_id}",
+        )
+
+
+def _check_party(named: Callable[[Any], str], parties: Parties, principal: Principal, params: Any) -> None:
+    if principal != PERSON and principal not in parties(named(params)):
+        raise Forbidden(
+            f"{principal} is not a side of ticket {named(params)}",
+            hint="only the sender and the addressee may; act with that agent's token",
+        )
+
+
+def _check_starter(named: Callable[[Any], str], starter: Starter, principal: Principal, params: Any) -> None:
+    id_ = named(params)
+    if principal != PERSON and principal != starter(id_):
+        raise Forbidden(
+            f"{principal} did not start {id_}",
+            hint="only whoever started it may, and the person: unlock with the passphrase (`bascule person set`)",
+        )
+
+
+def _check_local(method: str, principal: Principal, _params: Any) -> None:
+    if principal not in (LOCAL, PERSON):
+        raise Forbidden(f"{principal} may not call {method}", hint="run the bascule command in your own terminal")
+
+
+def _check_person(method: str, principal: Principal, _params: Any) -> None:
+    if principal != PERSON:
+        raise Forbidden(
+            f"only the person may call {method}",
+            hint="set a passphrase with `bascule person set`; the command asks for it on your terminal",
+        )

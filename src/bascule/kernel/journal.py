@@ -1,0 +1,351 @@
+"""Transactions: changes to the tables and the record of who made them, one and the same commit.
+
+The tables live in memory and are the truth within one life; the store is their durable journal. A
+change is applied at once, so the next call sees it, and undone if its commit fails: nothing is
+answered, handed over or shown before the transaction it rests on is durable (`AfterCommit`), and
+`after` callbacks run only then. One batch is in flight at a time; what arrives meanwhile rides in the
+next one, which is the group commit.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import StorageFull
+from bascule.kernel.call import Principal
+from bascule.kernel.journal_ports import Batch, JournalStore, LedgerRow
+from bascule.kernel.ledger import ANCHOR_EVERY, SEGMENT_RECORDS, Anchor, Chain, Segment
+
+T = TypeVar("T")
+V = TypeVar("V", bound=msgspec.Struct)
+
+
+class Table(Generic[V]):
+    """Rows by key, and whoever keeps an index over them."""
+
+    __slots__ = ("name", "on_change", "rows", "type")
+
+    def __init__(
+        self, name: str, type_: type[V], on_change: Callable[[str, V | None, V | None], None] | None = None
+    ) -> None:
+        self.name = name
+        self.type = type_
+        self.rows: dict[str, V] = {}
+        self.on_change = on_change
+
+    def apply(self, key: str, value: V | None) -> V | None:
+        old = self.rows.get(key)
+        if value is None:
+            self.rows.pop(key, None)
+        else:
+            self.rows[key] = value
+        if self.on_change is not None:
+            self.on_change(key, old, value)
+        return old
+
+
+class AfterCommit(Deferred[T]):
+    """An answer that waits until everything committed before it is durable.
+
+    The one way in which anything waits for the disk: a transaction is one, `Journal.durable` gives one for whatever
+    is under way. Nobody shares it, so that cancelling it takes nothing from anybody else.
+    """
+
+    __slots__ = ("answer",)
+
+    def __init__(self, answer: Any = None) -> None:
+        super().__init__()
+        # A value, an exception, or another answer that is still to come.
+        self.answer = answer
+
+    def landed(self) -> None:
+        if self.done():
+            return
+        answer = self.answer
+        if isinstance(answer, Deferred):
+            answer.add_done_callback(self.take_over)
+        elif isinstance(answer, BaseException):
+            self.set_exception(answer)
+        else:
+            self.set_result(answer)
+
+    def undone(self, error: BaseException) -> None:
+        """What it rests on could not be stored."""
+        if not self.done():
+            self.set_exception(error)
+
+
+class Reading(AfterCommit[Any]):
+    """What a read saw while commits were under way. If these are undone it looks once more."""
+
+    __slots__ = ("_again", "_translate")
+
+    def __init__(
+        self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BaseException]
+    ) -> None:
+        super().__init__(answer)
+        self._again = again
+        self._translate = translate
+
+    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - that of whoever wrote
+        if self.done():
+            return
+        try:
+            answer = self.answer = self._again()
+        except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+            self.set_exception(self._translate(fault))
+            return
+        if isinstance(answer, Deferred):
+            self.add_done_callback(lambda _: answer.cancel())
+        self.landed()
+
+
+class Transaction(AfterCommit[Any]):
+    """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
+
+    __slots__ = (
+        *("_undo", "after", "changes", "details", "forget_before"),
+        *("head", "record", "subject", "then"),
+    )
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes: list[tuple[str, str, msgspec.Struct | None]] = []
+        self._undo: list[tuple[Table[Any], str, Any]] = []
+        self.after: list[Callable[[], None]] = []
+        # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
+        self.then: Callable[[Any], Any] | None = None
+        # What the handler adds to the record that the gate writes.
+        self.subject: str | None = None
+        self.details: dict[str, Any] | None = None
+        self.record: LedgerRow | None = None
+        self.head: tuple[int, bytes] = (0, b"")
+        self.forget_before = 0
+
+    def put(self, table: Table[V], key: str, value: V | None) -> None:
+        self._undo.append((table, key, table.apply(key, value)))
+        self.changes.append((table.name, key, value))
+
+    def undo(self) -> None:
+        for table, key, old in reversed(self._undo):
+            table.apply(key, old)
+        self._undo.clear()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """A change that could not be made whole is not made at all."""
+        if kind is not None:
+            self.undo()
+
+
+class Journal:
+    """The way from a transaction to the store."""
+
+    def __init__(
+        self,
+        store: JournalStore,
+        clock: Clock,
+        *,
+        on_anchor: Callable[[Anchor], None],
+        segment_records: int = SEGMENT_RECORDS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._on_anchor = on_anchor
+        self._segment_records = segment_records
+        self.segments: Table[Segment] = Table("segments", Segment)
+        for key, segment in store.load("segments", Segment):
+            self.segments.rows[key] = segment
+        self.chain = Chain(store.ledger_head())
+        self._durable_head = (self.chain.seq, self.chain.head)
+        self._segment_head = self._last_segment_head()
+        self._pending: list[Transaction] = []
+        self._flight: list[Transaction] = []
+        self._together = 0
+        # Transactions and whoever else waits for each batch, in the order they came.
+        self._pending_answers: list[AfterCommit[Any]] = []
+        self._flight_answers: list[AfterCommit[Any]] = []
+        # The first failure after a good write, and None again once a write succeeds: for health and logs.
+        self.fault: str | None = None
+        self.on_fault: Callable[[str | None], None] | None = None
+
+    def start(self) -> None:
+        """Everything is loaded: from here on the store belongs to its writer."""
+        self._store.start(self._done)
+
+    def _last_segment_head(self) -> str:
+        last = max(self.segments.rows.values(), key=lambda segment: segment.last, default=None)
+        return last.head if last else bytes(32).hex()
+
+    def commit(
+        self,
+        tx: Transaction,
+        principal: Principal,
+        method: str,
+        outcome: str = "ok",
+        rule: str | None = None,
+    ) -> Transaction:
+        """Queue the transaction with its record; it is settled with its answer once it is durable."""
+        chain = self.chain
+        tx.head = (chain.seq, chain.head)
+        at = self._clock.wall_ms()
+        tx.record = chain.append(
+            at=at,
+            principal=principal,
+            method=method,
+            outcome=outcome,
+            subject=tx.subject,
+            rule=rule,
+            details=tx.details,
+        )
+        if chain.seq % self._segment_records == 0:
+            self._close_segment(tx, at)
+        return self._queue(tx)
+
+    def commit_quietly(self, tx: Transaction) -> Transaction:
+        """For soft state that is no effect of anybody's (presence): no ledger record."""
+        tx.head = (self.chain.seq, self.chain.head)
+        return self._queue(tx)
+
+    def _queue(self, tx: Transaction) -> Transaction:
+        self._pending.append(tx)
+        self._pending_answers.append(tx)
+        if not self._flight and not self._together:
+            self._launch()
+        return tx
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """What is committed inside is written as one batch: the end of one effect with the beginning of the next.
+
+        Never across an `await`: whoever commits meanwhile would wait, too.
+        """
+        self._together += 1
+        try:
+            yield
+        finally:
+            self._together -= 1
+            if not self._together and not self._flight:
+                self._launch()
+
+    @property
+    def idle(self) -> bool:
+        """Everything is durable that was ever committed."""
+        return not self._flight and not self._pending
+
+    def durable(self) -> AfterCommit[None] | None:
+        """None when everything committed is durable, else what ends (or fails) when that is decided."""
+        if self.idle:
+            return None
+        waiting: AfterCommit[None] = AfterCommit()
+        self.answer_after(waiting)
+        return waiting
+
+    def answer_after(self, waiting: AfterCommit[Any]) -> None:
+        """Settle it when the newest transaction is durable; not to be asked while `idle`."""
+        (self._pending_answers if self._pending else self._flight_answers).append(waiting)
+
+    def anchor(self, why: str) -> Anchor:
+        """Fix the durable end of the chain outside the database; what could still be undone is not the end."""
+        seq, head = self._durable_head
+        anchor = Anchor(seq=seq, head=head.hex(), at=self._clock.wall_ms(), why=why)
+        self._on_anchor(anchor)
+        return anchor
+
+    def _close_segment(self, tx: Transaction, at: int) -> None:
+        last = self.chain.seq
+        segment = Segment(
+            first=last - self._segment_records + 1,
+            last=last,
+            before=self._segment_head,
+            head=self.chain.head.hex(),
+            closed_at=at,
+        )
+        self._segment_head = segment.head
+        tx.put(self.segments, f"{segment.first:012d}", segment)
+
+    def _launch(self) -> None:
+        # A loop, because the memory store finishes at once and `after` callbacks may commit again.
+        while self._pending and not self._flight:
+            flight = self._flight = self._pending
+            self._pending = []
+            self._flight_answers, self._pending_answers = self._pending_answers, []
+            if not self._store.write(_batch(flight)):
+                return
+            self._land()
+
+    def _done(self, error: BaseException | None) -> None:
+        """The store's answer for the batch in flight, on the event loop."""
+        try:
+            if error is None:
+                self._land()
+            else:
+                self._fail(error)
+        finally:
+            self._launch()
+
+    def _land(self) -> None:
+        flight, self._flight = self._flight, []
+        answers, self._flight_answers = self._flight_answers, []
+        if self.fault is not None:
+            self._set_fault(None)
+        fault: Exception | None = None
+        for tx in flight:
+            for callback in tx.after:
+                try:
+                    callback()
+                except Exception as error:  # noqa: BLE001 - raised below, when nobody else can be harmed by it
+                    fault = fault or error
+        for waiting in answers:
+            waiting.landed()
+        for tx in flight:
+            row = tx.record
+            if row is None:
+                continue
+            self._durable_head = (row.seq, row.hash)
+            if row.seq % ANCHOR_EVERY == 0:
+                self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+        if fault is not None:
+            raise fault
+
+    def _fail(self, error: BaseException) -> None:
+        """Undo everything that is not durable, newest first: later changes may rest on earlier ones."""
+        lost = self._flight + self._pending
+        answers = self._flight_answers + self._pending_answers
+        self._flight, self._pending = [], []
+        self._flight_answers, self._pending_answers = [], []
+        for tx in reversed(lost):
+            tx.undo()
+        self.chain.rewind(*lost[0].head)
+        self._segment_head = self._last_segment_head()
+        self._set_fault(str(error))
+        answer = StorageFull(
+            f"nothing was stored: {error}",
+            hint="free space on the disk that holds the state directory, then try again; reads go on meanwhile",
+            retry_after=1.0,
+        )
+        for waiting in answers:
+            waiting.undone(answer)
+
+    def _set_fault(self, fault: str | None) -> None:
+        self.fault = fault
+        if self.on_fault is not None:
+            self.on_fault(fault)
+
+
+def _batch(flight: list[Transaction]) -> Batch:
+    if len(flight) == 1:
+        # The common case of a quiet broker, and every case of the memory store.
+        tx = flight[0]
+        return Batch(tx.changes, [tx.record] if tx.record is not None else [], tx.forget_before)
+    return Batch(
+        [change for tx in flight for change in tx.changes],
+        [tx.record for tx in flight if tx.record is not None],
+        max(tx.forget_before for tx in flight),
+    )

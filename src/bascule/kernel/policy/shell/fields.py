@@ -1,0 +1,241 @@
+"""From words to fields: what a command's arguments will be, as far as that is certain before it runs."""
+
+from collections.abc import Sequence
+from itertools import product
+
+import msgspec
+
+from bascule.kernel.policy.shell.text import Assignment, Part, Word
+
+# Alternatives looked at for one command line: two variables of four values each. Over it: opaque.
+MAX_ALTERNATIVES = 16
+# A variable set from a variable set from ...: a longer chain is no help to anyone.
+MAX_CHAIN = 8
+
+_GLOBS = frozenset("*?[")
+# Substitutions whose answer is one path without blanks on any machine a person would use.
+_PATH_SUBSTITUTIONS = frozenset(
+    ["$(pwd)", "`pwd`", "$(git rev-parse --show-toplevel)", "$(npm bin)", "$(npm prefix)", "$(go env GOPATH)"]
+)
+
+
+class Field(msgspec.Struct, frozen=True):
+    """One argument. `text` is None when only running tells."""
+
+    text: str | None
+    source: str
+    # Unquoted `*`, `?`, `[` or braces: the shell may put other words in its place.
+    pattern: bool = False
+    # It may become several words, or none.
+    splits: bool = False
+    # sh and bash disagree on its value.
+    differs: bool = False
+    # What stands after the last `/` when all before it is one unknown path.
+    base: str | None = None
+
+    @property
+    def certain(self) -> bool:
+        return self.text is not None and not self.pattern
+
+    def __str__(self) -> str:
+        return self.source if self.text is None else self.text
+
+
+def known(text: str) -> Field:
+    return Field(text, text)
+
+
+def unknown(source: str, *, splits: bool = False) -> Field:
+    return Field(None, source, splits=splits)
+
+
+class Scope:
+    """What variables may hold: every constant that is anywhere assigned to them, or nobody knows."""
+
+    def __init__(
+        self,
+        assignments: list[Assignment],
+        outer: "Scope | None" = None,
+        values: dict[str, tuple[str, ...]] | None = None,
+    ) -> None:
+        self._assigned: dict[str, list[Assignment]] = {}
+        for assignment in assignments:
+            self._assigned.setdefault(assignment.name, []).append(assignment)
+        self._outer = outer
+        self._values = values or {}
+        # What was worked out; a line may use one variable a thousand times.
+        self._told: dict[str, tuple[str, ...] | None] = {}
+        # After `eval` or `.` of what is not known any variable may be anything.
+        self.certain: bool = outer.certain if outer else True
+
+    def assigned(self, name: str) -> bool:
+        return (
+            name in self._assigned or name in self._values or (self._outer is not None and self._outer.assigned(name))
+        )
+
+    def values(self, name: str, chain: int = 0) -> tuple[str, ...] | None:
+        """All it may hold, unset included; None when that cannot be told."""
+        if name in self._told and self.certain:
+            return self._told[name]
+        found = self._values_of(name, chain)
+        if chain == 0 or found is not None:
+            self._told[name] = found
+        return found
+
+    def _values_of(self, name: str, chain: int) -> tuple[str, ...] | None:
+        if not self.certain or chain > MAX_CHAIN or not self.assigned(name) or name == "IFS":
+            return None
+        found = [""]
+        if self._outer is not None and self._outer.assigned(name):
+            outer = self._outer.values(name, chain + 1)
+            if outer is None:
+                return None
+            found.extend(outer)
+        found.extend(self._values.get(name, ()))
+        for assignment in self._assigned.get(name, ()):
+            inner = self._assignable(assignment, chain + 1)
+            if inner is None:
+                return None
+            found.extend(inner)
+        distinct = tuple(dict.fromkeys(found))
+        return distinct if len(distinct) <= MAX_ALTERNATIVES else None
+
+    def _assignable(self, assignment: Assignment, chain: int) -> list[str] | None:
+        word = assignment.value
+        if word is None:
+            return None
+        if not assignment.listed:
+            return self.texts(word, chain)
+        listed = [field.text for fields in self._fields(word, chain) for field in fields]
+        return None if None in listed else [text for text in listed if text is not None]
+
+    def possible(self, word: Word) -> Sequence[str | None]:
+        """Its values, or the one that nobody knows."""
+        return self.texts(word) or [None]
+
+    def texts(self, word: Word, chain: int = 0) -> list[str] | None:
+        """All values of a word where it is not split: in an assignment, in quotes, in a here-document."""
+        choices = []
+        for part in word.parts:
+            choice = self._choices(part, chain)
+            if choice is None:
+                return None
+            choices.append(choice)
+        count = 1
+        for choice in choices:
+            count *= len(choice)
+        if count > MAX_ALTERNATIVES or word.differs:
+            return None
+        return ["".join(pieces) for pieces in product(*choices)]
+
+    def _choices(self, part: Part, chain: int) -> tuple[str, ...] | None:
+        if part.kind == "fixed":
+            return (part.text,)
+        if part.kind == "dynamic":
+            return None
+        if part.default is None:
+            return self.values(part.text, chain)
+        default = self.texts(part.default, chain + 1)
+        if default is None:
+            return None
+        if not self.assigned(part.text):
+            return tuple(default)
+        values = self.values(part.text, chain)
+        return None if values is None else tuple(dict.fromkeys((*values, *default)))
+
+    # -- fields -----------------------------------------------------------------------------------
+
+    def alternatives(self, words: list[Word]) -> list[list[Field]] | None:
+        """Every list of arguments the words may become; None when there are too many."""
+        found: list[list[Field]] = [[]]
+        for word in words:
+            choices = self._fields(word)
+            if len(found) * len(choices) > MAX_ALTERNATIVES:
+                return None
+            found = [[*before, *fields] for before in found for fields in choices]
+        return found
+
+    def single(self, words: list[Word]) -> list[Field]:
+        """One list of arguments, with what has several values unknown."""
+        found: list[Field] = []
+        for word in words:
+            choices = self._fields(word)
+            if len(choices) == 2 and not choices[0]:
+                # Unset or one value: as an argument that no program depends on, the value.
+                choices = choices[1:]
+            found.extend(choices[0] if len(choices) == 1 else [unknown(word.source, splits=True)])
+        return found
+
+    def _fields(self, word: Word, chain: int = 0) -> list[list[Field]]:
+        if all(part.kind == "fixed" for part in word.parts):
+            return [[self._fixed(word)]]
+        choices = [self._choices(part, chain) for part in word.parts]
+        count = 1
+        for choice in choices:
+            count *= 1 if choice is None else len(choice)
+        if None in choices or count > MAX_ALTERNATIVES:
+            return [[self._unknown(word)]]
+        found: list[list[Field]] = []
+        for pieces in product(*(choice for choice in choices if choice is not None)):
+            fields = _split(word, pieces)
+            if fields not in found:
+                found.append(fields)
+        # An unset variable in quotes is an empty argument: no program, and no option of one.
+        told = [fields for fields in found if len(fields) != 1 or fields[0].text]
+        return told or found
+
+    def _fixed(self, word: Word) -> Field:
+        text = "".join(part.text for part in word.parts)
+        unquoted = "".join("\0" if part.quoted else part.text for part in word.parts)
+        return Field(text, word.source, pattern=_is_pattern(unquoted), differs=word.differs)
+
+    def _unknown(self, word: Word) -> Field:
+        splits = any(not part.quoted and self._may_split(part) for part in word.parts)
+        base = None
+        tail = []
+        for part in reversed(word.parts):
+            if part.kind != "fixed" or (not part.quoted and _is_pattern(part.text)):
+                break
+            tail.append(part.text)
+        end = "".join(reversed(tail))
+        if "/" in end and not splits:
+            base = end.rpartition("/")[2] or None
+        return Field(None, word.source, splits=splits, base=base)
+
+    def _may_split(self, part: Part) -> bool:
+        if part.kind == "fixed":
+            return _is_pattern(part.text)
+        if part.kind == "variable":
+            # From the environment it started with: set by the machine's owner, not by this text.
+            return self.assigned(part.text) or not self.certain or part.default is not None
+        return part.text not in _PATH_SUBSTITUTIONS
+
+
+def _is_pattern(text: str) -> bool:
+    if not _GLOBS.isdisjoint(text):
+        return "*" in text or "?" in text or ("[" in text and "]" in text)
+    return "{" in text and "}" in text and ("," in text or ".." in text)
+
+
+def _split(word: Word, pieces: tuple[str, ...]) -> list[Field]:
+    """Word splitting: blanks in the value of an unquoted variable separate arguments."""
+    fields: list[str] = []
+    patterns: list[bool] = []
+    joins = False
+    for part, piece in zip(word.parts, pieces, strict=True):
+        literal = part.kind == "fixed" or part.quoted
+        steps = [piece] if literal else piece.split()
+        if not literal and piece[:1].isspace():
+            joins = False
+        for number, step in enumerate(steps):
+            if joins and number == 0:
+                fields[-1] += step
+            else:
+                fields.append(step)
+                patterns.append(False)
+            # A loop's variable holds what a pattern found, quoted or not.
+            patterns[-1] = patterns[-1] or ((not part.quoted or part.kind == "variable") and _is_pattern(step))
+            joins = True
+        if not literal and piece[-1:].isspace():
+            joins = False
+    return [Field(text, text, pattern) for text, pattern in zip(fields, patterns, strict=True)]

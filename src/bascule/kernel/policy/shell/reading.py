@@ -1,0 +1,390 @@
+"""A command line read before it runs: the programs it names, what they do, and what cannot be told."""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from shlex import quote
+
+import msgspec
+
+from bascule.foundation.text import escaped
+from bascule.kernel.policy.paths import normal
+from bascule.kernel.policy.shell import assigning, git, interpreters, wrappers
+from bascule.kernel.policy.shell.fields import Field, Scope, known
+from bascule.kernel.policy.shell.grammar import parse
+from bascule.kernel.policy.shell.options import Found, Uncertain
+from bascule.kernel.policy.shell.second import disagreement
+from bascule.kernel.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
+from bascule.kernel.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
+
+# Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
+MAX_TEXTS_DEEP = 6
+# Wrappers around one program: `env nice timeout 5 xargs ...`.
+MAX_WRAPPERS = 12
+# Characters read for one command line, texts within it included: aliases and variables must not multiply the work.
+MAX_CHARS_READ = 32 * 1024
+# The same line is read for the decision, for the preview and once more before it runs. The largest takes a megabyte.
+READINGS_KEPT = 32
+
+_DESCRIPTOR = re.compile(r"[0-9]+-?|-")
+_NO_FILES = ("/dev/null", "/dev/stdout", "/dev/stderr", "/dev/tty", "/dev/fd/1", "/dev/fd/2")
+
+
+class Command(msgspec.Struct, frozen=True):
+    """One program as it would be started."""
+
+    # The base name; None when only running tells.
+    program: str | None
+    words: tuple[Field, ...]
+    # What stands in between: env, xargs, sh -c.
+    via: tuple[str, ...] = ()
+    traits: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        return " ".join(escaped(field.source) if field.text is None else _quoted(field.text) for field in self.words)
+
+
+def _quoted(text: str) -> str:
+    if text.isprintable():
+        return quote(text)
+    return "$'" + escaped(text.replace("\\", "\\\\").replace("'", "\\'")) + "'"
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found. Everything the text could run is here, whether or not it would."""
+
+    text: str
+    commands: tuple[Command, ...]
+    traits: tuple[str, ...]
+    # What is opaque or steers the environment, named.
+    notes: tuple[str, ...]
+    # Files of the workspace that the command would execute or interpret, from where it starts. Some may not exist.
+    scripts: tuple[str, ...]
+    # Files that redirections and a few everyday programs write.
+    writes: tuple[str, ...]
+    # Some output of the text itself goes to a file.
+    redirected: bool
+
+    def describe(self) -> str:
+        """The parsed command for a person: one line per program, then what could not be read."""
+        lines = []
+        for command in self.commands:
+            line = command.text
+            if command.via:
+                line += f"   (through {', '.join(command.via)})"
+            if command.traits:
+                line += f"   [{', '.join(command.traits)}]"
+            if line not in lines:
+                lines.append(line)
+        lines.extend(f"! {escaped(note)}" for note in self.notes)
+        return "\n".join(lines)
+
+
+def read(text: str, env: Mapping[str, str] | None = None) -> Reading:
+    """Read a command line that `sh -c` will run with these variables added. Never raises."""
+    return _read(text, tuple(sorted(env.items())) if env else ())
+
+
+@lru_cache(READINGS_KEPT)
+def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
+    reader = _Reader()
+    scope = Scope([], values={name: (value,) for name, value in env})
+    if "\0" in text:
+        reader.opaque("a null byte")
+    try:
+        reader.text(text, scope, (), 0)
+    except RecursionError:
+        # The limits are far below Python's own; but whoever calls may be deep down already.
+        reader.opaque("nested too deeply")
+    return _reading(text, reader)
+
+
+def read_arguments(argv: tuple[str, ...], *, texts: bool) -> Reading:
+    """The same for a program that is about to be executed: nothing is left to expand.
+
+    Without `texts`, what a shell would read is left to what it then executes: `sudo x || true` need not run sudo.
+    """
+    reader = _Reader(texts=texts)
+    fields = [known(argument) for argument in argv]
+    try:
+        reader.run(fields, _Place(RawCommand([], [], []), Scope([]), (), 0), (), 0)
+    except _TooMuch as error:
+        reader.opaque(str(error))
+    return _reading(" ".join(argv), reader)
+
+
+def _reading(text: str, reader: "_Reader") -> Reading:
+    found = {trait for command in reader.commands for trait in command.traits} | reader.traits
+    return Reading(
+        text=text,
+        commands=tuple(reader.commands),
+        traits=tuple(trait for trait in TRAITS if trait in found),
+        notes=tuple(dict.fromkeys(reader.notes)),
+        scripts=_workspace_files(reader),
+        writes=tuple(dict.fromkeys(reader.writes)),
+        redirected=reader.redirected,
+    )
+
+
+def _workspace_files(reader: "_Reader") -> tuple[str, ...]:
+    """Scripts seen from where the command starts; after `cd` from there as well, since only running tells which."""
+    changes = [command.words[-1].text for command in reader.commands if command.program in ("cd", "pushd")]
+    files = (
+        normal(script, place)
+        for place in ("", *(change for change in changes if change))
+        for script in reader.scripts
+        if not script.startswith(("/", "~"))
+    )
+    return tuple(dict.fromkeys(file for file in files if not file.startswith(("/", "../"))))
+
+
+class _TooMuch(Exception):
+    """A limit on the whole reading; what was found until then stays."""
+
+
+class _Reader:
+    def __init__(self, *, texts: bool = True) -> None:
+        self._reads_texts = texts
+        self.commands: list[Command] = []
+        self.traits: set[str] = set()
+        self.notes: list[str] = []
+        self.scripts: list[str] = []
+        self.writes: list[str] = []
+        self.redirected = False
+        self._chars = 0
+        self._seen: set[tuple[tuple[Field, ...], tuple[str, ...]]] = set()
+        self._aliases: dict[str, str] = {}
+
+    def opaque(self, note: str) -> None:
+        self.traits.add(OPAQUE)
+        self.notes.append(note)
+
+    def text(self, text: str, outer: Scope, via: tuple[str, ...], depth: int) -> None:
+        """Read one text; a text within it comes back here."""
+        if not self._reads_texts:
+            return
+        self._chars += len(text)
+        if depth > MAX_TEXTS_DEEP:
+            self.opaque(f"texts within texts, more than {MAX_TEXTS_DEEP} deep")
+            return
+        if self._chars > MAX_CHARS_READ:
+            self.opaque(f"more than {MAX_CHARS_READ} characters to read in all")
+            return
+        parsed = parse(text)
+        for note in parsed.notes:
+            self.opaque(note)
+        if not parsed.notes and (difference := disagreement(text, parsed)) is not None:
+            self.opaque(difference)
+        scope = _scope(parsed, outer)
+        if any(_feeds_the_shell(raw) for raw in parsed.commands):
+            for raw in parsed.commands:
+                raw.piped = True
+        try:
+            for raw in parsed.commands:
+                self._command(raw, _Place(raw, scope, via, depth))
+        except _TooMuch as error:
+            self.opaque(str(error))
+
+    def _command(self, raw: RawCommand, place: "_Place") -> None:
+        for redirect in raw.redirects:
+            self._redirect(redirect, place.scope)
+        for assignment in (*raw.assignments, *assigning.declared(raw)):
+            self._assigned(assignment, place.scope, for_one=bool(raw.words))
+        try:
+            for fields in _variants(raw.words, place.scope):
+                self.run(fields, place, place.via, 0)
+        except Uncertain as error:
+            self.opaque(f"too many possibilities for {error}")
+
+    def _assigned(self, assignment: Assignment, scope: Scope, *, for_one: bool) -> None:
+        name = assignment.name
+        if name == "IFS" and for_one:
+            # `IFS= read x`: for that command alone.
+            return
+        values: Sequence[str | None] = [None]
+        if assignment.value is not None:
+            values = scope.texts(assignment.value) or [_search_path(assignment.value, name, scope)]
+        if not name:
+            self._steered("a variable whose name is not known before it runs")
+        elif any(steers(name, value) for value in values):
+            self._steered(f"{name}, which other programs obey")
+
+    def _steered(self, what: str) -> None:
+        self.traits.add(ENVIRONMENT)
+        self.notes.append(f"sets {what}")
+
+    def _redirect(self, redirect: Redirect, scope: Scope) -> None:
+        if not redirect.is_write and redirect.operator != ">&":
+            return
+        for text in scope.possible(redirect.target):
+            if redirect.operator == ">&" and text is not None and _DESCRIPTOR.fullmatch(text):
+                continue
+            if text in _NO_FILES:
+                continue
+            self.redirected = True
+            if text is not None:
+                self.writes.append(text)
+
+    def run(self, fields: list[Field], place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
+        """One program with its arguments, and what it would run in turn."""
+        if len(self.commands) >= MAX_COMMANDS:
+            raise _TooMuch(f"more than {MAX_COMMANDS} commands")
+        if wrapped > MAX_WRAPPERS:
+            self.opaque(f"more than {MAX_WRAPPERS} wrappers around one program")
+            return
+        handler = self._handler(fields)
+        if handler is None and not self._aliases:
+            # Said twice, it is the same program; what reads its input may be fed differently each time.
+            key = (tuple(fields), via)
+            if key in self._seen:
+                return
+            self._seen.add(key)
+        name = self._name(fields[0])
+        args = fields[1:]
+        traits = (DESTRUCTIVE,) if name is not None and destroys(name, args) else ()
+        self.commands.append(Command(name, tuple(fields), via, traits if name is not None else (OPAQUE,)))
+        if name is None:
+            return
+        self.writes.extend(written(name, args))
+        first = fields[0].text
+        if first is not None and "/" in first and not first.startswith("/"):
+            self.scripts.append(first)
+        if name in self._aliases:
+            self._aliased(name, args, place, via)
+        if handler is None:
+            return
+        found = Found()
+        try:
+            handler(args, found)
+        except Uncertain as error:
+            self.opaque(f"what {name} runs depends on {error}, which is not known before it runs")
+        self._behind(found, name, place, via, wrapped)
+
+    def _handler(self, fields: list[Field]) -> wrappers.Handler | None:
+        name = fields[0].text if fields[0].text is not None else fields[0].base
+        return None if name is None or fields[0].pattern else handler_of(name.rpartition("/")[2])
+
+    def _name(self, field: Field) -> str | None:
+        if field.text is None:
+            if field.base is None:
+                self.opaque(f"the program {field.source} is not known before it runs")
+            return field.base
+        if field.pattern:
+            self.opaque(f"the program {field.source} is a pattern")
+            return None
+        if "{}" in field.text:
+            self.opaque(f"the program {field.source} is filled in later")
+            return None
+        return field.text.rpartition("/")[2]
+
+    def _aliased(self, name: str, args: list[Field], place: "_Place", via: tuple[str, ...]) -> None:
+        value = self._aliases.pop(name)
+        rest = " ".join(field.source if field.text is None else quote(field.text) for field in args)
+        self.text(f"{value} {rest}", place.scope, (*via, f"alias {name}"), place.depth + 1)
+        self._aliases[name] = value
+
+    def _behind(self, found: Found, name: str, place: "_Place", via: tuple[str, ...], wrapped: int) -> None:
+        for note in found.opaque:
+            self.opaque(note)
+        self.scripts.extend(found.scripts)
+        self._aliases.update(found.aliases)
+        for variable, value in found.assignments:
+            if steers(variable, value.text if value is not None else None):
+                self._steered(f"{variable}, which other programs obey")
+        for fields, how in found.commands:
+            self.run(fields, place, (*via, how), wrapped + 1)
+        for text, how in found.texts:
+            self.text(text, place.scope, (*via, how), place.depth + 1)
+        if found.reads is not None:
+            self._input(found, name, place, via)
+
+    def _input(self, found: Found, name: str, place: "_Place", via: tuple[str, ...]) -> None:
+        """Commands or code from standard input: a here-document can be read, a pipe cannot."""
+        source = place.raw.input
+        if source is None:
+            if place.raw.piped:
+                self.opaque(f"{name} runs what a pipe brings")
+        elif source.operator == "<&":
+            self.opaque(f"{name} runs what comes through descriptor {source.target.source}")
+        elif source.body is not None:
+            texts = place.scope.texts(source.body)
+            if found.reads_shell and texts is None:
+                self.opaque(f"{name} runs a text that is not known before it runs")
+            for text in (texts or ()) if found.reads_shell else ():
+                self.text(text, place.scope, (*via, f"{name} <<"), place.depth + 1)
+        else:
+            for file in place.scope.possible(source.target):
+                if file is None:
+                    self.opaque(f"{name} runs {source.target.source}, which is not known before it runs")
+                else:
+                    self.scripts.append(file)
+
+
+class _Place(msgspec.Struct):
+    """Where a command stands: its redirections, the variables around it, and how deep."""
+
+    raw: RawCommand
+    scope: Scope
+    via: tuple[str, ...]
+    depth: int
+
+
+def _search_path(word: Word, name: str, scope: Scope) -> str | None:
+    """`PYTHONPATH="$PWD/src:$PYTHONPATH"`: the workspace's own directories before what there was."""
+    text = ""
+    for part in word.parts:
+        if part.kind == "fixed":
+            text += part.text
+        elif part.kind == "variable" and part.text == "PWD" and not scope.assigned("PWD"):
+            text += "."
+        elif part.text != name and not part.text.startswith(f"${{{name}:+"):
+            return None
+    return text.strip(":")
+
+
+def _feeds_the_shell(raw: RawCommand) -> bool:
+    """`exec < file`: from then on whoever reads standard input reads that."""
+    return len(raw.words) == 1 and raw.words[0].source.endswith("exec") and raw.input is not None
+
+
+def handler_of(name: str) -> wrappers.Handler | None:
+    """How to find what a program would run; None when it runs nothing by its arguments."""
+    if name == "git":
+        return git.git
+    return wrappers.handler_of(name) or interpreters.handler_of(name)
+
+
+def _scope(parsed: Parsed, outer: Scope) -> Scope:
+    assignments = list(parsed.assignments)
+    certain = True
+    for raw in parsed.commands:
+        assignments.extend(raw.assignments)
+        assignments.extend(assigning.declared(raw))
+        assignments.extend(assigning.read_into(raw))
+        certain = certain and not assigning.evaluates(raw) and not assigning.sets_separators(raw)
+    scope = Scope(assignments, outer)
+    scope.certain = scope.certain and certain
+    return scope
+
+
+def _variants(words: list[Word], scope: Scope) -> Iterator[list[Field]]:
+    """The argument lists a command may have. All of them are looked at where they decide what runs."""
+    for at, word in enumerate(words):
+        heads = scope.alternatives([word])
+        if heads is None:
+            raise Uncertain(word.source)
+        for head in heads:
+            if not head:
+                continue
+            name = (head[0].text or head[0].base or "").rpartition("/")[2]
+            if handler_of(name) is None:
+                yield [*head, *scope.single(words[at + 1 :])]
+                continue
+            rests = scope.alternatives(words[at + 1 :])
+            if rests is None:
+                raise Uncertain(" ".join(word.source for word in words))
+            for rest in rests:
+                yield [*head, *rest]
+        if all(heads):
+            return

@@ -1,0 +1,194 @@
+"""What a command does, as far as its arguments show: delete by force, steer other programs, write files."""
+
+import re
+from collections.abc import Callable
+
+from bascule.kernel.policy.shell.fields import Field
+from bascule.kernel.policy.shell.options import Option, Uncertain, has, options, value_of
+
+OPAQUE = "opaque"
+DESTRUCTIVE = "destructive"
+ENVIRONMENT = "environment"
+TRAITS = (OPAQUE, DESTRUCTIVE, ENVIRONMENT)
+
+# -- the environment ------------------------------------------------------------------------------
+
+# What loaders, interpreters and shells obey before the program's own first line: with one of these any harmless
+# command runs something else. Proxies, locales, DEBUG and the like are not among them.
+_STEERING = re.compile(
+    r"LD_.*|DYLD_.*|GCONV_PATH|GLIBC_TUNABLES|MALLOC_.*|HOSTALIASES|RES_OPTIONS|LOCALDOMAIN|LOCPATH|NLSPATH"
+    r"|PATH|SHELL|IFS|ENV|BASH_ENV|BASHOPTS|SHELLOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|FPATH|CDPATH|GLOBIGNORE|BASH_FUNC_.*"
+    r"|PYTHON.*|NODE_OPTIONS|NODE_PATH|PERL5.*|PERLLIB|PERL_.*|RUBYOPT|RUBYLIB|LUA_.*|PHPRC|PHP_INI_SCAN_DIR|R_PROFILE.*"
+    r"|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS|_JAVA_OPTIONS|CLASSPATH|DOTNET_STARTUP_HOOKS|GEM_PATH|GEM_HOME|BUNDLE_GEMFILE"
+    r"|GIT_.*|SSH_ASKPASS|SUDO_ASKPASS|EDITOR|VISUAL|PAGER|MANPAGER|BROWSER|LESSOPEN|LESSCLOSE|MAKEFLAGS|MAKEFILES"
+    r"|RUSTC_WRAPPER|CARGO_BUILD_RUSTC_WRAPPER|RUSTC|GOFLAGS|CC|CXX|LDSHARED|NPM_CONFIG_.*|PIP_.*|AWKPATH|AWKLIBPATH"
+    r"|HOME|XDG_CONFIG_HOME|TERMINFO|TERMCAP|TAR_OPTIONS|GREP_OPTIONS|RSYNC_RSH|CVS_RSH|npm_config_.*",
+)
+# Steering by their names, harmless by what they say.
+_HARMLESS = re.compile(
+    r"PYTHON(?:UNBUFFERED|DONTWRITEBYTECODE|HASHSEED|IOENCODING|UTF8|FAULTHANDLER|WARNINGS|NOUSERSITE|SAFEPATH|OPTIMIZE"
+    r"|TRACEMALLOC|DEVMODE|ASYNCIODEBUG|LEGACYWINDOWSSTDIO|PROFILEIMPORTTIME)|PYTHON_COLORS|PYTHON_VERSION"
+    r"|GIT_(?:TERMINAL_PROMPT|PAGER_IN_USE|OPTIONAL_LOCKS|ADVICE|TRACE[A-Z0-9_]*|(?:AUTHOR|COMMITTER)_(?:NAME|EMAIL|DATE)"
+    r"|MERGE_AUTOEDIT|COMMIT|SHA|BRANCH|REF|TAG|LFS_SKIP_SMUDGE)"
+    r"|NPM_CONFIG_(?:LOGLEVEL|AUDIT|FUND|UPDATE_NOTIFIER|PROGRESS|YES)|MALLOC_(?:ARENA_MAX|CHECK_|PERTURB_)"
+    r"|PIP_(?:DISABLE_PIP_VERSION_CHECK|NO_INPUT|NO_CACHE_DIR|ROOT_USER_ACTION|QUIET|PROGRESS_BAR|NO_COLOR)",
+)  # fmt: skip
+_PAGERS = frozenset(["", "cat", "less", "more", "true", ":", "false"])
+_COMPILERS = re.compile(r"(?:ccache )?(?:[\w.]+-)*(?:gcc|g\+\+|cc|c\+\+|clang|clang\+\+)(?:-[0-9.]+)?")
+_NODE_OPTIONS = re.compile(
+    r"--(?:max-old-space-size|max-semi-space-size|stack-trace-limit|unhandled-rejections|dns-result-order|openssl-legacy-provider"
+    r"|enable-source-maps|no-warnings|no-deprecation|trace-[a-z-]+|expose-gc|experimental-vm-modules|experimental-strip-types"
+    r"|no-experimental-[a-z-]+)(?:[= ][\w.:-]+)?"
+)
+_SEARCH_PATHS = frozenset(["PYTHONPATH", "NODE_PATH", "RUBYLIB", "PERL5LIB", "CLASSPATH"])
+
+
+def steers(name: str, value: str | None) -> bool:
+    """Whether a variable makes other programs run or load something; None is a value nobody knows."""
+    if not _STEERING.fullmatch(name) or _HARMLESS.fullmatch(name):
+        return False
+    if value is None:
+        return True
+    match name:
+        case (
+            "PAGER" | "MANPAGER" | "GIT_PAGER" | "EDITOR" | "VISUAL" | "GIT_EDITOR" | "GIT_SEQUENCE_EDITOR" | "BROWSER"
+        ):
+            return value not in _PAGERS
+        case "CC" | "CXX":
+            return not _COMPILERS.fullmatch(value)
+        case "NODE_OPTIONS":
+            return not all(_NODE_OPTIONS.fullmatch(option) for option in value.split())
+        case "MAKEFLAGS":
+            return re.fullmatch(r"-?j ?[0-9]*", value) is None
+        case "ENV":
+            # A file to interactive shells; `ENV=test` is what every other program reads.
+            return re.fullmatch(r"[A-Za-z0-9_-]*", value) is None
+        case "GOFLAGS":
+            return "-toolexec" in value or "-exec" in value or "=" in value.replace("-mod=", "").replace("-tags=", "")
+    if name in _SEARCH_PATHS:
+        # The workspace's own modules can be imported without it; only other places are news.
+        return not all(_is_inside(entry) for entry in value.split(":"))
+    return True
+
+
+def _is_inside(path: str) -> bool:
+    return bool(path) and not path.startswith(("/", "~")) and ".." not in path.split("/")
+
+
+# -- destruction ----------------------------------------------------------------------------------
+
+
+def destroys(name: str, args: list[Field]) -> bool:
+    """A recursive or forced delete, or the overwriting of a file or device as a whole."""
+    judge = _DESTROYERS.get(name)
+    if judge is None:
+        return name.startswith("mkfs.")
+    try:
+        return judge(args)
+    except Uncertain:
+        return False
+
+
+def _rm(args: list[Field]) -> bool:
+    given, _ = options(args, mixed=True)
+    return any(
+        option.name in ("r", "R", "f") or (len(option.name) > 1 and _begins(option, "recursive", "force"))
+        for option in given
+    )
+
+
+def _begins(option: Option, *names: str) -> bool:
+    return any(name.startswith(option.name) for name in names)
+
+
+def _find(args: list[Field]) -> bool:
+    return any(field.text == "-delete" for field in args)
+
+
+def _git(args: list[Field]) -> bool:
+    _, rest = options(args, "Cc", ("git-dir", "work-tree", "namespace", "exec-path"))
+    if not rest or rest[0].text != "clean":
+        return False
+    given, _ = options(rest[1:], "e", ("exclude",), mixed=True)
+    return any(option.name == "f" or _begins(option, "force") for option in given) and not has(given, "n", "dry-run")
+
+
+def _dd(args: list[Field]) -> bool:
+    return any(
+        field.source.startswith("of=") and field.text not in ("of=/dev/null", "of=/dev/stdout", "of=/dev/stderr")
+        for field in args
+    )
+
+
+def _rsync(args: list[Field]) -> bool:
+    return any((field.text or "").startswith(("--del", "--remove-source-files")) for field in args)
+
+
+def _always(args: list[Field]) -> bool:
+    return not any(field.text in ("--help", "--version") for field in args)
+
+
+_DESTROYERS: dict[str, Callable[[list[Field]], bool]] = {
+    "rm": _rm,
+    "grm": _rm,
+    "srm": _always,
+    "find": _find,
+    "gfind": _find,
+    "git": _git,
+    "dd": _dd,
+    "rsync": _rsync,
+    **dict.fromkeys(
+        ("shred", "truncate", "mkfs", "mke2fs", "wipefs", "mkswap", "fdisk", "sfdisk", "parted", "blkdiscard"), _always
+    ),
+}
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def written(name: str, args: list[Field]) -> list[str]:
+    """The files that a few everyday programs are told to make, change or remove."""
+    try:
+        return [field.text for field in _written(name, args) if field.text]
+    except Uncertain:
+        return []
+
+
+def _written(name: str, args: list[Field]) -> list[Field]:
+    match name:
+        case "tee" | "rm" | "unlink" | "rmdir":
+            return options(args, mixed=True)[1]
+        case "touch" | "mkdir" | "truncate" | "shred":
+            return options(args, "sdrtmn", ("reference", "date", "size", "mode"), mixed=True)[1]
+        case "chmod" | "chown" | "chgrp" | "setfacl":
+            return options(args, mixed=True)[1][1:]
+        case "cp" | "mv" | "ln" | "install" | "rsync" | "scp":
+            given, operands = options(
+                args, "tSgmoZ", ("target-directory", "suffix", "mode", "owner", "group"), mixed=True
+            )
+            # What is moved away is gone, and what is linked to can be written through the link.
+            sources = operands[:-1] if name in ("mv", "ln") else []
+            target = value_of(given, "t", "target-directory") or operands[-1:]
+            return [*target, *sources, *_beneath(target, operands)]
+        case "sed" | "perl":
+            given, operands = options(args, "efl", ("expression", "file"), mixed=True)
+            return operands if has(given, "i", "in-place") else []
+        case "dd":
+            return [
+                Field(field.text[3:], field.source) for field in args if field.text and field.text.startswith("of=")
+            ]
+        case "curl" | "wget":
+            given, _ = options(args, "oOP", ("output", "output-document", "directory-prefix"), mixed=True)
+            return value_of(given, "o", "O", "output", "output-document")
+        case _:
+            return []
+
+
+def _beneath(target: list[Field], operands: list[Field]) -> list[Field]:
+    """Copied into a directory, a file keeps its name: `cp x/hooks .git`."""
+    joined = []
+    for directory in target:
+        for operand in operands[:-1] or operands:
+            if directory.text and operand.text:
+                path = f"{directory.text.rstrip('/')}/{operand.text.rstrip('/').rpartition('/')[2]}"
+                joined.append(Field(path, path))
+    return joined
