@@ -3,11 +3,11 @@
 import sys
 from collections.abc import Iterator
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker import protocol as broker
+from bascule.broker.limits import Limits
+from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
 from bascule.daemon.config import Config
 from bascule.kernel import rows as kernel_rows
-from bascule.protocols import broker
-from bascule.protocols.broker import TRANSITIONS, TicketEvent, TicketStatus
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -43,7 +43,7 @@ def states() -> str:
 
 
 def limits() -> str:
-    said = comments_on_fields(read("src/bascule/bridges/broker/limits.py"), "Limits")
+    said = comments_on_fields(read("src/bascule/broker/limits.py"), "Limits")
     rows = []
     for name in Limits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
@@ -54,7 +54,7 @@ def limits() -> str:
 
 def wire_limits() -> str:
     rows = []
-    for module, path in ((broker, "src/bascule/protocols/broker.py"), (kernel_rows, "src/bascule/kernel/rows.py")):
+    for module, path in ((broker, "src/bascule/broker/protocol.py"), (kernel_rows, "src/bascule/kernel/rows.py")):
         rows += [
             (code(name), shown(name, value), why)
             for name, why in comments_on_numbers(read(path)).items()

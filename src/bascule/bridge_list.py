@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from bascule.bridges.broker.declared import BrokerDeclared
 from bascule.bridges.desktop.declared import DesktopDeclared
 from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.house.declared import HouseDeclared
 from bascule.bridges.workspace.declared import WorkspaceDeclared
+from bascule.broker.declared import BrokerDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
 

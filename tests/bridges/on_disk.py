@@ -2,7 +2,7 @@
 
 import os
 
-from bascule.adapters.token_files import StateTokenFiles
+from bascule.broker.machine.token_files import StateTokenFiles
 from bascule.foundation import paths
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore

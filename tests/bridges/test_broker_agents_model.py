@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from on_disk import OnDisk
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.kernel.identity.principals import WrongToken, identify

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, cancel, reply, send, show, take, wait
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.testing.stores import HeldStore
 

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, show, status_of, take, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Conflict, NotFound
 from bascule.foundation.timers import MAX_DUE_PER_TICK
 

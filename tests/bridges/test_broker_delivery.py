@@ -3,8 +3,8 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, cancel, events_named, poll, reply, send, show, take, take_ids
 
-from bascule.bridges.broker.bells import MAX_BELLS, MAX_NAMED
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.bells import MAX_BELLS, MAX_NAMED
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.testing.stores import HeldStore
 

@@ -5,7 +5,7 @@ import random
 import pytest
 from broker_acts import ack, answer, events_named, ids_of, poll, reply, send, show, status_of, take, take_ids
 
-from bascule.bridges.broker.groups import GRACE_MS
+from bascule.broker.groups import GRACE_MS
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 from bascule.testing.house import House, StillWaiting
 

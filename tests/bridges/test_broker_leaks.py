@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, cancel, reply, send, show, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import NotFound
 
 HOUR, DAY = 3_600, 24 * 3_600

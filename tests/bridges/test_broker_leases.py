@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, ids_of, poll, send, show, take, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Forbidden
 
 LEASE = 60

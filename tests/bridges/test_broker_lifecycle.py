@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 from broker_acts import ack, answer, cancel, events_named, reply, send, show, take, wait
 
+from bascule.broker.protocol import OPEN_STATUSES, TRANSITIONS, TicketEvent, TicketStatus
 from bascule.foundation.errors import Conflict
-from bascule.protocols.broker import OPEN_STATUSES, TRANSITIONS, TicketEvent, TicketStatus
 
 SECOND = 1_000
 PENDING, DELIVERED, RESPONDED, TIMEOUT, CANCELLED = TicketStatus

@@ -7,10 +7,10 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
+from bascule.broker.limits import Limits
+from bascule.broker.protocol import OPEN_STATUSES
+from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.errors import BasculeError, Internal
-from bascule.protocols.broker import OPEN_STATUSES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
 

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, ids_of, poll, send, take, take_ids, wait
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import Call, Principal
 from bascule.testing.stores import HeldStore

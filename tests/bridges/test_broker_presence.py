@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, status_of, take
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import BasculeError
 
 SILENCE = 30 * 60

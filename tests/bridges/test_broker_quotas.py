@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import SPOCK, ack, cancel, reply, send, take, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Overloaded
 
 

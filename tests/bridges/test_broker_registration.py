@@ -3,8 +3,8 @@
 import pytest
 from broker_acts import JERRY, events_named, send, status_of, take_ids
 
-from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.records import AgentRecord
+from bascule.broker.limits import Limits
+from bascule.broker.records import AgentRecord
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
 DAY = 24 * 3600

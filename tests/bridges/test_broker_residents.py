@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import send, status_of, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded
 
 SPACE = "spc_0123456789abcdef0123"
@@ -20,14 +20,14 @@ def house(make_house):
 
 
 def move_in(house):
-    house.run(lambda: house.broker.residents.move_in(SPACE, "space", {"space": "work"}))
+    house.run(lambda: house.broker.space_agents.move_in(SPACE, "space", {"space": "work"}))
 
 
 def move_out(house):
     from bascule.kernel.journal import Transaction
 
     tx = Transaction()
-    house.run(lambda: (house.broker.residents.move_out(tx, SPACE), house.journal.commit_quietly(tx)))
+    house.run(lambda: (house.broker.space_agents.move_out(tx, SPACE), house.journal.commit_quietly(tx)))
 
 
 def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(house):
@@ -38,7 +38,7 @@ def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(ho
     with pytest.raises(NotFound) as refused:
         send(house, to="Nobody")
     assert "spc_" not in refused.value.hint
-    house.run(lambda: house.broker.residents.is_out(SPACE))
+    house.run(lambda: house.broker.space_agents.is_out(SPACE))
     assert status_of(house, SPACE) == "offline"
 
 
@@ -69,18 +69,18 @@ def test_it_leaves_with_its_space(house):
     move_out(house)
     with pytest.raises(NotFound, match="agent not registered"):
         send(house, to=SPACE)
-    assert not house.broker.residents.is_welcome(SPACE)
+    assert not house.broker.space_agents.is_welcome(SPACE)
     # Twice is once.
     move_out(house)
 
 
 def test_one_that_a_person_revoked_is_not_let_in_again_by_moving_in(house):
-    assert house.broker.residents.is_welcome(SPACE)
+    assert house.broker.space_agents.is_welcome(SPACE)
     house.call("person", "agents.revoke", {"agentId": SPACE})
-    assert not house.broker.residents.is_welcome(SPACE)
+    assert not house.broker.space_agents.is_welcome(SPACE)
     house.restart()
     move_in(house)
-    assert not house.broker.residents.is_welcome(SPACE)
+    assert not house.broker.space_agents.is_welcome(SPACE)
     with pytest.raises(BasculeError):
         house.call("local", "agents.register", {"agentId": SPACE})
 

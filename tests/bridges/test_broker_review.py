@@ -3,8 +3,8 @@
 import pytest
 from broker_acts import JERRY, ack, cancel, reply, send, show, take, wait
 
-from bascule.bridges.broker.inbox import MAX_HANDOVER_BYTES
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.inbox import MAX_HANDOVER_BYTES
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import Overloaded
 from bascule.testing.stores import HeldStore
 

@@ -4,9 +4,9 @@ import msgspec
 import pytest
 from broker_acts import JERRY, SPOCK, ack, cancel, reply, send, show, status_of, take, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
+from bascule.broker.protocol import AgentParams, RegisterParams, SendParams
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from bascule.protocols.broker import AgentParams, RegisterParams, SendParams
 from bascule.wire import codec
 
 BODY = {"agentId": "Jerry", "payload": {"ask": [1, 2]}, "ticketId": "t", "metadata": {"origin": "claude"}}

@@ -3,9 +3,9 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, reply, send, show, take_ids
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
+from bascule.broker.protocol import MAX_BROADCAST
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
-from bascule.protocols.broker import MAX_BROADCAST
 
 
 def broadcast(house, by="local", **params):

@@ -2,7 +2,7 @@
 
 from broker_acts import JERRY, ack, events_named, ids_of, poll, reply, send, take_ids
 
-from bascule.bridges.broker.events import RING_EVENTS
+from bascule.broker.events import RING_EVENTS
 from bascule.foundation.stream import Stream
 from bascule.kernel.link_protocol import CREDIT_WINDOW
 

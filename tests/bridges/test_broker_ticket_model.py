@@ -28,7 +28,7 @@ from ticket_model import (
     Refused,
 )
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.foundation.errors import BasculeError, Internal, NotFound
 
 LONG = bool(os.environ.get("BASCULE_LONG"))

@@ -10,9 +10,9 @@ import pytest
 from acting import answering, echo, first, go, until
 from scripted import HANG_UP, SILENCE, ScriptedServer, refusal
 
+from bascule.broker.protocol import ReplyView
 from bascule.client import Client, NotRunning, OutcomeUnknown, ReplyTimeout
 from bascule.foundation.errors import Conflict, NotFound, Overloaded, Unauthenticated
-from bascule.protocols.broker import ReplyView
 from patience import PATIENCE
 
 SENT = {"result": {"ticketId": "t", "status": "pending", "waitEndpoint": "/", "agentStatus": "online"}}

@@ -10,6 +10,7 @@ from acting import answering, echo, go, until
 from scripted import HANG_UP, SILENCE, ScriptedServer, refusal
 
 from bascule import __version__
+from bascule.broker.protocol import ReplyView
 from bascule.client import Client, ConnectionLost, NotRunning, connection, identity
 from bascule.client.connection import Connection
 from bascule.client.door import check_peer, link_path, unreachable
@@ -17,7 +18,6 @@ from bascule.client.faults import BadAnswer
 from bascule.client.steps import Request
 from bascule.foundation.errors import BY_CODE, Forbidden, Internal, InvalidRequest, Overloaded, VersionMismatch
 from bascule.kernel.link_protocol import mismatch_sentence
-from bascule.protocols.broker import ReplyView
 from bascule.transports.peercred import Peer
 from patience import PATIENCE
 

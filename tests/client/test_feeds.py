@@ -2,9 +2,9 @@
 
 import pytest
 
+from bascule.broker.protocol import Event, InboxItem
 from bascule.client.feeds import EventFeed, InboxFeed
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.protocols.broker import Event, InboxItem
 from bascule.testing.clock import FakeClock
 
 LEASE_SECONDS = 60

@@ -4,12 +4,12 @@ from datetime import timedelta
 
 import pytest
 
+from bascule.broker.protocol import ReplyView, TicketStatus
 from bascule.client.durations import milliseconds, seconds
 from bascule.client.faults import ConnectionLost, NotRunning, OutcomeUnknown, ReplyTimeout
 from bascule.client.steps import FirstOf, Pause, Reconnect, Request
 from bascule.client.verbs import ANSWER_SECONDS, PATIENCE_SECONDS, RETRY_SECONDS, SLICE_SECONDS, Verbs
 from bascule.foundation.errors import Overloaded
-from bascule.protocols.broker import ReplyView, TicketStatus
 from bascule.testing.clock import FakeClock
 
 LOST = ConnectionLost("gone", sent=True)

@@ -5,7 +5,7 @@ import os
 
 import pytest
 
-from bascule.adapters.token_files import StateTokenFiles
+from bascule.broker.machine.token_files import StateTokenFiles
 from bascule.foundation import paths
 from bascule.foundation.errors import StorageFull
 

@@ -12,8 +12,8 @@ import sys
 import tempfile
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.bridges.broker.records import Message
 from bascule.bridges.house.service import verify
+from bascule.broker.records import Message
 from bascule.foundation.errors import StorageFull
 from bascule.kernel.ledger import Segment
 from bascule.stores import sqlite

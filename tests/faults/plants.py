@@ -6,8 +6,8 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.broker import state, tickets
-from bascule.bridges.broker.records import Ticket
+from bascule.broker import state, tickets
+from bascule.broker.records import Ticket
 from bascule.kernel.journal import Journal
 from bascule.stores.sqlite import SqliteStore
 

@@ -13,7 +13,7 @@ from lacking import missing_here
 from living import Living, eventually
 from wires import Caller, LinkWire
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.quota import CallQuota
 from bascule.foundation.errors import NotFound, Overloaded

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
+from bascule.broker.rows import METHODS as BROKER_METHODS
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
-from bascule.protocols.broker_methods import METHODS as BROKER_METHODS
 from bascule.protocols.house import METHODS as HOUSE_METHODS
 from bascule.web.routes import RouteTable, query_params
 from bascule.wire import codec, jsonrpc

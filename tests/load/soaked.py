@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from bascule.bridges.broker.limits import Limits
+from bascule.broker.limits import Limits
 from bascule.daemon import composition, lifecycle
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config

@@ -30,9 +30,9 @@ SLACK_MB = 0.0 if LONG else 10.0
 
 # Rings, caches and heaps that have a bound of their own, further up than a minute reaches.
 BOUNDED = (
-    "bascule.bridges.broker.events._Happened",
-    "bascule.bridges.broker.records.Remembered",
-    "bascule.bridges.broker.state.Deadline",
+    "bascule.broker.events._Happened",
+    "bascule.broker.records.Remembered",
+    "bascule.broker.state.Deadline",
     "bascule.kernel.policy.decision.Verdict",
 )
 

@@ -15,8 +15,8 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
-from bascule.bridges.broker.tools import TOOLS as AGENT_TOOLS
 from bascule.bridges.workspace.tools import TOOLS as WORKSPACE_TOOLS
+from bascule.broker.tools import TOOLS as AGENT_TOOLS
 from bascule.mcp.recent import RECENT_URI
 from patience import PATIENCE
 

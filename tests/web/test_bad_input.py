@@ -7,8 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from wires import Answer, Caller, Wire, request
 
+from bascule.broker.protocol import MAX_TIMEOUT_MS
 from bascule.daemon.compose import routes_of
-from bascule.protocols.broker import MAX_TIMEOUT_MS
 from bascule.web.app import MAX_BODY_BYTES
 from bascule.wire.codec import MAX_DEPTH
 

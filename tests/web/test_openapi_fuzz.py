@@ -25,7 +25,7 @@ RUN_SECONDS = 7_200.0 if LONG else 400.0
 SETTINGS: dict[str, Any] = {
     "mcp": "on",
     "calls_per_second": 0,
-    "constants": {f"bascule.bridges.broker.{module}.MAX_WAIT_MS": 5 for module in ("bells", "waits")},
+    "constants": {f"bascule.broker.{module}.MAX_WAIT_MS": 5 for module in ("bells", "waits")},
 }
 pytestmark = pytest.mark.timeout(RUN_SECONDS + 60)
 
@@ -99,7 +99,7 @@ def test_the_daemon_does_what_its_description_says(daemon, jerry, caller):
 
 BUGS = """
 import msgspec
-from bascule.bridges.broker.agents import Agents
+from bascule.broker.agents import Agents
 from bascule.bridges.house.service import House
 from bascule.foundation.errors import Unauthenticated
 from bascule.web.gate import Gate

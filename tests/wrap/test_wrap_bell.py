@@ -12,8 +12,8 @@ import pytest
 from jumping import run_at_once
 from living import eventually
 
+from bascule.broker.protocol import InboxWatchResult, SkipRung
 from bascule.client import SyncClient
-from bascule.protocols.broker import InboxWatchResult, SkipRung
 from bascule.wrap.bellman import HOOK_HEAD_START_SECONDS, LOOK_SECONDS, Bellman, Rung
 from bascule.wrap.ringing import Ringing
 from patience import PATIENCE

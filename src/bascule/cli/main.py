@@ -51,25 +51,25 @@ def _complain(message: str, hint: str | None, code: int) -> int:
 
 # In the order of --help. One command needs one module, and importing all of them takes longer than most answers.
 HOMES = {
-    "life": ("up", "status", "logs", "down"),
-    "setup.command": ("setup",),
-    "demo": ("demo",),
-    "doctor": ("doctor",),
-    "work": ("run", "exec"),
-    "spaces": ("spaces", "runs", "processes"),
-    "games": ("games",),
-    "desktop": ("desktop",),
-    "desktop_host": ("desktop-host",),
-    "agents": ("agents",),
-    "tmux": ("tmux",),
-    "top": ("top",),
-    "watch": ("watch",),
-    "approvals": ("approvals",),
-    "policy": ("policy",),
-    "ledger": ("ledger",),
-    "person": ("person",),
-    "clean": ("gc", "purge"),
-    "service": ("service",),
+    "cli.life": ("up", "status", "logs", "down"),
+    "cli.setup.command": ("setup",),
+    "cli.demo": ("demo",),
+    "cli.doctor": ("doctor",),
+    "cli.work": ("run", "exec"),
+    "cli.spaces": ("spaces", "runs", "processes"),
+    "cli.games": ("games",),
+    "cli.desktop": ("desktop",),
+    "cli.desktop_host": ("desktop-host",),
+    "broker.cli.agents": ("agents",),
+    "cli.tmux": ("tmux",),
+    "cli.top": ("top",),
+    "broker.cli.watch": ("watch",),
+    "cli.approvals": ("approvals",),
+    "cli.policy": ("policy",),
+    "cli.ledger": ("ledger",),
+    "cli.person": ("person",),
+    "cli.clean": ("gc", "purge"),
+    "cli.service": ("service",),
 }
 
 
@@ -84,7 +84,7 @@ def build_parser(command: str | None = None) -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"bascule {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for home in [home for home, names in HOMES.items() if command in names] or HOMES:
-        import_module(f"bascule.cli.{home}").add_parser(commands)
+        import_module(f"bascule.{home}").add_parser(commands)
     # Served by `cli.start` before this parser is built; listed here so that --help knows it.
     commands.add_parser("mcp", help="serve MCP over stdio to one agent (put this into its MCP config)")
     return parser

@@ -7,6 +7,17 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
+from bascule.broker.protocol import (
+    AgentView,
+    BroadcastResult,
+    ConversationView,
+    Event,
+    GatherResult,
+    RegisterResult,
+    ReplyResult,
+    SendResult,
+    TicketView,
+)
 from bascule.client import starting
 from bascule.client.connection import Connection, run
 from bascule.client.desktop import Desktop
@@ -27,17 +38,6 @@ from bascule.client.work import Work, open_space
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
-from bascule.protocols.broker import (
-    AgentView,
-    BroadcastResult,
-    ConversationView,
-    Event,
-    GatherResult,
-    RegisterResult,
-    ReplyResult,
-    SendResult,
-    TicketView,
-)
 from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays

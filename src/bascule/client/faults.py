@@ -3,8 +3,8 @@
 All are `BasculeError`s, so that one `except` catches everything, and each says what to do next.
 """
 
+from bascule.broker.protocol import TicketStatus
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
-from bascule.protocols.broker import TicketStatus
 from bascule.protocols.workspace import ApprovalRequiredEvent, ErrorEvent, Event, PolicyDeniedEvent
 
 

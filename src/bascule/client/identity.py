@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from bascule import __version__
+from bascule.broker.protocol import AgentsListParams, AgentView, RegisterParams, RegisterResult
 from bascule.client.durations import Duration, milliseconds
 from bascule.client.faults import ConnectionLost, OutcomeUnknown
 from bascule.client.steps import Program, Request
@@ -12,7 +13,6 @@ from bascule.foundation.errors import BasculeError, InvalidRequest, Unauthentica
 from bascule.foundation.ids import is_agent_id
 from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.link_protocol import PROTOCOL_VERSION, HelloParams, HelloResult, mismatch_sentence
-from bascule.protocols.broker import AgentsListParams, AgentView, RegisterParams, RegisterResult
 
 # The daemon answers a hello from memory; one that does not is not running as it should.
 HELLO_SECONDS = 5.0

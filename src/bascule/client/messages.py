@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 
-from bascule.protocols.broker import InboxItem, ReplyResult
+from bascule.broker.protocol import InboxItem, ReplyResult
 
 AckLater: TypeAlias = Callable[[str], Awaitable[None]]
 ReplyLater: TypeAlias = Callable[[str, Any, dict[str, Any] | None], Awaitable[ReplyResult]]

@@ -30,13 +30,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import Any, TypeAlias, TypeVar
 
+from bascule.broker.protocol import ReplyResult
 from bascule.client.client import Client
 from bascule.client.durations import Duration
 from bascule.client.messages import Message, SyncMessage
 from bascule.client.streams import InboxReader
 from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.protocols.broker import ReplyResult
 from bascule.wire import codec
 
 # Like a person: one thing at a time, so that a handler needs no locks until somebody asks for more.

@@ -6,6 +6,19 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from bascule.broker.protocol import (
+    AgentParams,
+    AgentView,
+    BroadcastResult,
+    ConversationView,
+    Event,
+    EventsParams,
+    GatherResult,
+    RegisterResult,
+    ReplyResult,
+    SendResult,
+    TicketView,
+)
 from bascule.client import starting
 from bascule.client.blocking import BlockingConnection, run
 from bascule.client.desktop import SyncDesktop
@@ -27,19 +40,6 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.kernel.rows import Nothing
 from bascule.protocols.approvals import ApprovalView
-from bascule.protocols.broker import (
-    AgentParams,
-    AgentView,
-    BroadcastResult,
-    ConversationView,
-    Event,
-    EventsParams,
-    GatherResult,
-    RegisterResult,
-    ReplyResult,
-    SendResult,
-    TicketView,
-)
 from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays

@@ -11,21 +11,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 import msgspec
 
 from bascule.bridge_list import methods_of
-from bascule.client.durations import Duration, milliseconds, seconds
-from bascule.client.faults import (
-    ClientClosed,
-    ConnectionLost,
-    NotRunning,
-    OutcomeUnknown,
-    ReplyTimeout,
-    TicketCancelled,
-)
-from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
-from bascule.foundation.clock import Clock, SystemClock
-from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
-from bascule.foundation.ids import new_ticket_id
-from bascule.kernel.rows import MAX_WAIT_MS, Effect, Nothing, Row, Shape
-from bascule.protocols.broker import (
+from bascule.broker.protocol import (
     AgentsListParams,
     AgentStatus,
     AgentView,
@@ -49,6 +35,20 @@ from bascule.protocols.broker import (
     TicketStatus,
     TicketView,
 )
+from bascule.client.durations import Duration, milliseconds, seconds
+from bascule.client.faults import (
+    ClientClosed,
+    ConnectionLost,
+    NotRunning,
+    OutcomeUnknown,
+    ReplyTimeout,
+    TicketCancelled,
+)
+from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
+from bascule.foundation.clock import Clock, SystemClock
+from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
+from bascule.foundation.ids import new_ticket_id
+from bascule.kernel.rows import MAX_WAIT_MS, Effect, Nothing, Row, Shape
 from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.bridges.broker.limits import Limits
 from bascule.bridges.workspace.limits import WorkspaceLimits
+from bascule.broker.limits import Limits
+from bascule.broker.protocol import AgentIdText
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
@@ -24,7 +25,6 @@ from bascule.foundation.ids import is_house_handle
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
 from bascule.kernel.consent.limits import Limits as ApprovalLimits
 from bascule.kernel.policy.presets import NAMES
-from bascule.protocols.broker import AgentIdText
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec
 

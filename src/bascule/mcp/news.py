@@ -7,10 +7,10 @@ behind it is opened as the agent, with the agent's own handle as its filter.
 import asyncio
 from collections.abc import Callable
 
+from bascule.broker.protocol import EventsParams
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.protocols.broker import EventsParams
 
 # A burst of events is one piece of news: the client reads once for all of them.
 NEWS_SECONDS = 0.1

@@ -18,12 +18,12 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 
 from bascule.bridge_list import BRIDGES
-from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.service import Broker
 from bascule.bridges.desktop.ports import Launcher, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
 from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.bridges.workspace.service import Workspace
+from bascule.broker.limits import Limits
+from bascule.broker.service import Broker
 from bascule.daemon.compose_desktop import compose
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from bascule.protocols.broker import InboxItem
+from bascule.broker.protocol import InboxItem
 from bascule.wrap.answers import answer, is_said
 from bascule.wrap.bellman import LOOK_SECONDS, Obstacle
 from bascule.wrap.post import Post

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
+from bascule.broker.protocol import InboxWatchResult, SkipRung
 from bascule.foundation.errors import BasculeError
-from bascule.protocols.broker import InboxWatchResult, SkipRung
 from bascule.wrap.post import Post
 from bascule.wrap.ringing import Ringing
 

@@ -5,9 +5,9 @@ import re
 
 import msgspec
 
+from bascule.broker.protocol import InboxItem
 from bascule.foundation.text import typeable, typeable_line
 from bascule.helpers.terminal import payload_text
-from bascule.protocols.broker import InboxItem
 from bascule.terminals.text import as_bytes, pasted
 from bascule.wrap.post import Post
 from bascule.wrap.profiles import Profile

@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from bascule.broker.protocol import InboxWatchResult
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
-from bascule.protocols.broker import InboxWatchResult
 from bascule.terminals.tmux import Pane, Tmux, TmuxFailed
 from bascule.wrap import profiles
 from bascule.wrap.bellman import Bellman, Rung

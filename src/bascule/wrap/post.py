@@ -5,11 +5,7 @@ import os
 import time
 from typing import Any
 
-from bascule.client.client import Client
-from bascule.foundation.errors import BasculeError
-from bascule.helpers import bell
-from bascule.kernel.rows import MAX_WAIT_MS
-from bascule.protocols.broker import (
+from bascule.broker.protocol import (
     MAX_LIST,
     HeartbeatResult,
     InboxAckResult,
@@ -20,6 +16,10 @@ from bascule.protocols.broker import (
     TicketStatus,
     TicketView,
 )
+from bascule.client.client import Client
+from bascule.foundation.errors import BasculeError
+from bascule.helpers import bell
+from bascule.kernel.rows import MAX_WAIT_MS
 from bascule.protocols.house import StatusResult
 from bascule.terminals import tmux
 

@@ -3,7 +3,7 @@
 import argparse
 import asyncio
 
-from bascule.protocols.broker import InboxWatchResult
+from bascule.broker.protocol import InboxWatchResult
 from bascule.terminals import text
 from bascule.wrap.answering import Answering
 from bascule.wrap.bellman import Bellman, Rung

@@ -15,13 +15,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from bascule.broker.protocol import DEFAULT_TIMEOUT_MS
 from bascule.cli.paste import PASSED_VARIABLES
 from bascule.cli.setup import blocks, texts, toml_text
 from bascule.cli.setup.changes import CannotChange, Change, Edit
 from bascule.cli.setup.json_text import JsonText
 from bascule.cli.setup.record import Entry, Record
 from bascule.helpers.hook import BELL_TIMEOUT_SECONDS
-from bascule.protocols.broker import DEFAULT_TIMEOUT_MS
 
 # The broker spec's name for the server (10).
 SERVER = "agent-bridge"

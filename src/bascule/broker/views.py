@@ -4,12 +4,8 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.broker.inbox import Inbox
-from bascule.bridges.broker.records import Message, Ticket
-from bascule.bridges.broker.state import State
-from bascule.foundation.clock import rfc3339
-from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
-from bascule.protocols.broker import (
+from bascule.broker.inbox import Inbox
+from bascule.broker.protocol import (
     Delivery,
     DeliveryState,
     InboxItem,
@@ -18,6 +14,10 @@ from bascule.protocols.broker import (
     TicketStatus,
     TicketView,
 )
+from bascule.broker.records import Message, Ticket
+from bascule.broker.state import State
+from bascule.foundation.clock import rfc3339
+from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
 
 # A settled ticket of these ends a wait; `delivered` does only when no reply is expected.
 _SETTLED = frozenset({TicketStatus.RESPONDED, TicketStatus.TIMEOUT, TicketStatus.CANCELLED})

@@ -9,13 +9,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.inbox import Inbox
-from bascule.bridges.broker.state import State
+from bascule.broker.events import EventHub
+from bascule.broker.inbox import Inbox
+from bascule.broker.protocol import InboxWatchParams, InboxWatchResult, SkipRung
+from bascule.broker.state import State
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import Call, Principal, sender_name
 from bascule.kernel.rows import MAX_WAIT_MS
-from bascule.protocols.broker import InboxWatchParams, InboxWatchResult, SkipRung
 
 # Senders named in one answer: it becomes one line for a model to read.
 MAX_NAMED = 10

@@ -3,11 +3,11 @@
 from collections import deque
 from collections.abc import Callable
 
+from bascule.broker.protocol import Event, EventsParams, RecentEventsParams
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import Call
 from bascule.kernel.journal_ports import Log, LogLine
-from bascule.protocols.broker import Event, EventsParams, RecentEventsParams
 
 # What a reader that reconnects with `after` can still get; older is in the ledger.
 RING_EVENTS = 1_000

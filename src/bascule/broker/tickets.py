@@ -7,19 +7,10 @@ from typing import Protocol
 
 import msgspec
 
-from bascule.bridges.broker.agents import Agents, check_metadata
-from bascule.bridges.broker.events import EventHub, Happened
-from bascule.bridges.broker.lifetimes import RETRY_SECONDS, Lifetimes
-from bascule.bridges.broker.records import Message, Ticket
-from bascule.bridges.broker.room import check_kept, check_room
-from bascule.bridges.broker.state import State, message_key
-from bascule.bridges.broker.views import is_settled, ticket_view
-from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
-from bascule.foundation.ids import MAX_TICKET_ID_CHARS, new_ticket_id
-from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
-from bascule.kernel.journal import Journal, Transaction
-from bascule.protocols.broker import (
+from bascule.broker.agents import Agents, check_metadata
+from bascule.broker.events import EventHub, Happened
+from bascule.broker.lifetimes import RETRY_SECONDS, Lifetimes
+from bascule.broker.protocol import (
     MAX_BROADCAST,
     TRANSITIONS,
     AgentStatus,
@@ -39,6 +30,15 @@ from bascule.protocols.broker import (
     TicketStatus,
     TicketView,
 )
+from bascule.broker.quotas import check_kept, check_room
+from bascule.broker.records import Message, Ticket
+from bascule.broker.state import State, message_key
+from bascule.broker.views import is_settled, ticket_view
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
+from bascule.foundation.ids import MAX_TICKET_ID_CHARS, new_ticket_id
+from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
+from bascule.kernel.journal import Journal, Transaction
 from bascule.wire import codec
 
 _replace = msgspec.structs.replace

@@ -1,7 +1,7 @@
 """Is there room for one more message? Each refusal is the sender's alone: nobody else's messages suffer."""
 
-from bascule.bridges.broker.agents import Agents
-from bascule.bridges.broker.state import State
+from bascule.broker.agents import Agents
+from bascule.broker.state import State
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.ids import is_house_handle
 from bascule.kernel.call import Call, agent_of, sender_name

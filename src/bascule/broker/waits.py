@@ -9,21 +9,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
-from bascule.bridges.broker.agents import Agents
-from bascule.bridges.broker.bells import Bells
-from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.inbox import MAX_HANDOVER_BYTES, Inbox
-from bascule.bridges.broker.records import Ticket
-from bascule.bridges.broker.state import State
-from bascule.bridges.broker.views import inbox_item, is_settled, reply_view
-from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import Overloaded, Unavailable
-from bascule.foundation.stream import Stream
-from bascule.kernel.call import Call, Principal, agent_principal
-from bascule.kernel.journal import Journal
-from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.kernel.rows import MAX_WAIT_MS
-from bascule.protocols.broker import (
+from bascule.broker.agents import Agents
+from bascule.broker.bells import Bells
+from bascule.broker.events import EventHub
+from bascule.broker.inbox import MAX_HANDOVER_BYTES, Inbox
+from bascule.broker.protocol import (
     AgentParams,
     EventsParams,
     InboxItem,
@@ -36,6 +26,16 @@ from bascule.protocols.broker import (
     TicketParams,
     TicketStatus,
 )
+from bascule.broker.records import Ticket
+from bascule.broker.state import State
+from bascule.broker.views import inbox_item, is_settled, reply_view
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Overloaded, Unavailable
+from bascule.foundation.stream import Stream
+from bascule.kernel.call import Call, Principal, agent_principal
+from bascule.kernel.journal import Journal
+from bascule.kernel.link_protocol import CREDIT_WINDOW
+from bascule.kernel.rows import MAX_WAIT_MS
 
 # The one SSE event of (5.4) is named for how the ticket ended.
 STREAM_EVENTS = {

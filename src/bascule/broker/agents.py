@@ -6,17 +6,9 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.ports import Connections, TokenFiles
-from bascule.bridges.broker.records import AgentRecord
-from bascule.bridges.broker.state import State
-from bascule.foundation.clock import rfc3339
-from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
-from bascule.foundation.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
-from bascule.kernel.call import PERSON, Call, Principal, agent_of
-from bascule.kernel.identity.tokens import TokenBook, hash_token
-from bascule.kernel.journal import Transaction
-from bascule.protocols.broker import (
+from bascule.broker.events import EventHub
+from bascule.broker.ports import Connections, TokenFiles
+from bascule.broker.protocol import (
     AgentParams,
     AgentsListParams,
     AgentStatus,
@@ -26,6 +18,14 @@ from bascule.protocols.broker import (
     RegisterResult,
     RevokeResult,
 )
+from bascule.broker.records import AgentRecord
+from bascule.broker.state import State
+from bascule.foundation.clock import rfc3339
+from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
+from bascule.foundation.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
+from bascule.kernel.call import PERSON, Call, Principal, agent_of
+from bascule.kernel.identity.tokens import TokenBook, hash_token
+from bascule.kernel.journal import Transaction
 from bascule.wire import codec
 
 # What a group is listed as.

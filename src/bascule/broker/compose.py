@@ -1,8 +1,8 @@
 """Puts the broker together."""
 
-from bascule.adapters.token_files import StateTokenFiles
-from bascule.bridges.broker.records import AgentRecord
-from bascule.bridges.broker.service import Broker
+from bascule.broker.machine.token_files import StateTokenFiles
+from bascule.broker.records import AgentRecord
+from bascule.broker.service import Broker
 from bascule.daemon.config import DeclaredAgent, declared_agents
 from bascule.daemon.ports import CONFIG, CONNECTIONS, STATE_DIR, TOKENS
 from bascule.kernel.bridge import Bridge, Lent, Ports

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.bridges.broker.state import State
-from bascule.bridges.broker.views import is_party, is_settled, reply_view
-from bascule.bridges.broker.waits import Waits
+from bascule.broker.protocol import GatherParams, GatherResult, ReplyView, TicketStatus
+from bascule.broker.state import State
+from bascule.broker.views import is_party, is_settled, reply_view
+from bascule.broker.waits import Waits
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden
 from bascule.kernel.call import Call
-from bascule.protocols.broker import GatherParams, GatherResult, ReplyView, TicketStatus
 
 
 class _Gatherer:

@@ -6,16 +6,16 @@ can register its handle (`ids.is_house_handle`), neither before it moves in nor 
 
 from typing import Any
 
-from bascule.bridges.broker.agents import Agents
-from bascule.bridges.broker.records import AgentRecord
-from bascule.bridges.broker.state import State
+from bascule.broker.agents import Agents
+from bascule.broker.records import AgentRecord
+from bascule.broker.state import State
 from bascule.foundation.ids import new_token
 from bascule.kernel.call import DAEMON
 from bascule.kernel.identity.tokens import hash_token
 from bascule.kernel.journal import Journal, Transaction
 
 
-class Residents:
+class SpaceAgents:
     def __init__(self, state: State, agents: Agents, journal: Journal) -> None:
         self._state = state
         self._agents = agents

@@ -7,9 +7,9 @@ durable runs the same code the other way round.
 from collections import defaultdict
 from collections.abc import Callable, Collection
 
-from bascule.bridges.broker.inbox import Inbox
-from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
+from bascule.broker.inbox import Inbox
+from bascule.broker.limits import Limits
+from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers

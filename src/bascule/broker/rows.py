@@ -1,18 +1,6 @@
 """The agent broker's method rows."""
 
-from bascule.kernel.rows import (
-    PERSON_ONLY,
-    Changes,
-    Effect,
-    Http,
-    Reads,
-    Streams,
-    Waits,
-    party,
-    rows_of,
-    self_,
-)
-from bascule.protocols.broker import (
+from bascule.broker.protocol import (
     AgentParams,
     AgentsListParams,
     AgentView,
@@ -46,6 +34,18 @@ from bascule.protocols.broker import (
     TicketParams,
     TicketsListParams,
     TicketView,
+)
+from bascule.kernel.rows import (
+    PERSON_ONLY,
+    Changes,
+    Effect,
+    Http,
+    Reads,
+    Streams,
+    Waits,
+    party,
+    rows_of,
+    self_,
 )
 
 AGENTS_REGISTER = Changes[RegisterParams, RegisterResult](

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from bascule.protocols.broker import DEFAULT_TICKET_TTL_MS, DEFAULT_TIMEOUT_MS
+from bascule.broker.protocol import DEFAULT_TICKET_TTL_MS, DEFAULT_TIMEOUT_MS
 
 DAY_MS = 24 * 3_600_000
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.protocols.broker import TicketStatus
+from bascule.broker.protocol import TicketStatus
 
 # Reading a member of an Enum class costs a tenth of a microsecond each time; these are read for every change.
 _PENDING = TicketStatus.PENDING

@@ -4,19 +4,27 @@ from collections.abc import Callable, Sequence
 
 import msgspec
 
-from bascule.bridges.broker.agents import Agents
-from bascule.bridges.broker.declared import BrokerDeclared
-from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.gathering import Gathering
-from bascule.bridges.broker.groups import Groups
-from bascule.bridges.broker.limits import Limits
-from bascule.bridges.broker.ports import Connections, TokenFiles
-from bascule.bridges.broker.records import AgentRecord
-from bascule.bridges.broker.residents import Residents
-from bascule.bridges.broker.state import State
-from bascule.bridges.broker.tickets import Tickets
-from bascule.bridges.broker.views import sides, ticket_view
-from bascule.bridges.broker.waits import Waits
+from bascule.broker import rows
+from bascule.broker.agents import Agents
+from bascule.broker.declared import BrokerDeclared
+from bascule.broker.events import EventHub
+from bascule.broker.gathering import Gathering
+from bascule.broker.groups import Groups
+from bascule.broker.limits import Limits
+from bascule.broker.ports import Connections, TokenFiles
+from bascule.broker.protocol import (
+    ConversationParams,
+    ConversationView,
+    TicketParams,
+    TicketsListParams,
+    TicketView,
+)
+from bascule.broker.records import AgentRecord
+from bascule.broker.space_agents import SpaceAgents
+from bascule.broker.state import State
+from bascule.broker.tickets import Tickets
+from bascule.broker.views import sides, ticket_view
+from bascule.broker.waits import Waits
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
@@ -27,14 +35,6 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, PRESENCES, SEEN, SPACE_AGENTS, MailCount
 from bascule.kernel.retention import GcItem
-from bascule.protocols import broker_methods as rows
-from bascule.protocols.broker import (
-    ConversationParams,
-    ConversationView,
-    TicketParams,
-    TicketsListParams,
-    TicketView,
-)
 
 
 class Broker:
@@ -60,7 +60,7 @@ class Broker:
         self.state = State(store, clock, timers, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
-        self.residents = Residents(self.state, self.agents, journal)
+        self.space_agents = SpaceAgents(self.state, self.agents, journal)
         self.waits = Waits(self.state, self.events, self.agents, journal)
         self.tickets = Tickets(
             self.state,
@@ -105,7 +105,7 @@ class Broker:
                 PARTIES.provided_by(self.parties),
                 SEEN.provided_by(self.agents.seen),
                 PRESENCES.provided_by(self.agents),
-                SPACE_AGENTS.provided_by(self.residents),
+                SPACE_AGENTS.provided_by(self.space_agents),
                 COUNT_MAIL.provided_by(self.count),
             ],
             gauges=[

@@ -7,9 +7,9 @@ import itertools
 from collections.abc import Callable
 from functools import partial
 
-from bascule.bridges.broker.records import Ticket
-from bascule.bridges.broker.state import State
-from bascule.bridges.broker.views import is_settled
+from bascule.broker.records import Ticket
+from bascule.broker.state import State
+from bascule.broker.views import is_settled
 from bascule.foundation.timers import Deadline
 
 # A full disk is not emptied within milliseconds.

@@ -10,14 +10,14 @@ from functools import partial
 
 import msgspec
 
-from bascule.bridges.broker.agents import Agents
-from bascule.bridges.broker.events import EventHub
-from bascule.bridges.broker.records import Ticket
-from bascule.bridges.broker.state import State
-from bascule.bridges.broker.waits import Waits
+from bascule.broker.agents import Agents
+from bascule.broker.events import EventHub
+from bascule.broker.protocol import AgentStatus, TicketStatus
+from bascule.broker.records import Ticket
+from bascule.broker.state import State
+from bascule.broker.waits import Waits
 from bascule.kernel.call import DAEMON, agent_principal
 from bascule.kernel.journal import Journal, Transaction
-from bascule.protocols.broker import AgentStatus, TicketStatus
 
 # Unacknowledged messages of groups that one member may have: a quick one must not find the queue in a slow one's hands.
 MAX_IN_HAND = 1

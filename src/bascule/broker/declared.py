@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from bascule.broker import rows as broker_rows
 from bascule.kernel.declared import Declared
-from bascule.protocols import broker_methods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 class BrokerDeclared(Declared):
     name = "broker"
-    rows = broker_methods.METHODS
-    made_by = "bascule.daemon.compose_broker:make_broker"
+    rows = broker_rows.METHODS
+    made_by = "bascule.broker.compose:make_broker"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.bridges.broker import tools
+        from bascule.broker import tools
 
         return tools.TOOLS
 
@@ -30,6 +30,6 @@ class BrokerDeclared(Declared):
         return {"restrictive": broker_rules.RESTRICTIVE}
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.bridges.broker.records import AgentRecord, Message, Remembered, Ticket
+        from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 
         return {"agents": AgentRecord, "tickets": Ticket, "messages": Message, "remembered": Remembered}
