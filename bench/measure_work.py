@@ -79,8 +79,8 @@ def commands(settings: Settings) -> Section:
 
 def files(settings: Settings) -> Section:
     """4 KiB written to a new name, atomically, again and again."""
-    from bascule.adapters.files.roots import WorkspaceFiles
-    from bascule.protocols.workspace_paths import parse_path
+    from bascule.workspace.machine.files.roots import WorkspaceFiles
+    from bascule.workspace.paths import parse_path
 
     section = Section("files", "A file of 4 KiB: written whole, or not at all", ("", "p50", "/ limit"))
     times = 200 if settings.quick else 5_000
@@ -158,8 +158,8 @@ def earlier_runs(settings: Settings) -> Section:
 
 
 def checkpoints(settings: Settings) -> Section:
-    from bascule.adapters.checkpoints.spaces import GitCheckpoints
-    from bascule.adapters.files.roots import WorkspaceFiles
+    from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+    from bascule.workspace.machine.files.roots import WorkspaceFiles
 
     count = 200 if settings.quick else CHECKPOINT_FILES
     section = Section("checkpoints", f"A checkpoint of {count:,} files of 3 KiB", ("", "time"))

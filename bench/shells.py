@@ -89,10 +89,10 @@ async def swerex_execute(times: int) -> list[float]:
 
 async def cell(directory: str, times: int) -> list[float]:
     """Our sandbox adapter alone: a warm cell of a space, with the supervisor that sees every exec."""
-    from bascule.adapters.files.roots import WorkspaceFiles
-    from bascule.adapters.sandbox.sandboxes import Sandboxes
     from bascule.bridge_list import standard
-    from bascule.bridges.workspace.ports import Command
+    from bascule.workspace.machine.files.roots import WorkspaceFiles
+    from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
+    from bascule.workspace.ports import Command
 
     workspace = os.path.join(directory, "workspace")
     os.makedirs(workspace, exist_ok=True)

@@ -19,17 +19,17 @@ from bascule.daemon.config import load as load_settings
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.policy.text import text_digest as policy_digest
 from bascule.protocols.desktop_agents import SESSION_VARIABLES
-from bascule.protocols.workspace_schemas import events_schema, operations_schema
-from bascule.protocols.workspace_validation import (
+from bascule.terminals.tmux import Tmux
+from bascule.wire.canonical import canonical
+from bascule.wire.canonical import digest as canonical_digest
+from bascule.wire.codec import decode as decode_json
+from bascule.workspace.schemas import events_schema, operations_schema
+from bascule.workspace.validation import (
     BadOperation,
     parse_operation,
     validate_operation,
     validate_operations_message,
 )
-from bascule.terminals.tmux import Tmux
-from bascule.wire.canonical import canonical
-from bascule.wire.canonical import digest as canonical_digest
-from bascule.wire.codec import decode as decode_json
 
 __all__ = [
     "BASCULE",

@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.daemon.config import Config
-from bascule.protocols import workspace
-from bascule.protocols.workspace_schemas import events_schema, operations_schema
+from bascule.workspace import protocol as workspace
+from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.schemas import events_schema, operations_schema
 from doc_broker import shown, tests_named
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
@@ -27,7 +27,7 @@ def blocks() -> dict[str, str]:
 
 
 def limits() -> str:
-    said = comments_on_fields(read("src/bascule/bridges/workspace/limits.py"), "WorkspaceLimits")
+    said = comments_on_fields(read("src/bascule/workspace/limits.py"), "WorkspaceLimits")
     rows = [
         (
             code(name),
@@ -41,7 +41,7 @@ def limits() -> str:
 
 
 def wire_limits() -> str:
-    said = comments_on_numbers(read("src/bascule/protocols/workspace.py"))
+    said = comments_on_numbers(read("src/bascule/workspace/protocol.py"))
     rows = [
         (code(name), shown(name.lower(), value), said[name])
         for name in said

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 from bascule.bridges.desktop.declared import DesktopDeclared
 from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.house.declared import HouseDeclared
-from bascule.bridges.workspace.declared import WorkspaceDeclared
 from bascule.broker.declared import BrokerDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
+from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
     from bascule.kernel.policy.engine import Policy

@@ -1,7 +1,7 @@
 """File operations by name: each resolves its path and acts on what it found, as an operation of a run does."""
 
-from bascule.adapters.files.root import WorkspaceRoot
-from bascule.bridges.workspace.ports import FileFault
+from bascule.workspace.machine.files.root import WorkspaceRoot
+from bascule.workspace.ports import FileFault
 
 
 class ByName:

@@ -8,10 +8,10 @@ import pytest
 from by_name import ByName
 from kept_outside import SECRET
 
-from bascule.adapters.files.beneath import KernelOpener, Opener, WalkingOpener
-from bascule.adapters.files.root import WorkspaceRoot
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.adapters.files.syscalls import has_openat2
+from bascule.workspace.machine.files.beneath import KernelOpener, Opener, WalkingOpener
+from bascule.workspace.machine.files.root import WorkspaceRoot
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.machine.files.syscalls import has_openat2
 from faults.lacking import missing_here
 
 

@@ -11,12 +11,12 @@ import time
 import pytest
 import trees
 
-from bascule.adapters.checkpoints.scan import Scan
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.checkpoints.stats import RACY_NS
-from bascule.adapters.files import temporary
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault
+from bascule.workspace.machine.checkpoints.scan import Scan
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.checkpoints.stats import RACY_NS
+from bascule.workspace.machine.files import temporary
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
 
 ALL = 1_000_000
@@ -222,9 +222,9 @@ def test_a_change_within_the_clocks_tick_is_not_missed(workspace, checkpoints):
 
 def test_a_memory_without_that_care_would_miss_it(workspace, checkpoints, monkeypatch):
     """The control: with old times set by hand and no rule for young files, a change is overlooked."""
-    monkeypatch.setattr("bascule.adapters.checkpoints.stats.RACY_NS", 0)
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.stats.RACY_NS", 0)
     monkeypatch.setattr(
-        "bascule.adapters.checkpoints.scan._untouched", lambda before, found: before.size == found.st_size
+        "bascule.workspace.machine.checkpoints.scan._untouched", lambda before, found: before.size == found.st_size
     )
     file = workspace / "x"
     file.write_bytes(b"0001")
@@ -244,7 +244,7 @@ def test_what_was_scanned_is_remembered_over_a_restart(tmp_path, workspace, root
     assert GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", root).take() == tree
     assert read == []
     # Another life of the machine: a power cut may have taken objects, so nothing remembered counts.
-    monkeypatch.setattr("bascule.adapters.checkpoints.stats._boot", lambda: "another")
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.stats._boot", lambda: "another")
     assert GitCheckpoints(os.fspath(tmp_path / "state")).open("spc_1", root).take() == tree
     assert len(read) == 8
 
@@ -277,7 +277,7 @@ def test_what_a_crash_left_is_swept_when_it_is_old(workspace, checkpoints, monke
     (staged / "0").write_bytes(b"half")
     before = checkpoints.take()
     assert left.exists()
-    monkeypatch.setattr("bascule.adapters.files.temporary.is_stale", lambda changed: True)
+    monkeypatch.setattr("bascule.workspace.machine.files.temporary.is_stale", lambda changed: True)
     gone = [change.path for change in checkpoints.changes(before, checkpoints.take())]
     assert gone == [left.name]
     assert sorted(os.listdir(workspace)) == ["d"]
@@ -404,7 +404,7 @@ def test_a_copy_is_known_from_the_moment_it_is_made(tmp_path, workspace, store, 
     everything(workspace)
     tree = checkpoints.take()
     # Whatever is younger than the clock's tick is read all the same.
-    monkeypatch.setattr("bascule.adapters.checkpoints.stats.RACY_NS", -1)
+    monkeypatch.setattr("bascule.workspace.machine.checkpoints.stats.RACY_NS", -1)
     checkpoints.copy_out(tree, os.fspath(tmp_path / "copy"))
     monkeypatch.undo()
     copy = WorkspaceFiles(()).open_copy(os.fspath(tmp_path / "copy"))

@@ -12,12 +12,12 @@ import pytest
 import trees
 from test_checkpoints import git, named, settle
 
-from bascule.adapters.checkpoints import scan
-from bascule.adapters.checkpoints.merge import MOVE_AWAY
-from bascule.adapters.checkpoints.scan import Limits
-from bascule.adapters.checkpoints.spaces import GitCheckpoints, SpaceCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault
+from bascule.workspace.machine.checkpoints import scan
+from bascule.workspace.machine.checkpoints.merge import MOVE_AWAY
+from bascule.workspace.machine.checkpoints.scan import Limits
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints, SpaceCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.ports import CheckpointFault
 from faults.lacking import only_root
 
 SMALL = Limits(files=40, bytes=10_000, file_bytes=2_000, depth=3)
@@ -402,7 +402,7 @@ def test_what_cannot_be_read_is_left_alone_before_and_after(tmp_path):
     script.write_text(
         """
 import os, sys
-from bascule.adapters.checkpoints.merge import MOVE_AWAY
+from bascule.workspace.machine.checkpoints.merge import MOVE_AWAY
 from test_checkpoints import named, settle
 from test_checkpoints_gaps import Space
 os.setgid(65534)

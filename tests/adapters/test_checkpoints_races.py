@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_checkpoints_undo import Space, file
 
-from bascule.adapters.checkpoints import swap
-from bascule.adapters.checkpoints.swap import Swap, is_still
-from bascule.adapters.files.syscalls import exchange
+from bascule.workspace.machine.checkpoints import swap
+from bascule.workspace.machine.checkpoints.swap import Swap, is_still
+from bascule.workspace.machine.files.syscalls import exchange
 
 ROUNDS = 1_000 if os.environ.get("BASCULE_LONG") else 60
 FILES = 20

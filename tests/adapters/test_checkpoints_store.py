@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 import trees
 
-from bascule.adapters.checkpoints import store as store_module
-from bascule.adapters.checkpoints.lines import Budget, changes
-from bascule.adapters.checkpoints.objects import BLOB, TREE, BadObject, Entry, object_id, read_tree, write_tree
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault
+from bascule.workspace.machine.checkpoints import store as store_module
+from bascule.workspace.machine.checkpoints.lines import Budget, changes
+from bascule.workspace.machine.checkpoints.objects import BLOB, TREE, BadObject, Entry, object_id, read_tree, write_tree
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.ports import CheckpointFault
 
 FLIPS = 400 if os.environ.get("BASCULE_LONG") else 40
 KILLS = 60 if os.environ.get("BASCULE_LONG") else 6
@@ -271,9 +271,9 @@ def test_many_objects_are_brought_into_one_pack(tmp_path, workspace, root, monke
 
 _WRITER = """
 import os, sys
-from bascule.adapters.checkpoints import store
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
+from bascule.workspace.machine.checkpoints import store
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
 store.MAX_LOOSE, store.MAX_LOOSE_AT_ONCE = 8, 4
 state, workspace = sys.argv[1:]
 root = WorkspaceFiles(()).open_root(workspace)

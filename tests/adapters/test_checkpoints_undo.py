@@ -10,11 +10,11 @@ import pytest
 import trees
 from hypothesis import given, settings
 
-from bascule.adapters.checkpoints.restore import Restore
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.adapters.files.syscalls import exchange
-from bascule.bridges.workspace.ports import CheckpointFault
+from bascule.workspace.machine.checkpoints.restore import Restore
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.machine.files.syscalls import exchange
+from bascule.workspace.ports import CheckpointFault
 from faults.lacking import missing_here, only_root
 
 EXAMPLES = 1_000 if os.environ.get("BASCULE_LONG") else 60
@@ -283,7 +283,7 @@ def test_an_undo_that_was_stopped_halfway_goes_on_where_it_stopped(space, monkey
         exchange(ours, staged, directory, name)
 
     with monkeypatch.context() as patched:
-        patched.setattr("bascule.adapters.checkpoints.swap.exchange", failing)
+        patched.setattr("bascule.workspace.machine.checkpoints.swap.exchange", failing)
         with pytest.raises(CheckpointFault, match=r"stopped at `b` after 1 changes: Input/output error.*goes on where"):
             space.checkpoints.undo(before, after, dry_run=False)
     assert (space.inside / "a").read_bytes() == b"1"

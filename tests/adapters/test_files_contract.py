@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from by_name import ByName
 
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import FileFault
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.paths import parse_path
+from bascule.workspace.ports import FileFault
 from faults.lacking import only_root
 
 MAX = 1 << 20
@@ -49,7 +49,7 @@ def test_an_existing_file_is_not_overwritten_unless_asked(place):
 
 
 def test_where_the_kernel_cannot_rename_carefully_a_second_name_does_it(place, monkeypatch):
-    monkeypatch.setattr("bascule.adapters.files.syscalls._renameat2", lambda: None)
+    monkeypatch.setattr("bascule.workspace.machine.files.syscalls._renameat2", lambda: None)
     place.files.create(parse_path("x"), b"first", overwrite=False)
     with pytest.raises(FileFault, match=r"^File already exists$"):
         place.files.create(parse_path("x"), b"second", overwrite=False)

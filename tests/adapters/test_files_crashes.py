@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from bascule.adapters.files.temporary import is_temporary, new_name
+from bascule.workspace.machine.files.temporary import is_temporary, new_name
 
 KILLS = 200 if os.environ.get("BASCULE_LONG") else 12
 SIZE = 400_000
@@ -15,8 +15,8 @@ CONTENTS = [letter * SIZE for letter in (b"a", b"b")]
 
 _WRITER = """
 import sys
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.paths import parse_path
 root = WorkspaceFiles(()).open_root(sys.argv[1])
 path = parse_path("d/x")
 a, b = b"a" * 400_000, b"b" * 400_000

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from by_name import ByName
 
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault, FileFault
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.paths import parse_path
+from bascule.workspace.ports import CheckpointFault, FileFault
 from faults.lacking import missing_here, only_root
 
 pytestmark = only_root
@@ -82,10 +82,10 @@ def test_a_read_only_disk_says_so(disk):
 
 _AS_SOMEBODY = """
 import os, sys
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault, FileFault
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.ports import CheckpointFault, FileFault
+from bascule.workspace.paths import parse_path
 # Once before, for what is imported late: the interpreter may lie in a home directory.
 try:
     root = WorkspaceFiles(()).open_root(sys.argv[1])

@@ -7,8 +7,8 @@ import pytest
 from kept_outside import SECRET
 from naive import NaiveFiles
 
-from bascule.bridges.workspace.ports import FileFault
-from bascule.protocols.workspace_paths import MAX_PATH_CHARS, BadPath, WorkspacePath, parse_path
+from bascule.workspace.paths import MAX_PATH_CHARS, BadPath, WorkspacePath, parse_path
+from bascule.workspace.ports import FileFault
 from faults.lacking import missing_here, only_root
 
 MAX = 1 << 20

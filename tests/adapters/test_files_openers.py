@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.adapters.files.beneath import O_PATH, KernelOpener, WalkingOpener, best_opener
-from bascule.adapters.files.syscalls import has_openat2
+from bascule.workspace.machine.files.beneath import O_PATH, KernelOpener, WalkingOpener, best_opener
+from bascule.workspace.machine.files.syscalls import has_openat2
 from faults.lacking import missing_here
 
 EXAMPLES = 5_000 if os.environ.get("BASCULE_LONG") else 200

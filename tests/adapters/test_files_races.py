@@ -10,10 +10,10 @@ import pytest
 from kept_outside import SECRET
 from naive import NaiveFiles
 
-from bascule.adapters.checkpoints.spaces import GitCheckpoints
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import CheckpointFault, FileFault
-from bascule.protocols.workspace_paths import WorkspacePath, parse_path
+from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.paths import WorkspacePath, parse_path
+from bascule.workspace.ports import CheckpointFault, FileFault
 from faults.swapping import swapping
 
 # Divided among the operations of one test.
@@ -188,7 +188,7 @@ def test_a_checkpoint_and_an_undo_of_swapped_names_hold_and_touch_nothing_else(p
 
 
 def _blobs(checkpoints, tree: str) -> list[bytes]:
-    from bascule.adapters.checkpoints.compare import TreeView
+    from bascule.workspace.machine.checkpoints.compare import TreeView
 
     store = checkpoints._store
     return [store.blob(entry.object) for _, entry in TreeView(store, bytes.fromhex(tree)).walk() if not entry.is_dir]

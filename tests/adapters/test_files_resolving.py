@@ -13,17 +13,17 @@ from kept_outside import SECRET
 from test_files_openers import lay_out, layouts
 from test_files_races import SECONDS
 
-from bascule.adapters.files.beneath import KernelOpener, WalkingOpener
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.adapters.files.syscalls import has_openat2
 from bascule.bridge_list import presets_of
-from bascule.bridges.workspace.ports import FileFault
 from bascule.kernel.call import Principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.rows import Effect
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.files.beneath import KernelOpener, WalkingOpener
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.machine.files.syscalls import has_openat2
+from bascule.workspace.paths import parse_path
+from bascule.workspace.ports import FileFault
 from faults.lacking import missing_here
 from faults.swapping import swapping
 

@@ -7,10 +7,10 @@ import subprocess
 import pytest
 from by_name import ByName
 
-from bascule.adapters.files import roots
-from bascule.adapters.files.roots import WorkspaceFiles
-from bascule.bridges.workspace.ports import FileFault
-from bascule.protocols.workspace_paths import parse_path
+from bascule.workspace.machine.files import roots
+from bascule.workspace.machine.files.roots import WorkspaceFiles
+from bascule.workspace.paths import parse_path
+from bascule.workspace.ports import FileFault
 from faults.lacking import missing_here, only_root
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from bascule.adapters.scratch import ScratchDirectory
+from bascule.workspace.machine.scratch import ScratchDirectory
 
 
 @pytest.fixture

@@ -14,8 +14,8 @@ from bascule.doors.values import NOT_YET
 from bascule.foundation.errors import ApprovalRequired, PolicyDenied
 from bascule.kernel.rows import Acts, Effect
 from bascule.mcp.calling import Facts, ToolCall, call_tool
-from bascule.protocols.workspace import ProcessParams, ProcessView
 from bascule.testing.house import House
+from bascule.workspace.protocol import ProcessParams, ProcessView
 from patience import PATIENCE
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tools"))

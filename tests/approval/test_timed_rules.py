@@ -10,7 +10,7 @@ from bascule.kernel.consent.questions import digest_line, rule_text, timed_text
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import matches
 from bascule.kernel.rows import Effect
-from bascule.protocols.workspace import DeleteFileOperation, ShellOperation
+from bascule.workspace.protocol import DeleteFileOperation, ShellOperation
 
 MINUTE = 60.0
 

@@ -6,12 +6,12 @@ import pytest
 from workspace_scene import JERRY, Scene, create, make_machine, say, shell
 
 from bascule.bridge_list import presets_of
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.rules import Rule
 from bascule.testing.house import House
+from bascule.workspace.limits import WorkspaceLimits
 
 PRESETS = presets_of()
 

@@ -3,11 +3,11 @@
 import pytest
 from workspace_scene import JERRY, Scene, create, edit, make_machine, say, shell
 
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import Conflict, Unavailable
 from bascule.kernel.journal import Transaction
 from bascule.testing.house import House
 from bascule.testing.machine import FakeCheckpoints
+from bascule.workspace.limits import WorkspaceLimits
 
 FILES = {"a.txt": b"one\n", "data/1": b"1\n"}
 LARGE = "has more than 64 MiB"
@@ -289,7 +289,7 @@ def test_a_closed_space_ends_them_with_their_runs(scene):
 
 
 def test_a_run_under_way_signs_its_record_so_that_a_crash_is_dated(scene, monkeypatch):
-    monkeypatch.setattr("bascule.bridges.workspace.checkpointing.FIRST_SIGN_SECONDS", 0.01)
+    monkeypatch.setattr("bascule.workspace.checkpointing.FIRST_SIGN_SECONDS", 0.01)
     process = background(scene)
     book = scene.house.workspace.book
     first = book.find(process["runId"]).segments[-1].until

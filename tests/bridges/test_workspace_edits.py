@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bascule.bridges.workspace.edits import (
+from bascule.workspace.edits import (
     EXACT,
     INDENT,
     LINE_ENDINGS,
@@ -15,7 +15,7 @@ from bascule.bridges.workspace.edits import (
     apply_edits,
     edit_bytes,
 )
-from bascule.protocols.workspace import Edit
+from bascule.workspace.protocol import Edit
 
 
 def edits(*pairs: tuple[str, str]) -> list[Edit]:

@@ -3,7 +3,6 @@
 import pytest
 from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machine, read, say, shell
 
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import (
     ApprovalRequired,
     Conflict,
@@ -14,6 +13,7 @@ from bascule.foundation.errors import (
     Unavailable,
 )
 from bascule.testing.house import House
+from bascule.workspace.limits import WorkspaceLimits
 
 FILES = {"a.txt": b"one\n", "data/1": b"1\n"}
 

@@ -5,9 +5,9 @@ import base64
 import pytest
 from workspace_scene import JERRY, PATH, Scene, create, delete, edit, make_machine, read, say, shell
 
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, Overloaded
 from bascule.testing.house import House
+from bascule.workspace.limits import WorkspaceLimits
 
 
 @pytest.fixture

@@ -33,5 +33,5 @@ def test_an_unknown_command_is_told_all_that_there_are():
 def test_one_command_imports_no_other():
     code = "import sys; from bascule.cli.main import build_parser; build_parser('exec'); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert "bascule.cli.work" in done.stdout.split()
+    assert "bascule.workspace.cli.work" in done.stdout.split()
     assert not {"bascule.cli.doctor", "bascule.cli.setup.command", "asyncio"} & set(done.stdout.split())

@@ -2,10 +2,10 @@
 
 import pytest
 
-from bascule.cli import live
-from bascule.cli.live import Screen, exit_code, follow, tell
 from bascule.doors.exits import REFUSED, UNEXPECTED
-from bascule.protocols.workspace import (
+from bascule.workspace.cli import live
+from bascule.workspace.cli.live import Screen, exit_code, follow, tell
+from bascule.workspace.protocol import (
     ApprovalRequiredEvent,
     CreateFileEvent,
     EditFileEvent,

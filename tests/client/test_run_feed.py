@@ -1,7 +1,7 @@
 """What a client keeps of a run that it follows."""
 
 from bascule.client.feeds import OVERFLOW_EVENT, RunFeed
-from bascule.protocols.workspace import MessageEvent, StreamedOutput
+from bascule.workspace.protocol import MessageEvent, StreamedOutput
 
 
 def output(seq, text="x"):

@@ -8,7 +8,7 @@ import pytest
 
 from bascule.client import Client, OperationFailed, SyncClient
 from bascule.foundation.errors import NotFound
-from bascule.protocols.workspace import ApprovalRequiredEvent, PolicyDeniedEvent
+from bascule.workspace.protocol import ApprovalRequiredEvent, PolicyDeniedEvent
 from patience import PATIENCE
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from bascule.client import OperationFailed, SyncClient
-from bascule.protocols.workspace import ApprovalRequiredEvent, CreateFileEvent
+from bascule.workspace.protocol import ApprovalRequiredEvent, CreateFileEvent
 from faults.swapping import swapping
 
 if shutil.which("bwrap") is None and os.environ.get("CI") != "true":

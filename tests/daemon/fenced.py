@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 from living import Living
 
-from bascule.adapters.sandbox import probe
 from bascule.client import SyncClient
 from bascule.client.spaces import SyncSpace
+from bascule.workspace.machine.sandbox import probe
 from faults.lacking import missing_here
 from patience import PATIENCE
 

@@ -10,12 +10,12 @@ from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
 from bascule.kernel.policy.facts import NOTHING, facts_of
 from bascule.kernel.policy.rules import BadPolicy, Rule, check_rules, parse_rules
 from bascule.kernel.rows import Effect
-from bascule.protocols import workspace_methods
-from bascule.protocols.workspace import CreateFileOperation, ProcessStartParams, ShellOperation
+from bascule.workspace import rows as workspace_rows
+from bascule.workspace.protocol import CreateFileOperation, ProcessStartParams, ShellOperation
 
 JERRY = agent_principal("Jerry")
 ALLOW, ASK, DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
-EFFECTS = {row.name: row.effect for row in (*workspace_methods.METHODS, *workspace_methods.OPERATIONS)}
+EFFECTS = {row.name: row.effect for row in (*workspace_rows.METHODS, *workspace_rows.OPERATIONS)}
 
 
 def rule(decision, **fields):

@@ -15,7 +15,7 @@ from bascule.kernel.policy.shell import reading
 from bascule.kernel.policy.shell.reading import MAX_TEXTS_DEEP, MAX_WRAPPERS, read
 from bascule.kernel.policy.shell.text import MAX_COMMANDS, MAX_DEPTH, MAX_HEREDOCS, MAX_PIPELINE
 from bascule.kernel.rows import Effect
-from bascule.protocols.workspace import MAX_COMMAND_CHARS
+from bascule.workspace.protocol import MAX_COMMAND_CHARS
 
 TIMES = 40 if os.environ.get("BASCULE_LONG") else 1
 JERRY = agent_principal("Jerry")

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from workspace_cases import BAD, BEYOND_SCHEMAS, GOOD
 
-from bascule.protocols.workspace import MAX_OPERATIONS, MessageOperation, Operation, OperationsMessage
-from bascule.protocols.workspace_schemas import events_schema, operations_schema
-from bascule.protocols.workspace_validation import (
+from bascule.workspace.protocol import MAX_OPERATIONS, MessageOperation, Operation, OperationsMessage
+from bascule.workspace.schemas import events_schema, operations_schema
+from bascule.workspace.validation import (
     BadOperation,
     operation_ids,
     parse_operation,
@@ -187,3 +187,10 @@ def test_any_value_is_an_operation_or_is_refused_with_a_reason(value):
 
 def test_messages_are_no_more_than_their_fields():
     assert parse_operation({"type": "message", "content": "x"}) == MessageOperation(content="x")
+
+
+def test_the_name_in_the_docs_leads_to_the_same_functions():
+    from bascule.protocols import workspace_validation as documented
+    from bascule.workspace import validation
+
+    assert [getattr(documented, name) is getattr(validation, name) for name in documented.__all__] == [True] * 6

@@ -3,7 +3,7 @@
 import base64
 from typing import Any
 
-from bascule.protocols.workspace import (
+from bascule.workspace.protocol import (
     MAX_COMMAND_CHARS,
     MAX_CONTENT_BYTES,
     MAX_EDITS,

@@ -15,9 +15,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
-from bascule.bridges.workspace.tools import TOOLS as WORKSPACE_TOOLS
 from bascule.broker.tools import TOOLS as AGENT_TOOLS
 from bascule.mcp.recent import RECENT_URI
+from bascule.workspace.tools import TOOLS as WORKSPACE_TOOLS
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")

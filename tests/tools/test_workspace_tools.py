@@ -6,10 +6,10 @@ import pytest
 from driving import BY_NAME, Me, Script, refusal
 from pricing import tokens_in
 
-from bascule.bridges.workspace.tools import DEFAULT_LOG_BYTES, SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS
 from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.tool import Retry
 from bascule.shim import tools
+from bascule.workspace.tools import DEFAULT_LOG_BYTES, SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS
 
 ME = Me(directory="/projects/otter")
 ELSEWHERE = Me()

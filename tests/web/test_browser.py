@@ -20,7 +20,8 @@ from wires import LinkWire, Wire
 
 from bascule.daemon.compose import routes_of
 from bascule.kernel.route import Route
-from bascule.protocols import desktop_agents, game_methods, workspace_methods
+from bascule.protocols import desktop_agents, game_methods
+from bascule.workspace import rows as workspace_rows
 from patience import PATIENCE
 
 ROUTES = routes_of()
@@ -73,7 +74,7 @@ BODIES: dict[str, dict[str, Any]] = {
 # Of what does not exist here.
 BRIDGE_ROUTES = tuple(
     route
-    for rows in (workspace_methods.METHODS, game_methods.METHODS, desktop_agents.METHODS)
+    for rows in (workspace_rows.METHODS, game_methods.METHODS, desktop_agents.METHODS)
     for row in rows
     for route in row.routes
 )

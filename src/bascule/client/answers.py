@@ -10,8 +10,8 @@ from bascule.client.faults import BadAnswer
 from bascule.client.happened import Happened
 from bascule.foundation.errors import BY_CODE, BasculeError, Internal
 from bascule.protocols.approvals import ApprovalView
-from bascule.protocols.workspace import StreamedOutput
 from bascule.wire import codec, jsonrpc
+from bascule.workspace.protocol import StreamedOutput
 
 
 @cache

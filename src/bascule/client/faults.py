@@ -5,7 +5,7 @@ All are `BasculeError`s, so that one `except` catches everything, and each says 
 
 from bascule.broker.protocol import TicketStatus
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
-from bascule.protocols.workspace import ApprovalRequiredEvent, ErrorEvent, Event, PolicyDeniedEvent
+from bascule.workspace.protocol import ApprovalRequiredEvent, ErrorEvent, Event, PolicyDeniedEvent
 
 
 class NotRunning(Unavailable):

@@ -9,8 +9,8 @@ from bascule.client.answers import Note, read_note
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.link_protocol import CREDIT_WINDOW
 from bascule.protocols.approvals import ApprovalView
-from bascule.protocols.workspace import StreamedOutput
 from bascule.wire import jsonrpc
+from bascule.workspace.protocol import StreamedOutput
 
 # About a second of a busy daemon's events. A reader further behind is told how many it missed.
 MAX_EVENTS = 1_024

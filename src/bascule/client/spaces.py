@@ -19,7 +19,7 @@ from bascule.client.feeds import Feed, RunFeed
 from bascule.client.steps import Program, Request
 from bascule.client.work import Operations, Work
 from bascule.foundation import paths
-from bascule.protocols.workspace import (
+from bascule.workspace.protocol import (
     DiffResult,
     Edit,
     EventsMessage,

@@ -10,7 +10,7 @@ from bascule.client.durations import Duration, milliseconds
 from bascule.client.faults import OperationFailed
 from bascule.client.steps import Program, Request
 from bascule.client.verbs import Verbs
-from bascule.protocols.workspace import (
+from bascule.workspace.protocol import (
     SPACES_PROTOCOL_VERSION,
     CancelRunParams,
     DiffResult,

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.bridges.workspace.limits import WorkspaceLimits
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import AgentIdText
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
@@ -27,6 +26,7 @@ from bascule.kernel.consent.limits import Limits as ApprovalLimits
 from bascule.kernel.policy.presets import NAMES
 from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec
+from bascule.workspace.limits import WorkspaceLimits
 
 DEFAULT_PORT = 5050
 # A settings file is a page, not a database.

@@ -20,8 +20,6 @@ import msgspec
 from bascule.bridge_list import BRIDGES
 from bascule.bridges.desktop.ports import Launcher, Workspaces
 from bascule.bridges.desktop.service import DesktopBridge
-from bascule.bridges.workspace.limits import WorkspaceLimits
-from bascule.bridges.workspace.service import Workspace
 from bascule.broker.limits import Limits
 from bascule.broker.service import Broker
 from bascule.daemon.compose_desktop import compose
@@ -57,6 +55,8 @@ from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScra
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
 from bascule.wire import codec
+from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.service import Workspace
 
 __all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 

@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from bascule.bridges.workspace.ports import (
+from bascule.workspace.paths import WorkspacePath
+from bascule.workspace.ports import (
     Beside,
     Captured,
     CheckpointFault,
@@ -32,8 +33,7 @@ from bascule.bridges.workspace.ports import (
     StorageFault,
     Undone,
 )
-from bascule.protocols.workspace import FileChange, FileEntry, PathReason
-from bascule.protocols.workspace_paths import WorkspacePath
+from bascule.workspace.protocol import FileChange, FileEntry, PathReason
 
 Files = dict[str, bytes]
 # How a tree says that it does not hold a file; the reason follows.

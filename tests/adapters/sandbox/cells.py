@@ -7,11 +7,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from bascule.adapters.sandbox.limits import Limits
-from bascule.adapters.sandbox.sandboxes import Sandboxes
-from bascule.adapters.sandbox.space import SpaceSandbox
-from bascule.bridges.workspace.ports import Command, OnOutput, Outcome, RunningCommand
 from bascule.kernel.policy.programs import ProgramRules
+from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
+from bascule.workspace.machine.sandbox.space import SpaceSandbox
+from bascule.workspace.ports import Command, OnOutput, Outcome, RunningCommand
 from faults.lacking import missing_here
 from patience import PATIENCE
 

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from adapters.sandbox.cells import a_space
-from bascule.adapters.sandbox.groups import Groups, find_groups
-from bascule.adapters.sandbox.limits import MIB, Limits
-from bascule.adapters.sandbox.sandboxes import Sandboxes
+from bascule.workspace.machine.sandbox.groups import Groups, find_groups
+from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from faults.lacking import missing_here
 
 # The loop of a machine that is busy with the bomb; a loop that reads a bomb in one go would stand for seconds.

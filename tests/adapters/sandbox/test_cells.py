@@ -17,13 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.cells import Folder, a_space, some_sandboxes
-from bascule.adapters.sandbox import messages
-from bascule.adapters.sandbox.cell import Cell, State
-from bascule.adapters.sandbox.launch import Child
-from bascule.adapters.sandbox.limits import Limits
-from bascule.bridges.workspace.ports import Command, SandboxFault
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.wire.codec import BadJson
+from bascule.workspace.machine.sandbox import messages
+from bascule.workspace.machine.sandbox.cell import Cell, State
+from bascule.workspace.machine.sandbox.launch import Child
+from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
 from patience import PATIENCE
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import a_space
-from bascule.bridges.workspace.ports import SandboxFault
+from bascule.workspace.ports import SandboxFault
 
 KINDS = pytest.mark.parametrize("kind", ["bubblewrap", "none"])
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
-from bascule.bridges.workspace.ports import SandboxFault
+from bascule.workspace.ports import SandboxFault
 from faults.lacking import missing_here, only_root
 
 PROBE = """

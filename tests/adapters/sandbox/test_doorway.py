@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from adapters.sandbox.cells import NO_RULES, Folder
-from bascule.adapters.sandbox.doorway import Doorway
-from bascule.adapters.sandbox.limits import Limits
-from bascule.adapters.sandbox.sandboxes import Sandboxes
-from bascule.bridges.workspace.ports import Command, SandboxFault
+from bascule.workspace.machine.sandbox.doorway import Doorway
+from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
+from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
 from patience import PATIENCE
 

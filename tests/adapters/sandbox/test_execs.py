@@ -7,8 +7,8 @@ from collections import Counter
 from pathlib import Path
 
 from adapters.sandbox.cells import a_space
-from bascule.adapters.sandbox.limits import Limits
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
+from bascule.workspace.machine.sandbox.limits import Limits
 from policy.corpus import denied, fill, harmless
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -252,5 +252,5 @@ def test_a_path_that_is_exchanged_while_it_is_judged_leads_to_no_denied_program(
 
     assert asyncio.run(story(2_000 if LONG else 200)) == 0
     # The control: with the supervisor alone, the exchange does succeed now and then.
-    monkeypatch.setattr("bascule.adapters.sandbox.layout.masked", lambda *_: ())
+    monkeypatch.setattr("bascule.workspace.machine.sandbox.layout.masked", lambda *_: ())
     assert any(asyncio.run(story(400)) for _ in range(20))

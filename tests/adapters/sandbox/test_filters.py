@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from bascule.adapters.sandbox.filters import ALLOW, ERROR, MACHINES, NOTIFY, X32, program
+from bascule.workspace.machine.sandbox.filters import ALLOW, ERROR, MACHINES, NOTIFY, X32, program
 
 X86, ARM = MACHINES["x86_64"], MACHINES["aarch64"]
 CLONE_NEWUSER, CLONE_VM = 0x10000000, 0x100

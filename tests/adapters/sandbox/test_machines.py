@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
-from bascule.adapters.sandbox import groups, launch, probe
-from bascule.adapters.sandbox.limits import Limits
-from bascule.bridges.workspace.ports import SandboxFault
 from bascule.cli.checks import sandbox as checks
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
+from bascule.workspace.machine.sandbox import groups, launch, probe
+from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.ports import SandboxFault
 
 TOOLS = launch.Tools(bwrap="/usr/bin/bwrap", setpriv="/usr/bin/setpriv", python="/usr/bin/python3", prefix=None,
                      bind_by_descriptor=True)  # fmt: skip

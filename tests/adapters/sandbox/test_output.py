@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.cells import a_space
-from bascule.adapters.sandbox.limits import Limits
-from bascule.adapters.sandbox.output import HeadAndTail, Spool
-from bascule.adapters.sandbox.sandboxes import SpoolShelf
-from bascule.bridges.workspace.ports import SandboxFault
+from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.output import HeadAndTail, Spool
+from bascule.workspace.machine.sandbox.sandboxes import SpoolShelf
+from bascule.workspace.ports import SandboxFault
 
 
 @given(st.lists(st.binary(max_size=40), max_size=40))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import Space, a_space, some_sandboxes
-from bascule.adapters.sandbox.limits import MIB, Limits
-from bascule.bridges.workspace.ports import SandboxFault
+from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.ports import SandboxFault
 from daemon.living import eventually
 
 # With the start of its first process: the kernel gives a namespace's number to the next one at once.

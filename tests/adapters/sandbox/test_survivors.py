@@ -15,7 +15,7 @@ import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
 from adapters.sandbox.survivors import children_of, with_word
-from bascule.adapters.sandbox.groups import Groups
+from bascule.workspace.machine.sandbox.groups import Groups
 from faults.lacking import missing_here
 from patience import PATIENCE
 

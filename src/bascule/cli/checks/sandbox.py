@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING
 from bascule.cli.checks.patient import Patient, Verdict, info, ok, warn
 
 if TYPE_CHECKING:
-    from bascule.adapters.sandbox.launch import Tools
+    from bascule.workspace.machine.sandbox.launch import Tools
 
 NAMES = {"memory": "memory", "pids": "processes", "cpu": "processor shares"}
 
 
 def check_sandbox(_: Patient) -> Verdict:
-    from bascule.adapters.sandbox.probe import bubblewrap_problem, find_tools, version
+    from bascule.workspace.machine.sandbox.probe import bubblewrap_problem, find_tools, version
 
     tools = find_tools()
     problem = bubblewrap_problem(tools)
@@ -26,7 +26,7 @@ def _how(tools: "Tools") -> str:
 
 
 def check_supervisor(_: Patient) -> Verdict:
-    from bascule.adapters.sandbox.kernel import supervision_problem
+    from bascule.workspace.machine.sandbox.kernel import supervision_problem
 
     problem = supervision_problem()
     if problem is not None:
@@ -36,8 +36,8 @@ def check_supervisor(_: Patient) -> Verdict:
 
 
 def check_limits(_: Patient) -> Verdict:
-    from bascule.adapters.sandbox.groups import find_groups
-    from bascule.adapters.sandbox.limits import MIB, Limits
+    from bascule.workspace.machine.sandbox.groups import find_groups
+    from bascule.workspace.machine.sandbox.limits import MIB, Limits
 
     limits = Limits()
     groups = find_groups(limits)

@@ -1,0 +1,198 @@
+"""The checkpoints around what a run does: one before its first change, one when it gives its turn back or ends.
+
+The one before is in the run's record before anything happens, so it is known whatever becomes of the run. A command in
+the background works beside other runs: each then writes down whom it met, because what lies between two checkpoints is
+what everybody did in that time. What changed while several worked counts for the one that began last.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from bascule.foundation.clock import Clock
+from bascule.kernel.effects import Changes
+from bascule.kernel.journal import Journal, Transaction
+from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.live import Run
+from bascule.workspace.ports import Beside, CheckpointFault, Checkpoints, FileFault
+from bascule.workspace.protocol import PathReason
+from bascule.workspace.records import Segment
+from bascule.workspace.runbook import RunBook
+from bascule.workspace.spaces import Space, Spaces
+from bascule.workspace.steering import steering_left
+from bascule.workspace.threads import Threads
+
+# A run that is under way says so in its record: after a crash, what changed later than that is not taken for its work.
+# At first often, later rarely: a server in the background must not write to the disk all day.
+FIRST_SIGN_SECONDS = 2.0
+MAX_SIGN_SECONDS = 60.0
+# Times of files may have whole seconds only, every other one.
+COARSE_MS = 2_000
+# Paths named in an event and in a note; `runs.diff` names all.
+MAX_NAMED = 20
+WHOLE = "."
+
+
+class _Found(NamedTuple):
+    after: str
+    unknown: list[PathReason]
+    # What it left that other programs of the user obey.
+    steering: list[str]
+    # Whether it goes on where the segment before it ended.
+    joins: bool
+
+
+class Checkpointing:
+    def __init__(
+        self,
+        *,
+        spaces: Spaces,
+        threads: Threads,
+        book: RunBook,
+        journal: Journal,
+        clock: Clock,
+        limits: WorkspaceLimits,
+    ) -> None:
+        self._spaces = spaces
+        self._threads = threads
+        self._book = book
+        self._journal = journal
+        self._clock = clock
+        self._limits = limits
+
+    async def open(self, run: Run, space: Space) -> None:
+        """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
+        if run.open_segment is not None or run.blind:
+            return
+        try:
+            if run.copy is not None:
+                self._put(run, Segment(before=run.copy.tree))
+                return
+            checkpoints = await self._spaces.checkpoints_of(space)
+            before = await self._threads.do(checkpoints.take)
+            run.repositories = checkpoints.repositories
+        except CheckpointFault as error:
+            run.blind = True
+            run.note = f"not undoable: {error}"
+            run.not_undoable[WHOLE] = str(error)
+            return
+        self._put(run, Segment(before=before, during=tuple(space.working)))
+        space.working[run.run_id] = run
+        self._show_life(run, FIRST_SIGN_SECONDS)
+
+    def changes(self, run: Run) -> Changes | None:
+        """Puts the checkpoint into the transaction that records the first change."""
+        if self._book.find(run.run_id).segments == run.record.segments:
+            return None
+        return lambda tx: self._book.put(tx, run.record)
+
+    async def close(self, run: Run, space: Space) -> None:
+        """The checkpoint after; on a copy only the run itself ever works."""
+        run.blind = False
+        segment = run.open_segment
+        if segment is None:
+            return
+        there, run.repositories = run.repositories, None
+        try:
+            checkpoints = run.copy.checkpoints if run.copy else await self._spaces.checkpoints_of(space)
+            last = run.segments[-2] if len(run.segments) > 1 else None
+            since = (run.opened_ms - COARSE_MS) * 1_000_000
+            found = await self._threads.do(_look, checkpoints, segment, last, there, since)
+        except (CheckpointFault, FileFault) as error:
+            self.forget(run, space)
+            closed = msgspec.structs.replace(segment, until=self._clock.wall_ms(), beside=tuple(run.beside))
+            run.segments[-1] = closed
+            run.beside.clear()
+            run.note = run.note or f"what it changed is not known: {error}"
+            run.not_undoable[WHOLE] = f"there is no checkpoint after it: {error}"
+            return
+        self.forget(run, space)
+        self._meet(space, Beside(run.run_id, segment.before, found.after), segment.during)
+        run.segments.pop()
+        if last is not None and found.joins and not run.beside:
+            run.segments[-1] = msgspec.structs.replace(last, after=found.after)
+        elif segment.before != found.after:
+            closed = msgspec.structs.replace(segment, after=found.after, until=None, beside=tuple(run.beside))
+            run.segments.append(closed)
+        run.beside.clear()
+        run.steering = list(dict.fromkeys((*run.steering, *found.steering)))
+        self._name(run, found.unknown)
+
+    def forget(self, run: Run, space: Space) -> None:
+        """It no longer works here."""
+        run.is_open = False
+        space.working.pop(run.run_id, None)
+        if run.sign_of_life is not None:
+            run.sign_of_life.cancel()
+            run.sign_of_life = None
+
+    def met(self, space: Space, beside: Beside) -> None:
+        """An undo or a commit, beside commands in the background."""
+        self._meet(space, beside, tuple(space.working))
+
+    def _meet(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
+        for run_id in earlier:
+            other = space.working.get(run_id)
+            # One more than are kept says that there were too many.
+            if other is not None and beside.before != beside.after and len(other.beside) <= self._limits.max_kept_runs:
+                other.beside.append(beside)
+
+    def _put(self, run: Run, segment: Segment) -> None:
+        run.opened_ms = self._clock.wall_ms()
+        until = run.opened_ms + round(2 * FIRST_SIGN_SECONDS * 1000)
+        run.segments.append(msgspec.structs.replace(segment, until=until))
+        run.is_open = True
+        run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
+
+    def _show_life(self, run: Run, seconds: float) -> None:
+        run.sign_of_life = asyncio.get_running_loop().call_later(seconds, self._still_there, run, seconds)
+
+    def _still_there(self, run: Run, seconds: float) -> None:
+        segment = run.open_segment
+        if segment is None:
+            return
+        following = min(2 * seconds, MAX_SIGN_SECONDS)
+        until = self._clock.wall_ms() + round((following + FIRST_SIGN_SECONDS) * 1000)
+        run.segments[-1] = msgspec.structs.replace(segment, until=until)
+        run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
+        tx = Transaction()
+        self._book.put(tx, run.record)
+        self._journal.commit_quietly(tx)
+        self._show_life(run, following)
+
+    def _name(self, run: Run, unknown: list[PathReason]) -> None:
+        if not unknown:
+            return
+        run.not_undoable.update((each.path, each.reason) for each in unknown)
+        first = unknown[0]
+        more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
+        run.note = run.note or f"undo leaves alone: `{first.path}` {first.reason}{more}"
+
+
+def _look(
+    checkpoints: Checkpoints, segment: Segment, last: Segment | None, there: Mapping[str, int] | None, since: int
+) -> _Found:
+    """On a thread. `there`: every `.git` that was there before."""
+    after = checkpoints.take(since=since)
+    steering: list[str] = []
+    if segment.before != after or there != checkpoints.repositories:
+        steering = steering_left(checkpoints, segment.before, after, there)
+    unknown = checkpoints.unknown(segment.before, after)
+    joins = False
+    if last is not None and last.after is not None and not (last.during or last.beside or segment.during):
+        # Nothing happened while it waited: one piece.
+        joins = last.after == segment.before or not checkpoints.changes(last.after, segment.before)
+    return _Found(after, unknown, steering, joins)
+
+
+def say_what_stays(run: Run) -> None:
+    """In the run's last event, which nobody has seen yet: what undo cannot put back."""
+    if not run.not_undoable or run.saved >= len(run.events):
+        return
+    named = [PathReason(path=path, reason=why) for path, why in list(run.not_undoable.items())[:MAX_NAMED]]
+    more = len(run.not_undoable) - MAX_NAMED
+    if more > 0:
+        named.append(PathReason(path=WHOLE, reason=f"{more} more: runs.diff names them"))
+    run.events[-1] = msgspec.structs.replace(run.events[-1], not_undoable=named)

@@ -1,0 +1,39 @@
+"""The workspace bridge, declared: see `kernel.declared`."""
+
+from typing import TYPE_CHECKING
+
+from bascule.kernel.declared import Declared
+from bascule.workspace import rows as workspace_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import msgspec
+
+    from bascule.kernel.policy.rules import Rule
+    from bascule.kernel.tool import Tool
+
+
+class WorkspaceDeclared(Declared):
+    name = "workspace"
+    rows = (*workspace_rows.METHODS, *workspace_rows.OPERATIONS)
+    made_by = "bascule.workspace.compose:make_workspace"
+
+    def tools(self) -> "tuple[Tool, ...]":
+        from bascule.workspace import tools
+
+        return tools.TOOLS
+
+    def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
+        from bascule.workspace import rules as workspace_rules
+
+        return {
+            "restrictive": workspace_rules.RESTRICTIVE,
+            "standard": workspace_rules.STANDARD,
+            "permissive": workspace_rules.PERMISSIVE,
+        }
+
+    def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
+        from bascule.workspace.records import RUN_ROW, SpaceRecord
+
+        return {"spaces": SpaceRecord, "runs": RUN_ROW}

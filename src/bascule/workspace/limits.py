@@ -1,0 +1,39 @@
+"""What the workspace takes on at most, each number with its reason; a test or a setting may say otherwise."""
+
+import msgspec
+
+from bascule.workspace.protocol import MAX_CONTENT_BYTES
+
+
+class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
+    # Directories that are spaces; a person has a few projects, an agent that opens hundreds is lost.
+    max_spaces: int = 100
+    # Runs of one principal that work or wait for their turn: an agent has one per tool call of its model.
+    max_runs: int = 16
+    # Runs waiting for their turn in one space, whoever started them.
+    max_queued_runs: int = 64
+    # Runs of one principal that wait for the person; each holds the rest of its operations.
+    max_paused_runs: int = 16
+    # Operations of paused runs that are kept, in bytes, over all runs: they are in memory and in the store.
+    max_paused_bytes: int = 64 * 1024 * 1024
+    # How long a run may work, in milliseconds, not counting what it waits for turns and answers.
+    max_run_ms: int = 2 * 60 * 60 * 1000
+    # Runs of one space whose answers are kept, newest first.
+    max_kept_runs: int = 200
+    # Bytes of the events of one run, as JSON: what an agent can read in one answer, and then some.
+    max_event_bytes: int = 16 * 1024 * 1024
+    # Bytes of the events of all kept runs: they are in memory.
+    max_kept_event_bytes: int = 64 * 1024 * 1024
+    # The largest file that is read into an event, in bytes; the same as may be written.
+    max_read_bytes: int = MAX_CONTENT_BYTES
+    # Commands running in the background of one space.
+    max_processes: int = 16
+    # Commands that ended and whose output can still be read.
+    max_kept_processes: int = 256
+    # Waits and streams of one principal.
+    max_followers: int = 64
+    # Characters of a diff in an answer: a person reads less, a model's context holds little more.
+    max_diff_chars: int = 256 * 1024
+    # Script files of a command that are pinned while it waits for approval, and the largest of them.
+    max_pinned_files: int = 64
+    max_pinned_bytes: int = 16 * 1024 * 1024

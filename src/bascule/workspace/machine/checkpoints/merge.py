@@ -1,0 +1,252 @@
+"""What to do to bring a workspace from one tree to another without losing what came later.
+
+Three trees: `base`, as the workspace was expected; `target`, as it should become; `now`, as it is. A path that is
+neither as in `base` nor already as in `target` has been changed by somebody since: a conflict, and one conflict stops
+everything, or, where others worked at the same time, is left alone. So is what one of the trees does not hold (a gap),
+because nobody can say what it was or whether it is still the same; once nothing is there any more, it is put back.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from bascule.workspace.machine.checkpoints.compare import Difference, TreeView, differences
+from bascule.workspace.machine.checkpoints.objects import GAP_WITHOUT_CONTENT, Entry, gap_reason
+from bascule.workspace.machine.checkpoints.store import ObjectStore
+from bascule.workspace.machine.checkpoints.unified import shown_path
+from bascule.workspace.ports import CheckpointFault
+
+# Paths named in a refusal; more would only fill a context.
+MAX_NAMED = 20
+CHANGED_SINCE = "was changed since"
+MOVE_AWAY = "move it away and undo again to have back what was there"
+
+
+class Plan(NamedTuple):
+    """Steps in the order in which they are carried out; every path is one that `now` has as it is expected."""
+
+    # Files and links to remove, as they are expected to be.
+    remove: list[tuple[bytes, Entry]]
+    # Directories to remove if nothing else is in them, with their modes, the deepest first; and those that must go.
+    remove_dirs: list[tuple[bytes, int]]
+    must_go: list[bytes]
+    # Directories to make, the outermost first, and directories to give another mode.
+    make_dirs: list[tuple[bytes, int]]
+    modes: list[tuple[bytes, int]]
+    # Files and links to put in place, over what is expected to be there.
+    put: list[tuple[bytes, Entry, Entry | None]]
+    # What all this changes, and what it leaves alone, with the reason.
+    changed: list[Difference]
+    left: dict[bytes, str]
+    # Of what is left alone: where `target` has something that can be put back once nothing is in its place.
+    held: list[bytes]
+
+
+def plan(
+    store: ObjectStore,
+    base: bytes,
+    target: bytes,
+    now: bytes,
+    others: Mapping[bytes, str] | None = None,
+    *,
+    forward: bool = False,
+) -> Plan:
+    """With `others` (paths that somebody else changed, and who) conflicts are left alone instead of refused.
+
+    `forward` is for what happened on a copy: what `base` has as a gap was never in it, so nothing happened to it there.
+    """
+    planning = _Planning(store, TreeView(store, now), TreeView(store, target), others, forward=forward)
+    return planning.plan(differences(store, base, target, behind_gaps=not forward))
+
+
+class _Planning:
+    def __init__(
+        self,
+        store: ObjectStore,
+        now: TreeView,
+        target: TreeView,
+        others: Mapping[bytes, str] | None,
+        *,
+        forward: bool,
+    ) -> None:
+        self._forward = forward
+        self._store = store
+        self._now = now
+        self._target = target
+        self._others = others or {}
+        self._refuses = others is None
+        self._made: dict[bytes, int] = {}
+        self._conflicts: list[bytes] = []
+        # With their reasons: what is left alone, and directories of which `base` knows nothing.
+        self._gaps: dict[bytes, str] = {}
+        self._behind: dict[bytes, str] = {}
+        # A directory that stays keeps what is in it.
+        self._stuck: list[bytes] = []
+        self._plan = Plan([], [], [], [], [], [], [], {}, [])
+
+    def plan(self, found: list[Difference]) -> Plan:
+        left = self._plan.left
+        possible: list[Difference] = []
+        for difference in found:
+            if _of_above(difference.path, self._gaps) is not None:
+                # What is left alone is left with all that is in it.
+                continue
+            reason = self._gap(difference) or self._others.get(difference.path)
+            if reason is None:
+                possible.append(difference)
+            else:
+                left[difference.path] = reason
+        going = {difference.path for difference in possible if difference.new is None or difference.new.is_dir}
+        for difference in possible:
+            there = self._now.get(difference.path)
+            there = there and there.alone()
+            if there == difference.new or _is_made(difference, there):
+                continue
+            if any(difference.path.startswith(above) for above in self._stuck):
+                continue
+            if self._step(difference, there, going):
+                self._plan.changed.append(difference)
+        if self._conflicts:
+            raise _conflict(self._conflicts)
+        self._keep_full_directories()
+        self._plan.make_dirs.extend(sorted(self._made.items(), key=lambda item: item[0].count(b"/")))
+        self._plan.remove_dirs.sort(key=lambda step: -step[0].count(b"/"))
+        return self._plan
+
+    def _gap(self, difference: Difference) -> str | None:
+        """Why it cannot be known what would be lost, or what to put there."""
+        path, old, new = difference
+        gap = next((entry for entry in (new, old) if entry is not None and entry.is_gap), None)
+        reason = gap_reason(self._store.blob(gap.object)) if gap is not None else _of_above(path, self._behind)
+        if reason is None:
+            return None
+        if gap is None or (gap is old and not self._forward):
+            if gap is not None and gap.mode == GAP_WITHOUT_CONTENT:
+                return None
+            there = self._now.get(path)
+            if there is None or there.alone() == new:
+                # Nothing can be lost where nothing is, or the right thing already.
+                self._behind[path] = reason
+                return None
+            if new is not None:
+                self._plan.held.append(path)
+                reason = f"{reason}; {MOVE_AWAY}"
+        self._gaps[path] = reason
+        return reason
+
+    def _step(self, difference: Difference, there: Entry | None, going: set[bytes]) -> bool:
+        """Whether what is there lets this difference be made."""
+        path, old, new = difference
+        if there is None and old is not None and old.is_gap:
+            old = None
+        if old is not None and old.is_dir:
+            return self._leave_directory(path, old, new, there, going)
+        if there != old or (new is not None and not self._has_parents(path)):
+            return self._cannot(path)
+        if new is None or new.is_dir:
+            if old is not None:
+                self._plan.remove.append((path, old))
+            if new is not None:
+                self._made[path] = new.mode
+        else:
+            self._plan.put.append((path, new, old))
+        return True
+
+    def _leave_directory(
+        self, path: bytes, old: Entry, new: Entry | None, there: Entry | None, going: set[bytes]
+    ) -> bool:
+        if new is not None and new.is_dir:
+            if there != old:
+                return self._cannot(path)
+            self._plan.modes.append((path, new.mode))
+            return True
+        if there is None or not there.is_dir:
+            return self._cannot(path)
+        if new is not None:
+            strangers = list(self._strangers(path, going))
+            if strangers:
+                return self._keeps(path, strangers)
+            self._plan.must_go.append(path)
+            self._plan.put.append((path, new, None))
+        self._plan.remove_dirs.append((path, there.mode))
+        return True
+
+    def _cannot(self, path: bytes) -> bool:
+        if self._refuses:
+            self._conflicts.append(path)
+        else:
+            self._plan.left[path] = CHANGED_SINCE
+        return False
+
+    def _keeps(self, path: bytes, strangers: list[bytes]) -> bool:
+        """It has to become a file, and holds what must not go."""
+        self._stuck.append(path + b"/")
+        left = self._plan.left
+        later = [below for below in strangers if below not in left]
+        if later and self._refuses:
+            self._conflicts.extend(later)
+        else:
+            first = (later or strangers)[0]
+            left[path] = f"is a directory with `{shown_path(first)}` in it, which is left alone"
+        return False
+
+    def _has_parents(self, path: bytes) -> bool:
+        """Directories on the way that are gone are made again; anything else in their place is a conflict."""
+        steps = path.split(b"/")[:-1]
+        made: dict[bytes, int] = {}
+        for count in range(1, len(steps) + 1):
+            above = b"/".join(steps[:count])
+            if above in self._made:
+                continue
+            there = self._now.get(above)
+            wanted = self._target.get(above)
+            if there is not None and there.is_dir:
+                continue
+            if there is not None and all(above != removed for removed, _ in self._plan.remove):
+                return False
+            made[above] = wanted.mode if wanted is not None else 0o040755
+        self._made.update(made)
+        return True
+
+    def _strangers(self, path: bytes, going: set[bytes]) -> Iterator[bytes]:
+        """What is in a directory that has to go, and does not go by itself."""
+        for name, entry in self._now.names(path).items():
+            below = path + b"/" + name
+            if below not in going:
+                yield below
+            elif entry.is_dir:
+                yield from self._strangers(below, going)
+
+    def _keep_full_directories(self) -> None:
+        """A directory in which something is left alone stays, and is not called a change."""
+        full = {above for path in self._plan.left for above in _above(path)}
+        if full:
+            self._plan.remove_dirs[:] = [step for step in self._plan.remove_dirs if step[0] not in full]
+            self._plan.changed[:] = [
+                each for each in self._plan.changed if each.path not in full or each.new is not None
+            ]
+
+
+def _above(path: bytes) -> Iterator[bytes]:
+    steps = path.split(b"/")
+    return (b"/".join(steps[:count]) for count in range(1, len(steps)))
+
+
+def _of_above(path: bytes, reasons: Mapping[bytes, str]) -> str | None:
+    """The reason that a directory above it has."""
+    return next((reasons[above] for above in _above(path) if above in reasons), None) if reasons else None
+
+
+def _is_made(difference: Difference, there: Entry | None) -> bool:
+    """Whether a directory that should come is there already, whatever its mode: somebody else made it."""
+    old, new = difference.old, difference.new
+    come = new is not None and new.is_dir and (old is None or not old.is_dir)
+    return come and there is not None and there.is_dir
+
+
+def _conflict(paths: list[bytes]) -> CheckpointFault:
+    named = ", ".join(f"`{shown_path(path)}`" for path in sorted(set(paths))[:MAX_NAMED])
+    more = len(set(paths)) - MAX_NAMED
+    return CheckpointFault(
+        f"changed since: {named}{f' and {more} more' if more > 0 else ''}. Nothing was changed, because that would "
+        "lose the later changes; undo those first, or change the files by hand"
+    )

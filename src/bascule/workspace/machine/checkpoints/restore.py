@@ -1,0 +1,265 @@
+"""Carrying out a plan in a workspace, and writing a tree out as files.
+
+Everything that has to be written is written beside the workspace's files first, so that a full disk is found out
+before anything changes; then names change one by one. Each change is atomic and happens only where the name still is
+what was expected (`swap`): what somebody saves meanwhile stays. A crash between two changes leaves a workspace from
+which the same undo goes on, because what is already as it should be is left alone.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+
+from bascule.workspace.machine.checkpoints.compare import TreeView
+from bascule.workspace.machine.checkpoints.merge import Plan
+from bascule.workspace.machine.checkpoints.objects import Entry
+from bascule.workspace.machine.checkpoints.stats import FileStat, Node, remember
+from bascule.workspace.machine.checkpoints.store import ObjectStore
+from bascule.workspace.machine.checkpoints.swap import Swap
+from bascule.workspace.machine.checkpoints.unified import shown_path
+from bascule.workspace.machine.files import temporary
+from bascule.workspace.machine.files.beneath import O_PATH
+from bascule.workspace.machine.files.root import WorkspaceRoot
+from bascule.workspace.ports import CheckpointFault
+
+_DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_READ_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Owner = tuple[int, int] | None
+
+
+class Restore:
+    """One plan in one workspace. `stage` writes, `carry_out` changes, `clear` removes what was not used."""
+
+    def __init__(self, root: WorkspaceRoot, store: ObjectStore, plan: Plan) -> None:
+        self._root = root
+        self._store = store
+        self._plan = plan
+        self._name = temporary.new_name()
+        self._staging = -1
+
+    def stage(self) -> None:
+        try:
+            os.mkdir(self._name, 0o700, dir_fd=self._root.fileno())
+            self._staging = os.open(self._name, _READ_DIRECTORY, dir_fd=self._root.fileno())
+            for number, (path, entry, _) in enumerate(self._plan.put):
+                write_entry(self._staging, str(number), entry, self._store, self._owner(path))
+        except OSError as error:
+            raise CheckpointFault(f"nothing was changed: {_why(error)}") from error
+
+    def check_leftovers(self, now: TreeView) -> None:
+        """A directory that has to become a file may hold what no checkpoint sees (`.git`, a pipe)."""
+        for path in self._plan.must_go:
+            try:
+                stranger = next(self._unseen(path, now), None)
+            except OSError as error:
+                # It was a directory a moment ago: somebody changes the workspace under our eyes.
+                raise CheckpointFault(f"nothing was changed: `{shown_path(path)}`: {_why(error)}") from error
+            if stranger is not None:
+                raise CheckpointFault(
+                    f"`{shown_path(stranger)}` is in the way, and no checkpoint has it; nothing was changed. "
+                    "Move it somewhere else first"
+                )
+
+    def carry_out(self) -> list[bytes]:
+        """Paths that somebody changed at the last moment, and that therefore stay."""
+        done = 0
+        path = b""
+        swap = Swap(self._staging)
+        raced: list[bytes] = []
+        try:
+            for path, mode in self._opening():
+                self._set_mode(path, mode)
+            for number, (path, expected) in enumerate(self._plan.remove):
+                with self._parent(path) as (directory, name):
+                    if not swap.take(directory, name, f"removed-{number}", expected):
+                        raced.append(path)
+                done += 1
+            for path, mode in self._plan.remove_dirs:
+                self._remove_directory(path, mode)
+                done += 1
+            for path, mode in self._plan.make_dirs:
+                with self._parent(path) as (directory, name):
+                    make_directory(directory, name, mode | 0o700, self._root.owner)
+                done += 1
+            for number, (path, _, replaced) in enumerate(self._plan.put):
+                with self._parent(path) as (directory, name):
+                    if not swap.put(directory, name, str(number), replaced):
+                        raced.append(path)
+                done += 1
+            for path, mode in (*self._plan.modes, *reversed(self._plan.make_dirs)):
+                self._set_mode(path, mode)
+                done += 1
+        except OSError as error:
+            raise CheckpointFault(
+                f"stopped at `{shown_path(path)}` after {done} changes: {_why(error)}. "
+                "Remove the cause and do the same again: it goes on where it stopped"
+            ) from error
+        return raced
+
+    def clear(self) -> None:
+        if self._staging >= 0:
+            for name in os.listdir(self._staging):
+                with contextlib.suppress(OSError):
+                    os.unlink(name, dir_fd=self._staging)
+            os.close(self._staging)
+            self._staging = -1
+        with contextlib.suppress(OSError):
+            os.rmdir(self._name, dir_fd=self._root.fileno())
+        temporary.give_back(self._name)
+
+    def _opening(self) -> Iterator[tuple[bytes, int]]:
+        """Directories that have to let us in for the time being, outermost first; their own mode comes last."""
+        yield from ((path, mode | 0o700) for path, mode in self._plan.modes)
+        yield from ((path, mode | 0o700) for path, mode in reversed(self._plan.remove_dirs) if mode & 0o700 != 0o700)
+
+    @contextlib.contextmanager
+    def _parent(self, path: bytes) -> Iterator[tuple[int, str]]:
+        """No link is followed on the way: paths of a tree have none."""
+        head, _, name = path.rpartition(b"/")
+        directory = self._root.opener.open(self._root.fileno(), head or b".", _DIRECTORY, links=False)
+        try:
+            yield directory, os.fsdecode(name)
+        finally:
+            os.close(directory)
+
+    def _owner(self, path: bytes) -> Owner:
+        """Whose the file is that is replaced, where only root can tell the difference."""
+        if os.geteuid() != 0:
+            return None
+        with contextlib.suppress(OSError), self._parent(path) as (directory, name):
+            found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+            if not stat.S_ISDIR(found.st_mode):
+                return found.st_uid, found.st_gid
+        return self._root.owner
+
+    def _remove_directory(self, path: bytes, mode: int) -> None:
+        try:
+            with self._parent(path) as (directory, name):
+                os.rmdir(name, dir_fd=directory)
+        except OSError as error:
+            # Somebody's later files, or what no checkpoint sees, keep it.
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT) or path in self._plan.must_go:
+                raise
+            if mode & 0o700 != 0o700 and error.errno != errno.ENOENT:
+                self._set_mode(path, mode)
+
+    def _set_mode(self, path: bytes, mode: int) -> None:
+        directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
+        try:
+            os.fchmod(directory, mode & 0o777)
+        finally:
+            os.close(directory)
+
+    def _unseen(self, path: bytes, now: TreeView) -> Iterator[bytes]:
+        directory = self._root.opener.open(self._root.fileno(), path, _READ_DIRECTORY, links=False)
+        try:
+            names = [os.fsencode(name) for name in os.listdir(directory)]
+        finally:
+            os.close(directory)
+        known = now.names(path)
+        for name in names:
+            if name not in known:
+                yield path + b"/" + name
+            elif known[name].is_dir:
+                yield from self._unseen(path + b"/" + name, now)
+
+
+def write_out(store: ObjectStore, tree: bytes, into: str, owner: Owner) -> Node:
+    """A tree as files in a new directory of ours, and what a scan would remember of it."""
+    try:
+        os.mkdir(into, 0o700)
+        directory = os.open(into, _READ_DIRECTORY)
+    except OSError as error:
+        raise CheckpointFault(f"the copy cannot be made: {_why(error)}") from error
+    try:
+        _dress(directory, 0o755, owner)
+        return _Copy(store, tree, owner).write(directory)
+    except (OSError, CheckpointFault) as error:
+        shutil.rmtree(into, ignore_errors=True)
+        if isinstance(error, CheckpointFault):
+            raise
+        raise CheckpointFault(f"the copy cannot be made: {_why(error)}") from error
+    finally:
+        os.close(directory)
+
+
+class _Copy:
+    def __init__(self, store: ObjectStore, tree: bytes, owner: Owner) -> None:
+        self._store = store
+        self._view = TreeView(store, tree)
+        self._owner = owner
+        self._written: list[tuple[dict[str, FileStat], str, os.stat_result, bytes]] = []
+
+    def write(self, directory: int) -> Node:
+        root = self._directory(b"", Entry(stat.S_IFDIR | 0o755, self._view.root), directory)
+        # Nobody else can have touched a file yet. What is older than the clock's tick by now looks different as soon
+        # as anybody does.
+        now = time.time_ns()
+        for files, name, found, identity in self._written:
+            files[name] = remember(found, now, identity)
+        return root
+
+    def _directory(self, path: bytes, entry: Entry, directory: int) -> Node:
+        node = Node(entry.mode, entry.object, {}, {})
+        for name, found in self._view.names(path).items():
+            text = os.fsdecode(name)
+            if found.is_gap:
+                # Not held, so not in the copy either; it counts as unknown there.
+                continue
+            if not found.is_dir:
+                written = write_entry(directory, text, found, self._store, self._owner)
+                self._written.append((node.files, text, written, found.object))
+                continue
+            os.mkdir(name, 0o700, dir_fd=directory)
+            below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
+            try:
+                node.directories[text] = self._directory(path + b"/" + name if path else name, found, below)
+                # Its own mode comes last: it may forbid what has to be written into it.
+                _dress(below, found.mode & 0o777, self._owner)
+            finally:
+                os.close(below)
+        return node
+
+
+def write_entry(directory: int, name: str, entry: Entry, store: ObjectStore, owner: Owner) -> os.stat_result:
+    data = store.blob(entry.object)
+    if entry.is_link:
+        os.symlink(data, name, dir_fd=directory)
+        if owner is not None:
+            os.chown(name, *owner, dir_fd=directory, follow_symlinks=False)
+        return os.stat(name, dir_fd=directory, follow_symlinks=False)
+    descriptor = os.open(name, _NEW_FILE, 0o600, dir_fd=directory)
+    try:
+        written = 0
+        while written < len(data):
+            written += os.write(descriptor, memoryview(data)[written:])
+        _dress(descriptor, entry.mode & 0o777, owner)
+        return os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(directory: int, name: str, mode: int, owner: Owner) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(name, 0o700, dir_fd=directory)
+    below = os.open(name, _READ_DIRECTORY, dir_fd=directory)
+    try:
+        _dress(below, mode & 0o777, owner)
+    finally:
+        os.close(below)
+
+
+def _dress(descriptor: int, mode: int, owner: Owner) -> None:
+    if owner is not None:
+        os.fchown(descriptor, *owner)
+    os.fchmod(descriptor, mode)
+
+
+def _why(error: OSError) -> str:
+    return error.strerror or str(error)

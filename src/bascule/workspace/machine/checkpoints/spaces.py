@@ -1,0 +1,270 @@
+"""Checkpoints of workspaces: one set of objects per space, one memory of what was scanned per directory.
+
+A space's copy (`copy_out`) is another directory with the same objects, so that what happens in it can be brought back.
+Directories are held as trees hold them, empty ones too. Not held: `.git`, `artifacts/`, owners, times, setuid bits,
+which names are hard links of one file; and gaps: what is too large, too deep or cannot be read, pipes, sockets, devices
+and other mounts. `unknown` names those that may have changed between two trees.
+"""
+
+import os
+import re
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from bascule.workspace.machine.checkpoints import stats
+from bascule.workspace.machine.checkpoints.compare import TreeView, differences
+from bascule.workspace.machine.checkpoints.merge import Plan, plan
+from bascule.workspace.machine.checkpoints.objects import ID_BYTES, gap_reason
+from bascule.workspace.machine.checkpoints.restore import Restore, write_out
+from bascule.workspace.machine.checkpoints.scan import Limits, Scan
+from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
+from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
+from bascule.workspace.machine.files.root import WorkspaceRoot
+from bascule.workspace.ports import Beside, CheckpointFault, Root, Undone
+from bascule.workspace.protocol import FileChange, PathReason
+
+# A tree that was taken but is in nobody's records yet survives a collection this long.
+GRACE = timedelta(hours=1)
+# Files that changed since the memory was last put on disk; until then a restart reads those again.
+SAVE_AFTER = 500
+# Copies that were made and not opened; more are opened without what is known of them.
+MAX_COPIES = 4
+# Times that a workspace may change between looking and acting.
+MAX_LOOKS = 3
+
+_SPACE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,127}")
+_STATS = "stats-"
+
+
+class SpaceCheckpoints:
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
+        self.root = root
+        self._space = space
+        self._store = store = space.store
+        self._limits = limits
+        # A copy is gone before a restart could need what is remembered of it.
+        name = f"{_STATS}{root.identity[0]:x}-{root.identity[1]:x}"
+        self._stats = os.path.join(store.directory, name) if root.lasting else None
+        self._last = stats.load(self._stats) if self._stats is not None else space.copies.pop(root.identity, None)
+        self._unsaved = SAVE_AFTER if self._last is None else 0
+        self.repositories: Mapping[str, int] = {}
+
+    def take(self, until: int | None = None, since: int | None = None) -> str:
+        with self._store.lock:
+            scan = Scan(self.root, self._store, self._limits, until, since)
+            try:
+                found = scan.run(self._last)
+                self._store.flush()
+            except OSError as error:
+                self._store.abandon()
+                raise cannot_be_stored(error) from error
+            except BaseException:
+                self._store.abandon()
+                raise
+            if until is None:
+                self._last = found
+                self.repositories = scan.repositories
+                self._unsaved += scan.read
+            if self._unsaved >= SAVE_AFTER:
+                self.save()
+            self._space.told[found.tree] = time.monotonic()
+            return found.tree.hex()
+
+    def changes(self, before: str, after: str) -> list[FileChange]:
+        with self._store.lock:
+            return file_changes(self._store, known(differences(self._store, _tree(before), _tree(after))))
+
+    def unknown(self, before: str, after: str) -> list[PathReason]:
+        with self._store.lock:
+            return unknown_paths(self._store, differences(self._store, _tree(before), _tree(after)))
+
+    def touched(self, before: str, after: str) -> list[str]:
+        with self._store.lock:
+            found = differences(self._store, _tree(before), _tree(after))
+        return [os.fsdecode(each.path) for each in found if each.new is not None]
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        with self._store.lock:
+            entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
+            return None if entry is None or entry.is_dir else self._store.blob(entry.object)
+
+    def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
+        with self._store.lock:
+            entry = TreeView(self._store, _tree(tree)).get(os.fsencode(path))
+        if entry is None:
+            return None
+        return "directory" if entry.is_dir else "link" if entry.is_link else "file"
+
+    def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
+        with self._store.lock:
+            return unified_diff(self._store, known(differences(self._store, _tree(before), _tree(after))), max_chars)
+
+    def undo(
+        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
+        return self._bring(_tree(after), _tree(before), dry_run=dry_run, max_chars=max_chars, beside=beside)
+
+    def apply(self, before: str, after: str) -> Undone:
+        return self._bring(_tree(before), _tree(after), dry_run=False, forward=True)
+
+    def copy_out(self, tree: str, into: str) -> None:
+        with self._store.lock:
+            node = write_out(self._store, _tree(tree), into, self.root.owner)
+            found = os.stat(into)
+            self._space.copies[found.st_dev, found.st_ino] = node
+            while len(self._space.copies) > MAX_COPIES:
+                self._space.copies.pop(next(iter(self._space.copies)))
+
+    def last(self) -> set[bytes]:
+        """The tree that the next one builds on."""
+        return {self._last.tree} if self._last is not None else set()
+
+    def save(self) -> None:
+        if self._last is not None and self._stats is not None:
+            stats.save(self._stats, self._last)
+        self._unsaved = 0
+
+    def _bring(
+        self,
+        base: bytes,
+        target: bytes,
+        *,
+        dry_run: bool,
+        max_chars: int = 0,
+        beside: Sequence[Beside] | None = None,
+        forward: bool = False,
+    ) -> Undone:
+        with self._store.lock:
+            others = None if beside is None else self._changed_by(beside)
+            now = bytes.fromhex(self.take())
+            steps = plan(self._store, base, target, now, others, forward=forward)
+            for _ in range(MAX_LOOKS):
+                if dry_run:
+                    return self._undone(steps, target, (), max_chars)
+                restore = Restore(self.root, self._store, steps)
+                try:
+                    restore.stage()
+                    # Staging took its time: nothing is changed if a conflict came meanwhile.
+                    now = bytes.fromhex(self.take())
+                    looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
+                    if looked == steps:
+                        restore.check_leftovers(TreeView(self._store, now))
+                        return self._undone(steps, target, restore.carry_out(), max_chars)
+                finally:
+                    restore.clear()
+            raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
+
+    def _changed_by(self, beside: Sequence[Beside]) -> dict[bytes, str]:
+        """Paths that others changed at the same time, and who."""
+        return {
+            difference.path: f"was changed by {who} at the same time"
+            for who, before, after in beside
+            for difference in differences(self._store, _tree(before), _tree(after))
+        }
+
+    def _undone(self, steps: Plan, target: bytes, raced: Sequence[bytes], max_chars: int) -> Undone:
+        changed = [difference for difference in steps.changed if difference.path not in raced]
+        left = steps.left | dict.fromkeys(raced, "was saved while it was being put back")
+        assert self._last is not None
+        view = TreeView(self._store, target)
+        for path, gap in self._last.all_gaps():
+            # Not held before, and the same now: nothing to put back, and nothing could be.
+            if path not in left and view.get(path) == gap:
+                left[path] = f"{gap_reason(self._store.blob(gap.object))}; it was not touched"
+        return Undone(
+            file_changes(self._store, changed),
+            [PathReason(path=shown_path(path), reason=left[path]) for path in sorted(left)],
+            *unified_diff(self._store, known(changed), max_chars),
+            again=bool(raced or steps.held),
+        )
+
+
+class _Space:
+    def __init__(self, directory: str) -> None:
+        self.store = ObjectStore(directory)
+        # Trees that were told, and when.
+        self.told: dict[bytes, float] = {}
+        # What is in copies that nobody has opened yet.
+        self.copies: dict[tuple[int, int], stats.Node] = {}
+        self.open: list[SpaceCheckpoints] = []
+
+    def kept(self) -> set[bytes]:
+        """Trees that a collection must leave, whatever the records say."""
+        limit = time.monotonic() - GRACE.total_seconds()
+        for tree in [tree for tree, told in self.told.items() if told <= limit]:
+            del self.told[tree]
+        return set(self.told).union(*(checkpoints.last() for checkpoints in self.open))
+
+
+class GitCheckpoints:
+    """Beneath `directory` each space has a directory that `git --git-dir` reads."""
+
+    def __init__(self, directory: str, *, limits: Limits | None = None) -> None:
+        self._directory = directory
+        self._limits = limits or Limits()
+        self._lock = threading.Lock()
+        self._spaces: dict[str, _Space] = {}
+
+    def open(self, space_id: str, root: Root) -> SpaceCheckpoints:
+        if not isinstance(root, WorkspaceRoot):
+            raise TypeError("checkpoints are taken beneath the descriptor of a WorkspaceRoot")
+        with self._lock:
+            space = self._space(space_id)
+        with space.store.lock:
+            opened = SpaceCheckpoints(space, root, self._limits)
+            space.open = [
+                other for other in space.open if not other.root.closed and other.root.identity != root.identity
+            ]
+            space.open.append(opened)
+            return opened
+
+    def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
+        """Spaces that are not named stay as they are; one with nothing to keep is emptied."""
+        freed = 0
+        for space_id, trees in keep.items():
+            with self._lock:
+                if space_id not in self._spaces and not os.path.isdir(self._place(space_id)):
+                    continue
+                space = self._space(space_id)
+            with space.store.lock:
+                space.open = [checkpoints for checkpoints in space.open if not checkpoints.root.closed]
+                kept = space.kept() | {_tree(tree) for tree in trees}
+                for checkpoints in space.open:
+                    checkpoints.save()
+                _forget_stats(space.store.directory, kept)
+                freed += space.store.collect(kept)
+        return freed
+
+    def _space(self, space_id: str) -> _Space:
+        space = self._spaces.get(space_id)
+        if space is None:
+            space = self._spaces[space_id] = _Space(self._place(space_id))
+        return space
+
+    def _place(self, space_id: str) -> str:
+        if not _SPACE.fullmatch(space_id):
+            raise ValueError(f"{space_id!r} is no id of a space")
+        return os.path.join(self._directory, space_id)
+
+
+def _forget_stats(directory: str, kept: set[bytes]) -> None:
+    """A memory on disk speaks of objects; where its tree goes, they go, and so must it."""
+    for name in os.listdir(directory):
+        if name.startswith(_STATS):
+            path = os.path.join(directory, name)
+            found = stats.load(path)
+            if found is None or found.tree not in kept:
+                os.unlink(path)
+
+
+def _tree(text: str) -> bytes:
+    try:
+        identity = bytes.fromhex(text)
+    except ValueError:
+        identity = b""
+    if len(identity) != ID_BYTES:
+        raise CheckpointFault(f"{text!r} is no checkpoint")
+    return identity

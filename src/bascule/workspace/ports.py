@@ -1,0 +1,343 @@
+"""What the workspace needs of the machine: files beneath a root, a sandbox for commands, checkpoints.
+
+All of it may be slow. `Files` and `Checkpoints` block and are called on threads; `Sandbox` is asyncio's.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Literal, NamedTuple, Protocol, Self
+
+import msgspec
+
+from bascule.kernel.policy.programs import ProgramRules
+from bascule.workspace.paths import WorkspacePath
+from bascule.workspace.protocol import FileChange, FileEntry, PathReason
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+class FileFault(Exception):
+    """A file operation failed; the message is for the agent: what is wrong, and what to do instead."""
+
+
+class StorageFault(FileFault):
+    """The disk or file system takes no more (full, quota, read-only): nothing that the next operation could mend."""
+
+
+class ResolvedPath:
+    """Where a path leads: made once by `Root.resolve`, judged, shown and acted on.
+
+    It holds the directory open, and the name in it is never followed. Whatever links change meanwhile, what is acted
+    on is what was judged.
+    """
+
+    def __init__(
+        self, written: WorkspacePath, path: str, *, directory: int = -1, missing: tuple[str, ...] = (), name: str = ""
+    ) -> None:
+        self.written = written
+        # Beneath the root, without links; the same as `written` when there was none on the way.
+        self.path = path
+        self.directory = directory
+        # Directories between the open one and the name that do not exist: a write makes them.
+        self.missing = missing
+        self.name = name
+
+    @property
+    def elsewhere(self) -> bool:
+        """A link on the way led to another path than the one that was written."""
+        return self.path != self.written
+
+    def close(self) -> None:
+        if self.directory >= 0:
+            os.close(self.directory)
+            self.directory = -1
+
+    def __del__(self) -> None:
+        # A caller that was cancelled while a thread resolved never gets to close it.
+        self.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class Root(Protocol):
+    """An open workspace directory: everything happens beneath its descriptor, links included."""
+
+    # The real path it was opened by, for people; nothing is ever opened by it again.
+    path: str
+    # Device and inode: whether a directory opened again by the same path is the same one.
+    identity: tuple[int, int]
+
+    def resolve(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath:
+        """Where the path leads, whether or not anything is there; `FileFault` when out of the workspace.
+
+        Links in directories are followed, one at the end only with `follow`. The caller closes it.
+        """
+
+    def resolve_cached(self, path: WorkspacePath, *, follow: bool) -> ResolvedPath | None:
+        """The same on the event loop: None when it would have to wait for the disk, or to follow a link."""
+
+    def read(self, place: ResolvedPath, max_bytes: int) -> bytes:
+        """A regular file's content, whole or not at all."""
+
+    def create(self, place: ResolvedPath, data: bytes, *, overwrite: bool) -> None:
+        """Atomic. Makes parent directories. Without `overwrite` an existing name fails: `File already exists`."""
+
+    def replace(self, place: ResolvedPath, data: bytes, *, expected: bytes) -> None:
+        """Atomic, mode kept; refused when the content is no longer `expected`."""
+
+    def delete(self, place: ResolvedPath) -> None:
+        """A file, or a link itself; never a directory."""
+
+    def entries(self, place: ResolvedPath | None, limit: int) -> tuple[list[FileEntry], bool]:
+        """A directory's entries, sorted, and whether there are more; None is the workspace itself."""
+
+    def digest(self, place: ResolvedPath, max_bytes: int) -> str | None:
+        """SHA-256 of a regular file; None when there is none or it is larger."""
+
+    def fileno(self) -> int:
+        """The directory's descriptor: what a sandbox binds, so that no name is ever followed a second time."""
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    def open_root(self, path: str) -> Root:
+        """`FileFault` when it is no directory, or one that no space may be (ours, the root, a home)."""
+
+    def open_copy(self, path: str) -> Root:
+        """A directory that we filled ourselves (`copy_out`), wherever it is; never one that a caller named."""
+
+
+# -- commands -------------------------------------------------------------------------------------
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, once everything about it is decided."""
+
+    process_id: str
+    # For `sh -c`.
+    command: str
+    cwd: WorkspacePath | None = None
+    # Added to the base environment.
+    env: Mapping[str, str] = {}
+    # None for background commands.
+    timeout: timedelta | None = None
+    # Enforced when programs are really executed.
+    programs: ProgramRules
+    # Who runs it: HOME is theirs alone.
+    principal: str = "local"
+    # Every `.git` of the workspace, if the caller knows; else they are looked for.
+    repositories: tuple[str, ...] | None = None
+    # Files it runs, by the SHA-256 that a person has approved: it sees these bytes or does not start. With a timeout
+    # the other commands of the space stand still while it runs, so that none can exchange them.
+    sealed: Mapping[WorkspacePath, str] = {}
+
+
+class Captured(msgspec.Struct, frozen=True, kw_only=True):
+    """One stream's output as an event shows it: whole, or head and tail."""
+
+    text: str = ""
+    size: int = 0
+    truncated: bool = False
+
+
+class ProgramRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A program that was executed, or kept from it: provenance."""
+
+    path: str
+    # Cut to a few words.
+    argv: tuple[str, ...]
+    denied: str | None = None
+    times: int = 1
+
+
+EndedBy = Literal["exit", "timeout", "cancelled", "memory", "processes", "cpu", "disk", "lost"]
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """How a command ended. No process of it is left when this exists."""
+
+    exit_code: int
+    ended_by: EndedBy = "exit"
+    duration: timedelta
+    stdout: Captured
+    stderr: Captured
+    programs: tuple[ProgramRun, ...] = ()
+    # What the person or agent should know: which limit, which program was denied.
+    note: str | None = None
+
+
+class LogPage(msgspec.Struct, frozen=True, kw_only=True):
+    data: bytes
+    offset: int
+    size: int
+    # Bytes beyond the spool's limit.
+    dropped: int = 0
+
+
+SandboxKind = Literal["bubblewrap", "none"]
+OnOutput = Callable[[Literal["stdout", "stderr"], bytes], None]
+
+
+class SandboxFault(Exception):
+    """No command can run here; the message says why and what to do (`bascule doctor`)."""
+
+
+class Door(Protocol):
+    """A listening socket for the commands of one space; whoever connects there acts as that space's agent."""
+
+    path: str
+    # The handle of that agent.
+    agent: str
+
+    async def close(self) -> None:
+        """The socket is gone, and nobody is connected."""
+
+
+class Doors(Protocol):
+    async def open(self, space_id: str, user: int) -> Door:
+        """For processes of `user` alone; `OSError` when it cannot be."""
+
+
+class RunningCommand(Protocol):
+    process_id: str
+
+    async def wait(self) -> Outcome:
+        """Cancelling the waiter does not end the command; `stop` does."""
+
+    def stop(self, why: Literal["cancelled"] = "cancelled") -> None:
+        """End it and everything it started, by SIGKILL; `wait` then returns."""
+
+
+class Sandbox(Protocol):
+    """Where one space's commands run."""
+
+    # "bubblewrap" or "none".
+    kind: str
+
+    async def start(self, command: Command, on_output: OnOutput) -> RunningCommand:
+        """`SandboxFault` when it cannot be. `on_output` is called on the event loop as output comes."""
+
+    async def close(self) -> None:
+        """Every process is gone when it returns."""
+
+
+class Sandboxes(Protocol):
+    def problem(self) -> str | None:
+        """Why commands cannot run on this machine, in one sentence with its remedy; None when they can."""
+
+    def open(
+        self, space_id: str, root: Root, *, network: bool, kind: SandboxKind = "bubblewrap", door: bool = False
+    ) -> Sandbox:
+        """`SandboxFault` when there can be none of that kind here; "none" only because a person's settings say so.
+
+        With `door` commands find `space.sock` and may send messages; outside a sandbox they never do.
+        """
+
+    def logs(self, process_id: str, stream: Literal["stdout", "stderr"], offset: int, limit: int) -> LogPage:
+        """Spooled output of a command, running or ended; `KeyError` when it is no longer kept."""
+
+    def forget(self, process_id: str) -> None:
+        """Its spooled output may go."""
+
+
+# -- checkpoints ----------------------------------------------------------------------------------
+
+
+class CheckpointFault(Exception):
+    """No checkpoint could be taken or used; the message says why (too many files, too large, a later change)."""
+
+
+class Beside(NamedTuple):
+    """What somebody else did in the workspace meanwhile, as two trees."""
+
+    who: str
+    before: str
+    after: str
+
+
+class Undone(NamedTuple):
+    changes: list[FileChange]
+    # What stays as it is although it may belong to it, and why.
+    left_alone: list[PathReason]
+    # A unified diff of `changes`, and whether it was cut.
+    diff: str
+    truncated: bool
+    # The same undo may put back more later: something was saved at that very moment, or is in the way.
+    again: bool = False
+
+
+class Checkpoints(Protocol):
+    """Snapshots of one workspace in our state directory, as git objects.
+
+    What a tree cannot hold (too large, too deep, unreadable) costs the rest nothing: `unknown` names it.
+    """
+
+    # Every `.git` that the last `take` saw, with its inode, also where a tree holds nothing; it is part of no tree.
+    repositories: Mapping[str, int]
+
+    def take(self, until: int | None = None, since: int | None = None) -> str:
+        """The tree as it is now; cheap when little changed. What changed after `until` (ns) is unknown in it.
+
+        What changed after `since` (ns) is read again, whatever its times say: a program that has a file mapped changes
+        it without them.
+        """
+
+    def touched(self, before: str, after: str) -> list[str]:
+        """Paths that are new or different in `after`; directories too."""
+
+    def content(self, tree: str, path: str) -> bytes | None:
+        """A file of a tree."""
+
+    def kind(self, tree: str, path: str) -> Literal["file", "link", "directory"] | None:
+        """What a tree has there; None: nothing."""
+
+    def changes(self, before: str, after: str) -> list[FileChange]: ...
+
+    def unknown(self, before: str, after: str) -> list[PathReason]:
+        """Paths that one of the trees does not hold, unless they are known to be the same in both."""
+
+    def diff(self, before: str, after: str, max_chars: int) -> tuple[str, bool]:
+        """A unified diff, and whether it was cut."""
+
+    def undo(
+        self, before: str, after: str, *, dry_run: bool, max_chars: int = 0, beside: Sequence[Beside] | None = None
+    ) -> Undone:
+        """Put back `before` where the workspace still is as in `after`; `CheckpointFault` names later changes.
+
+        With `beside` (others worked at the same time) those are left alone, and so is what the others changed.
+        """
+
+    def copy_out(self, tree: str, into: str) -> None:
+        """The tree as files in a new directory: a workspace to try things in."""
+
+    def apply(self, before: str, after: str) -> Undone:
+        """Bring what happened between two trees into the workspace, if nothing of it changed since `before`."""
+
+
+class CheckpointStore(Protocol):
+    def open(self, space_id: str, root: Root) -> Checkpoints: ...
+
+    def collect(self, keep: Mapping[str, frozenset[str]]) -> int:
+        """Drop what no kept tree of a space needs; bytes freed. Spaces that are not named stay as they are."""
+
+
+# -- room of our own ------------------------------------------------------------------------------
+
+
+class Scratch(Protocol):
+    """Private directories for copies of workspaces. Blocks; called on threads."""
+
+    def make(self, name: str) -> str:
+        """A new empty directory that nobody else can reach."""
+
+    def remove(self, directory: str) -> None:
+        """With everything in it, whatever its modes are."""

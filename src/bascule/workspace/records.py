@@ -1,0 +1,133 @@
+"""What the workspace keeps: spaces, and runs in parts, so that one more event never writes the others again."""
+
+from typing import Any
+
+import msgspec
+
+from bascule.workspace.ports import Beside
+from bascule.workspace.protocol import ApprovalRequiredEvent, Event, Operation, OperationType
+
+RUNNING = "running"
+AWAITING = "awaiting_approval"
+COMPLETED = "completed"
+ERROR = "error"
+CANCELLED = "cancelled"
+# The daemon ended while it was under way.
+UNKNOWN = "unknown"
+ENDED = frozenset({COMPLETED, ERROR, CANCELLED, UNKNOWN})
+
+
+class SpaceRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    space_id: str
+    name: str
+    # The real directory.
+    path: str
+    opened_by: str
+    opened_at: int
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """One operation of a run, valid or not, and the id its event will have."""
+
+    id: str
+    operation: Operation | None = None
+    # What is wrong with it: its one event says so when its turn comes.
+    problem: str | None = None
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a paused run waits for."""
+
+    approval_id: str
+    # Of everything the answer is bound to: operation, place, policy, and the files it names.
+    digest: str
+    bound: dict[str, Any]
+    event: ApprovalRequiredEvent
+
+
+class Asks(msgspec.Struct, frozen=True, gc=False):
+    """By which rule an operation on a copy would have asked, and why."""
+
+    rule: str
+    reason: str
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+    """What a run did between taking and giving back its turn, as two checkpoints."""
+
+    before: str
+    # None while it works, and when the daemon ended meanwhile or the checkpoint could not be taken.
+    after: str | None = None
+    # Then: what changed later than this (wall clock, in ms) is not the run's work.
+    until: int | None = None
+    # Runs that worked here already when it began, and what others did here after it had begun.
+    during: tuple[str, ...] = ()
+    beside: tuple[Beside, ...] = ()
+
+
+class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="run"):
+    run_id: str
+    space_id: str
+    # Counts all runs of this store: the order of starting, whatever the wall clock did.
+    number: int
+    started_by: str
+    started_at: int
+    status: str
+    operations: int
+    ended_at: int | None = None
+    on_copy: bool = False
+    # One command that does not take turns.
+    background: bool = False
+    # On a copy: what some operation would have been asked for, so that taking the result over asks.
+    would_ask: Asks | None = None
+    committed: bool = False
+    undone: bool = False
+    segments: tuple[Segment, ...] = ()
+    question: Question | None = None
+    # Why it cannot be undone, or how it ended.
+    note: str | None = None
+    # What it left that other programs of the user obey, one sentence each.
+    steering: tuple[str, ...] = ()
+    # Its events made room for those of newer runs.
+    events_dropped: bool = False
+    worked_ms: int = 0
+    # Items of its stream so far: a reader that comes back after a restart asks for what comes after its last one.
+    seq: int = 0
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="plan"):
+    """The ids of a run's operations: after a crash, each that has no event yet still gets its one."""
+
+    ids: list[str]
+    types: list[OperationType | None]
+
+
+class RunEvents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="events"):
+    events: list[Event]
+    # As JSON, in bytes.
+    size: int
+
+
+class RunRest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False, tag_field="row", tag="rest"):
+    """The operations a paused run has before it, the one it asks about first."""
+
+    steps: list[Step]
+    size: int
+
+
+RunRow = RunRecord | RunPlan | RunEvents | RunRest
+# Rows of a table have one type; the tag tells which of these a row is.
+RUN_ROW: Any = RunRow
+
+
+def plan_key(run_id: str) -> str:
+    return f"{run_id}/plan"
+
+
+def rest_key(run_id: str) -> str:
+    return f"{run_id}/rest"
+
+
+def events_key(run_id: str, first: int) -> str:
+    """By the number of its first event, so that the order of keys is the order of events."""
+    return f"{run_id}/e{first:06d}"

@@ -1,0 +1,379 @@
+"""The workspace behind its method rows: puts the parts together, and keeps them clean."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.deferred import Deferred
+from bascule.foundation.errors import Conflict, Internal
+from bascule.foundation.ids import new_fault_id
+from bascule.kernel.bridge import Bridge, Gauge, HttpForm
+from bascule.kernel.call import Call
+from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.gate import Gate
+from bascule.kernel.journal import Journal, Transaction
+from bascule.kernel.journal_ports import JournalStore, Log
+from bascule.kernel.policy.decision import Decision
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Nothing
+from bascule.workspace import rows
+from bascule.workspace.background import Background
+from bascule.workspace.checkpointing import Checkpointing
+from bascule.workspace.commands import Commands
+from bascule.workspace.declared import WorkspaceDeclared
+from bascule.workspace.events import Teller
+from bascule.workspace.files import FileMethods
+from bascule.workspace.history import History
+from bascule.workspace.keeper import Keeper
+from bascule.workspace.limits import WorkspaceLimits
+from bascule.workspace.ports import (
+    CheckpointStore,
+    Files,
+    Sandboxes,
+    SandboxKind,
+    Scratch,
+)
+from bascule.workspace.processes import Processes
+from bascule.workspace.protocol import (
+    ProcessesListParams,
+    ProcessLogs,
+    ProcessLogsParams,
+    ProcessParams,
+    ProcessView,
+    RunIdParams,
+    SpaceOpenParams,
+    SpaceParams,
+    SpaceView,
+)
+from bascule.workspace.records import SpaceRecord
+from bascule.workspace.routes import status_of
+from bascule.workspace.runbook import RunBook
+from bascule.workspace.runner import Runner
+from bascule.workspace.runs import Runs
+from bascule.workspace.spaces import Space, Spaces
+from bascule.workspace.threads import Threads
+
+# Runs and sandboxes end at once when told to; what does not is left to the end of the process.
+CLOSE_SECONDS = 10.0
+# Checkpoints of runs that are no longer kept are removed so often at most: it walks all objects.
+COLLECT_EVERY_MS = 60 * 60 * 1000
+
+
+class Workspace:
+    def __init__(
+        self,
+        *,
+        store: JournalStore,
+        journal: Journal,
+        clock: Clock,
+        gate: Gate,
+        files: Files,
+        sandboxes: Sandboxes,
+        checkpoints: CheckpointStore,
+        scratch: Scratch,
+        log: Log,
+        key: bytes,
+        limits: WorkspaceLimits | None = None,
+        network: bool = False,
+        sandbox: SandboxKind = "bubblewrap",
+        on_closed: Callable[[Transaction, str], None] = lambda _tx, _space_id: None,
+        on_shut: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`on_closed` adds to the transaction that forgets a space; `on_shut` is called when the last one is shut."""
+        self._on_closed = on_closed
+        self._on_shut = on_shut
+        self._clock = clock
+        self._journal = journal
+        self._gate = gate
+        self._log = log
+        self.limits = limits or WorkspaceLimits()
+        self.threads = Threads()
+        self.keeper = Keeper(log)
+        self.spaces = Spaces(
+            store=store,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            files=files,
+            sandboxes=sandboxes,
+            checkpoints=checkpoints,
+            threads=self.threads,
+            log=log,
+            network=network,
+            sandbox=sandbox,
+        )
+        teller = Teller(clock)
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.keeper)
+        self.book = RunBook(store, self.limits)
+        self.runs = Runs(
+            book=self.book,
+            spaces=self.spaces,
+            gate=gate,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            keeper=self.keeper,
+            threads=self.threads,
+            teller=teller,
+        )
+        checkpointing = Checkpointing(
+            spaces=self.spaces,
+            threads=self.threads,
+            book=self.book,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+        )
+        self.background = Background(
+            runs=self.runs,
+            spaces=self.spaces,
+            processes=self.processes,
+            checkpointing=checkpointing,
+            gate=gate,
+            journal=journal,
+            clock=clock,
+            limits=self.limits,
+            teller=teller,
+            keeper=self.keeper,
+            threads=self.threads,
+        )
+        self.history = History(
+            checkpointing=checkpointing,
+            live=self.runs.live,
+            book=self.book,
+            spaces=self.spaces,
+            gate=gate,
+            limits=self.limits,
+            threads=self.threads,
+            files=files,
+            store=checkpoints,
+            scratch=scratch,
+        )
+        self.files = FileMethods(
+            spaces=self.spaces,
+            runs=self.runs,
+            gate=gate,
+            clock=clock,
+            limits=self.limits,
+            threads=self.threads,
+            keeper=self.keeper,
+        )
+        self.runs.make_copy = self.history.make_copy
+        self.runs.drop_copy = self.history.drop_copy
+        self.runs.runner = Runner(
+            store=self.runs,
+            spaces=self.spaces,
+            commands=Commands(
+                spaces=self.spaces,
+                processes=self.processes,
+                gate=gate,
+                limits=self.limits,
+                teller=teller,
+            ),
+            checkpointing=checkpointing,
+            gate=gate,
+            journal=journal,
+            teller=teller,
+            limits=self.limits,
+            threads=self.threads,
+            key=key,
+            internal=self._internal,
+        )
+        self._begun: dict[str, list[BegunRow]] = {}
+        self._collected_at = clock.monotonic()
+
+    # -- what is mounted --
+
+    def bridge(self) -> Bridge:
+        return Bridge(
+            declared=WorkspaceDeclared(),
+            service=self,
+            methods=[
+                rows.SPACES_OPEN.bind(self.open_space),
+                rows.SPACES_LIST.bind(self.list_spaces),
+                rows.SPACES_SHOW.bind(self.show_space),
+                rows.SPACES_CLOSE.bind(self.close_space),
+                rows.RUNS_START.bind(self.runs.start),
+                rows.RUNS_LIST.bind(self.runs.list_runs),
+                rows.RUNS_SHOW.bind(self.runs.show),
+                rows.RUNS_WAIT.bind(self.runs.wait),
+                rows.RUNS_STREAM.bind(self.runs.stream),
+                rows.RUNS_RESUME.bind(self.runs.resume),
+                rows.RUNS_CANCEL.bind(self.runs.cancel),
+                rows.RUNS_DIFF.bind(self.diff),
+                rows.RUNS_UNDO.bind(self.history.undo, resolve=self.history.resolve_undo),
+                rows.RUNS_COMMIT.bind(self.history.commit, resolve=self.history.resolve_commit),
+                rows.PROCESSES_START.bind(self.background.start, resolve=self.background.resolve),
+                rows.PROCESSES_LIST.bind(self.list_processes),
+                rows.PROCESSES_LOGS.bind(self.read_logs),
+                rows.PROCESSES_STOP.bind(self.stop_process),
+                rows.FILES_LIST.bind(self.files.list),
+                rows.FILES_READ.bind(self.files.read),
+                rows.FILES_WRITE.bind(self.files.write),
+                rows.FILES_DELETE.bind(self.files.delete),
+            ],
+            starters={
+                "run_id": self.runs.starter,
+                "process_id": self.processes.starter,
+                "space_id": self.spaces.starter,
+            },
+            gauges=[
+                Gauge("bascule_spaces", "Spaces.", lambda: len(self.spaces.table.rows)),
+                Gauge("bascule_runs_live", "Runs under way or waiting for the person.", lambda: len(self.runs.live)),
+            ],
+            http_forms={"runs.start": HttpForm(status_of, lambda error: self.runs.invalid(error.message))},
+            on_unknown=self.on_unknown,
+            recover=self.recover,
+            sweep=self.sweep,
+            end=self.end,
+            close=self.close,
+        )
+
+    # -- spaces --
+
+    def open_space(self, call: Call, params: SpaceOpenParams, tx: Transaction) -> "asyncio.Future[SpaceView]":
+        async def opened() -> SpaceView:
+            return self._space_view(await self.spaces.open(call, params, check_real))
+
+        def check_real(real: str) -> None:
+            """Rules read the path as it was given; a link must not lead where they would have asked or said no."""
+            verdict = self._gate.verdict(call.principal, "spaces.open", msgspec.structs.replace(params, path=real))
+            if verdict.decision is not Decision.ALLOW:
+                raise Conflict(
+                    f"{params.path} leads to {real}, and the policy has a word of its own about that: {verdict.reason}",
+                    hint="open it by that name",
+                    details={"path": real, "rule": verdict.rule},
+                )
+
+        return self._do(opened(), "spaces.open")
+
+    def list_spaces(self, call: Call, params: Nothing) -> list[SpaceView]:
+        return [self._space_view(record) for record in self.spaces.table.rows.values()]
+
+    def show_space(self, call: Call, params: SpaceParams) -> SpaceView:
+        return self._space_view(self.spaces.record(params.space_id))
+
+    def close_space(self, call: Call, params: SpaceParams, tx: Transaction) -> SpaceView:
+        space = self.spaces.find(params.space_id)
+        view = self._space_view(space.record)
+        space.closing = True
+        tx.subject = params.space_id
+
+        def end(_: object) -> Deferred[SpaceView]:
+            closed: Deferred[SpaceView] = Deferred()
+            self.keeper.keep(self._closed(call, space, view, closed), f"close {space.space_id}")
+            return closed
+
+        tx.then = end
+        return view
+
+    async def _closed(self, call: Call, space: Space, view: SpaceView, closed: Deferred[SpaceView]) -> None:
+        try:
+            for waiter in self.runs.end_space(space.space_id, "its space was closed"):
+                await waiter
+            await self.spaces.shut(space)
+            tx = Transaction()
+            tx.put(self.spaces.table, space.space_id, None)
+            self._on_closed(tx, space.space_id)
+            for record in self.book.of_space(space.space_id):
+                self.book.drop(tx, record.run_id)
+            await self._journal.commit_quietly(tx)
+            self.processes.forget_space(space.space_id)
+            self.spaces.live.pop(space.space_id, None)
+            await self.history.forget(space.space_id)
+        except Exception as error:
+            space.closing = False
+            if not closed.done():
+                closed.set_exception(self._internal(error))
+            raise
+        if not closed.done():
+            closed.set_result(view)
+
+    def _space_view(self, record: SpaceRecord) -> SpaceView:
+        return SpaceView(
+            space_id=record.space_id,
+            name=record.name,
+            path=record.path,
+            opened_by=record.opened_by,
+            opened_at=rfc3339(record.opened_at),
+            sandbox=self.spaces.kind,
+            problem=self.spaces.problem,
+            runs=len(self.book.of_space(record.space_id)),
+            processes=self.processes.running_in(record.space_id),
+        )
+
+    # -- what runs changed --
+
+    def diff(self, call: Call, params: RunIdParams) -> "asyncio.Future[Any]":
+        return self._do(self.history.diff(params), "runs.diff")
+
+    # -- commands --
+
+    def list_processes(self, call: Call, params: ProcessesListParams) -> list[ProcessView]:
+        if params.space_id is not None:
+            self.spaces.record(params.space_id)
+        return [process.seen_by(call.principal) for process in self.processes.of_space(params.space_id)]
+
+    def read_logs(self, call: Call, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
+        return self.processes.logs(params)
+
+    def stop_process(self, call: Call, params: ProcessParams, effect: RecordedEffect) -> "Deferred[ProcessView]":
+        process = self.processes.find(params.process_id, params.space_id)
+        effect.details["process"] = process.process_id
+        run = self.runs.live.get(process.run_id or "") if process.background else None
+        # One in the background is over when its changes are known: then it can be undone.
+        over = process.ended if run is None else self.runs.when_over(run)
+        self.processes.stop(process)
+        return over.mapped(lambda _: process.view())
+
+    # -- lives --
+
+    def on_unknown(self, tx: Transaction, row: BegunRow) -> None:
+        """Told of every operation that had begun when the last life ended."""
+        if row.run_id is not None:
+            self._begun.setdefault(row.run_id, []).append(row)
+
+    def recover(self) -> None:
+        """Once, at start, after `on_unknown` has heard everything."""
+        self.runs.recover(self._begun)
+        self._begun.clear()
+
+    def end(self) -> None:
+        """The daemon stops: runs end now, so that whoever waits for them hears of it."""
+        self.runs.stop()
+
+    async def close(self) -> None:
+        """Nothing that was started here is left when this returns."""
+        self.runs.stop()
+        for process in self.processes.of_space(None):
+            self.processes.stop(process)
+        await self.keeper.close(CLOSE_SECONDS)
+        await self.spaces.close()
+        self.threads.close()
+        self._on_shut()
+
+    def sweep(self, tx: Transaction) -> list[GcItem]:
+        """Now and then, in a transaction of the daemon's."""
+        self.runs.sweep(tx)
+        if self._clock.monotonic() - self._collected_at >= COLLECT_EVERY_MS / 1000:
+            self._collected_at = self._clock.monotonic()
+            self.keeper.keep(self._collect(), "collect checkpoints")
+        return []
+
+    async def _collect(self) -> None:
+        freed = await self.history.collect()
+        if freed:
+            self._log("checkpoints_collected", bytes=freed)
+
+    # -- small things --
+
+    def _do(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Future[Any]":
+        return self.keeper.keep(work, name)
+
+    def _internal(self, error: BaseException) -> Internal:
+        fault = new_fault_id()
+        self._log("fault", level="error", id=fault, error=error)
+        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
