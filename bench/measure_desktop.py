@@ -147,9 +147,9 @@ def _peer(screen: Any, name: str, title: str) -> dict[str, list[float]] | str:
 
 async def _alone(environment: dict[str, str], pid: int) -> tuple[int, dict[str, list[float]]]:
     """The same work as the peers do, without socket, picture and evidence."""
+    from bascule.desktop.protocol import Selector
     from bascule.desktop_host.linux.backend import LinuxDesktop
     from bascule.desktop_host.matching import matches
-    from bascule.protocols.desktop import Selector
 
     backend = LinuxDesktop(environment)
     await backend.open()

@@ -16,9 +16,9 @@ from typing import Any
 from bascule.adapters.anchor_file import AnchorFile
 from bascule.daemon.config import BadConfig, Config
 from bascule.daemon.config import load as load_settings
+from bascule.desktop.rows import SESSION_VARIABLES
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.policy.text import text_digest as policy_digest
-from bascule.protocols.desktop_agents import SESSION_VARIABLES
 from bascule.terminals.tmux import Tmux
 from bascule.wire.canonical import canonical
 from bascule.wire.canonical import digest as canonical_digest

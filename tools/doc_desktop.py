@@ -3,8 +3,8 @@
 import sys
 from collections.abc import Iterator
 
-from bascule.protocols import desktop
-from bascule.protocols.desktop_methods import METHODS
+from bascule.desktop import protocol as desktop
+from bascule.desktop.host_methods import METHODS
 from doc_text import HERE, code, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -31,7 +31,7 @@ def methods() -> str:
 
 
 def limits() -> str:
-    said = comments_on_numbers(read("src/bascule/protocols/desktop.py"))
+    said = comments_on_numbers(read("src/bascule/desktop/protocol.py"))
     rows = [(code(name), str(value), said[name]) for name in said if isinstance(value := getattr(desktop, name), int)]
     return table(("limit", "value", "why"), rows)
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from bascule.adapters.desktop.workspaces import EvidencePlaces
 from bascule.adapters.picture_files import PictureFiles
+from bascule.desktop.machine.workspaces import EvidencePlaces
 from bascule.foundation.errors import Forbidden
 
 

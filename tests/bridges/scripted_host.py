@@ -5,13 +5,13 @@ import base64
 import copy
 import itertools
 
-from bascule.bridges.desktop.ports import HostGone
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop import rows as desktop_rows
+from bascule.desktop.errors import Code, DesktopError, not_found
+from bascule.desktop.host_methods import METHODS
+from bascule.desktop.ports import HostGone
 from bascule.foundation.errors import Forbidden
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_agents
-from bascule.protocols import desktop_more as m
-from bascule.protocols.desktop_errors import Code, DesktopError, not_found
-from bascule.protocols.desktop_methods import METHODS
 
 PICTURE = b"\x89PNG not really"
 NAME = {"selector": {"titleContains": "Name"}}
@@ -279,4 +279,4 @@ def _result(method):
             return m.ActResult(done=True, effect="confirmed", **common)
 
 
-ROWS = {row.name: row for row in desktop_agents.METHODS}
+ROWS = {row.name: row for row in desktop_rows.METHODS}

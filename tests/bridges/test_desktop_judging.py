@@ -5,7 +5,7 @@ from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
 from bascule.bridge_list import preset
-from bascule.bridges.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
+from bascule.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
 
 XTERM = {"app": {"bundleId": "xterm"}}

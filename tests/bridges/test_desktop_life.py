@@ -7,7 +7,9 @@ from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
 from scripted_host import EDITOR
 
 from bascule.bridge_list import preset
-from bascule.bridges.desktop.refusals import refusal
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.refusals import refusal
+from bascule.desktop.rows import METHODS
 from bascule.foundation.errors import (
     BasculeError,
     Conflict,
@@ -19,8 +21,6 @@ from bascule.foundation.errors import (
     StorageFull,
     Unavailable,
 )
-from bascule.protocols.desktop_agents import METHODS
-from bascule.protocols.desktop_errors import Code, DesktopError
 from bascule.testing.stores import HeldStore
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
@@ -199,7 +199,7 @@ def test_a_stop_that_the_disk_does_not_take_still_stops(make_desktop):
 
 
 def test_a_host_that_does_not_stop_is_ended(free, monkeypatch):
-    monkeypatch.setattr("bascule.bridges.desktop.hosting.STOP_SECONDS", 0.01)
+    monkeypatch.setattr("bascule.desktop.hosting.STOP_SECONDS", 0.01)
     free.call("observe", route=EDITOR)
     host = free.host
 

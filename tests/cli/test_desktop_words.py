@@ -5,14 +5,16 @@ import json
 
 import pytest
 
-from bascule.cli import desktop, desktop_person, desktop_ways
 from bascule.cli.main import build_parser, main
+from bascule.desktop import rows as desktop_rows
+from bascule.desktop.cli import command as desktop
+from bascule.desktop.cli import person as desktop_person
+from bascule.desktop.cli import ways as desktop_ways
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
 from bascule.foundation.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
-from bascule.protocols import desktop_agents
 from bascule.wire import codec
 
-ROWS = {row.name: row for row in desktop_agents.METHODS}
+ROWS = {row.name: row for row in desktop_rows.METHODS}
 ANSWER = {
     "executionId": "x",
     "effect": "unverified",

@@ -9,12 +9,12 @@ from scripted import ScriptedServer, refusal
 
 from bascule.client import Client, Desktop, SyncClient, SyncDesktop
 from bascule.client.desktop_verbs import target_of
+from bascule.desktop import protocol as d
+from bascule.desktop import rows as desktop_rows
 from bascule.foundation.errors import ApprovalRequired
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_agents
 from bascule.wire import codec
 
-ROWS = {row.name: row for row in desktop_agents.METHODS}
+ROWS = {row.name: row for row in desktop_rows.METHODS}
 EVIDENCE = {"dir": "/e/"}
 ACTED = {"executionId": "x", "done": True, "effect": "confirmed", "evidence": EVIDENCE}
 STATUS = {"enabled": True, "stopped": False, "host": "ready", "stopKeys": "Ctrl+Alt+Shift+Escape"}

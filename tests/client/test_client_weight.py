@@ -7,7 +7,7 @@ import sys
 def test_a_client_loads_the_rows_of_every_bridge_and_neither_policy_nor_tables():
     program = "import sys, bascule.client.verbs; print(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert {"bascule.bridge_list", "bascule.protocols.desktop_agents"} <= set(loaded)
+    assert {"bascule.bridge_list", "bascule.desktop.rows"} <= set(loaded)
     heavy = (
         "bascule.kernel.policy",
         "bascule.kernel.journal",

@@ -2,9 +2,9 @@
 
 import asyncio
 
-from bascule.bridges.desktop.apps import App, Apps
-from bascule.bridges.desktop.switch import Switch
 from bascule.daemon.offline import reset_person
+from bascule.desktop.apps import App, Apps
+from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.kernel.call import PERSON, agent_principal

@@ -8,7 +8,7 @@ from pathlib import Path
 from living import Living
 from wires import Caller, LinkWire, Wire
 
-from bascule.protocols.desktop_agents import SESSION_VARIABLES
+from bascule.desktop.rows import SESSION_VARIABLES
 from patience import PATIENCE
 
 PASSPHRASE = {"passphrase": "correct horse battery staple"}

@@ -10,7 +10,7 @@ from desktop_rig import until
 from wires import Wire, request
 from x_recorder import Recorder
 
-from bascule.protocols.desktop import STOP_CHORDS
+from bascule.desktop.protocol import STOP_CHORDS
 from patience import PATIENCE
 
 # Four keys, a second apart: long enough to come in between.

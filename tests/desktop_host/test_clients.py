@@ -10,8 +10,8 @@ import pytest
 from desktop_rig import until
 from host_process import Refused, route
 
-from bascule.adapters.desktop.client import HostClient, HostLost
-from bascule.protocols.desktop_errors import Code, DesktopError
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.machine.client import HostClient, HostLost
 from patience import PATIENCE
 
 BASCULE = (sys.executable, "-P", "-m", "bascule.cli.start")

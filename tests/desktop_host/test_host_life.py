@@ -16,8 +16,8 @@ from desktop_rig import Desktop, until
 from host_process import HostProcess, Refused, Wire, route
 from lacking_desktop import missing_here
 
-from bascule.adapters.desktop.client import HostClient, HostLost
-from bascule.protocols.desktop_errors import Code, DesktopError
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.machine.client import HostClient, HostLost
 
 HOST = [sys.executable, "-P", "-m", "bascule.cli.start", "desktop-host"]
 

@@ -9,6 +9,22 @@ from element_making import element, tree_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bascule.desktop import roles
+from bascule.desktop.errors import DesktopError
+from bascule.desktop.host_methods import EXTENSIONS, METHODS
+from bascule.desktop.protocol import (
+    DEFAULT_LIMIT,
+    ConfirmIssueParams,
+    HotkeyOptions,
+    Meta,
+    ObserveOptions,
+    Route,
+    RouteApp,
+    RouteWindow,
+    Selector,
+    TypeTextOptions,
+    WaitUntilParams,
+)
 from bascule.desktop_host.elements import Key, arrange, clip
 from bascule.desktop_host.executions import Execution, Executions
 from bascule.desktop_host.geometry import NOWHERE, Rect
@@ -23,22 +39,6 @@ from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
 from bascule.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
 from bascule.desktop_host.tokens import Grant, Tokens
-from bascule.protocols import desktop_roles as roles
-from bascule.protocols.desktop import (
-    DEFAULT_LIMIT,
-    ConfirmIssueParams,
-    HotkeyOptions,
-    Meta,
-    ObserveOptions,
-    Route,
-    RouteApp,
-    RouteWindow,
-    Selector,
-    TypeTextOptions,
-    WaitUntilParams,
-)
-from bascule.protocols.desktop_errors import DesktopError
-from bascule.protocols.desktop_methods import EXTENSIONS, METHODS
 from bascule.testing.clock import FakeClock
 
 ME, OTHER = Client(PeerId(10, 1, 0)), Client(PeerId(10, 2, 0))

@@ -7,17 +7,18 @@ import pytest
 from driving import BY_NAME, Me, Script, refusal
 from pricing import tokens_in
 
-from bascule.bridges.desktop.tools import DEFAULT_WAIT_MS, MAX_DEPTH, SHOWN_CHARS, TIMEOUT_MS
+from bascule.desktop import protocol as desktop
+from bascule.desktop import rows as desktop_rows
+from bascule.desktop.tools import DEFAULT_WAIT_MS, MAX_DEPTH, SHOWN_CHARS, TIMEOUT_MS
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import Retry
-from bascule.protocols import desktop, desktop_agents
 from bascule.shim import tools
 from bascule.shim.mcp import SLICE_MS
 from bascule.wire import codec
 
 ME = Me("Anna")
-ROWS = {row.name: row for row in desktop_agents.METHODS}
+ROWS = {row.name: row for row in desktop_rows.METHODS}
 OBSERVED = {
     "executionId": "x-1",
     "routeResolved": {"frontmostBundleId": "org.gnome.TextEditor", "windowTitle": "notes"},

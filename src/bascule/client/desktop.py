@@ -14,7 +14,8 @@ from typing import Any, Unpack
 
 from bascule.client.desktop_verbs import DesktopVerbs, Element, Where
 from bascule.client.steps import Program
-from bascule.protocols.desktop import (
+from bascule.desktop.extensions import DEFAULT_SCROLL_STEPS, ActResult, Direction, Modal, StopResult, WindowInfo
+from bascule.desktop.protocol import (
     AbortResult,
     ClickResult,
     Condition,
@@ -26,8 +27,7 @@ from bascule.protocols.desktop import (
     TypeTextResult,
     WaitUntilResult,
 )
-from bascule.protocols.desktop_agents import DesktopStatus
-from bascule.protocols.desktop_more import DEFAULT_SCROLL_STEPS, ActResult, Direction, Modal, StopResult, WindowInfo
+from bascule.desktop.rows import DesktopStatus
 
 # A compact text with refs, of all levels; other pictures of a window are asked for with options.
 SNAPSHOT = ObserveOptions(snapshot=True, ax_max_depth=64)

@@ -10,11 +10,11 @@ from typing import Any, TypedDict
 from bascule.client.durations import Duration, milliseconds, seconds
 from bascule.client.steps import Program
 from bascule.client.verbs import Verbs
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop import rows as a
 from bascule.foundation.errors import ApprovalRequired
 from bascule.kernel.rows import Nothing
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_agents as a
-from bascule.protocols import desktop_more as m
 
 # An element: its ref, as a snapshot and `find` show it, or a description of it.
 Element = str | d.Selector | d.FoundElement | d.Target

@@ -6,11 +6,11 @@ import os
 import msgspec
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.bridges.desktop.apps import Apps
-from bascule.bridges.desktop.switch import Switch
 from bascule.bridges.house.records import PERSON_KEY, HouseFact
 from bascule.broker.records import AgentRecord
 from bascule.daemon.lifecycle import check_places, hold_lock
+from bascule.desktop.apps import Apps
+from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.ids import is_house_handle

@@ -1,7 +1,7 @@
 """The presets' rules on the desktop.
 
 Nothing of it is in force before a person has enabled the desktop. `about.*` is what the bridge knows of a call
-(`bridges.desktop.judging`): the app and its window as they are now, whether a person said yes to this app before, and
+(`desktop.judging`): the app and its window as they are now, whether a person said yes to this app before, and
 whether it is a terminal, where typing runs commands outside of the sandbox. The person is asked, and never about their
 own calls. Password managers, lockers and our own windows are no matter of policy: nothing reaches them.
 """

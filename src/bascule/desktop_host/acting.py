@@ -7,6 +7,8 @@ from typing import Any, Final
 
 import msgspec
 
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import Code, DesktopError, invalid, not_found
 from bascule.desktop_host import pictures
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
@@ -16,8 +18,6 @@ from bascule.desktop_host.matching import first_visible, matches
 from bascule.desktop_host.ports import AppGone, NotAnswering, Onto
 from bascule.desktop_host.refs import Ambiguous, find_again, same
 from bascule.desktop_host.routes import Routed
-from bascule.protocols import desktop as d
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 
 # GTK 4 tells of a change after 250 ms, the others within 110.
 CONFIRM_SECONDS: Final = 0.4

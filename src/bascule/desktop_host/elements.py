@@ -5,8 +5,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from bascule.desktop import roles
 from bascule.desktop_host.geometry import NOWHERE, Rect
-from bascule.protocols import desktop_roles as roles
 
 
 class Key(NamedTuple):

@@ -6,12 +6,12 @@ import uuid
 from collections.abc import Iterator
 from typing import Any, Final
 
+from bascule.desktop.errors import Code, DesktopError, invalid
 from bascule.desktop_host.expecting import Expected
 from bascule.desktop_host.peers import Client, PeerId
 from bascule.desktop_host.ports import Halt
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.evidence import Folder
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid
 
 # Requests one process may have under way; the screen is one.
 MAX_PER_PEER: Final = 64

@@ -3,12 +3,12 @@
 An act calls `check_window` and `check_element` with what it finds, and `check_complete` before its first effect.
 """
 
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.protocol import Resolved, ResolvedElement
 from bascule.desktop_host.elements import Element
 from bascule.desktop_host.ports import Window
 from bascule.desktop_host.refs import fingerprint_of, same
 from bascule.desktop_host.routes import window_id_of
-from bascule.protocols.desktop import Resolved, ResolvedElement
-from bascule.protocols.desktop_errors import Code, DesktopError
 
 
 class Expected:

@@ -6,6 +6,10 @@ from typing import Any, Final
 
 import msgspec
 
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop import roles
+from bascule.desktop.errors import Code, DesktopError, invalid, not_found
 from bascule.desktop_host import pictures, snapshot
 from bascule.desktop_host.elements import Element, Tree, cut
 from bascule.desktop_host.executions import Execution
@@ -16,10 +20,6 @@ from bascule.desktop_host.ports import Desktop, Window
 from bascule.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.desktop_host.refs import Refs, fingerprint_of
 from bascule.desktop_host.routes import KEEP_OUT, Routed, is_kept_out, resolve, window_id_of
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
-from bascule.protocols import desktop_roles as roles
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 from bascule.wire import codec
 
 # One program's tree: a frozen one costs this once, and the answer says so.

@@ -3,9 +3,9 @@
 import math
 from collections.abc import Iterable
 
+from bascule.desktop.protocol import Near, Selector
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.geometry import Rect
-from bascule.protocols.desktop import Near, Selector
 
 
 def matches(tree: Tree, selector: Selector) -> list[Element]:

@@ -7,9 +7,9 @@ from typing import Final
 
 from PIL import Image, ImageDraw
 
+from bascule.desktop.protocol import INLINE_EDGE_PIXELS, InlineImage
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.ports import Shot, Window
-from bascule.protocols.desktop import INLINE_EDGE_PIXELS, InlineImage
 
 # Fast: a level higher costs half as much again and saves a tenth.
 _PNG_LEVEL: Final = 1

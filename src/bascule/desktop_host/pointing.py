@@ -2,14 +2,14 @@
 
 import contextlib
 
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import not_found
 from bascule.desktop_host.acting import Acting, Aim, check_enabled, onto
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, folder_of, modals, within
 from bascule.desktop_host.ports import AppGone
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
-from bascule.protocols.desktop_errors import not_found
 
 
 def modal_meant(tree: Tree, button: str | None) -> tuple[Element, Element | None]:

@@ -7,9 +7,9 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from bascule.desktop.protocol import Permission
 from bascule.desktop_host.elements import Element, Key, Tree
 from bascule.desktop_host.geometry import Rect
-from bascule.protocols.desktop import Permission
 
 
 class BackendError(Exception):

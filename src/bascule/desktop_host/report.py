@@ -11,8 +11,8 @@ import os
 import re
 from typing import Any, Final
 
+from bascule.desktop.protocol import MAX_AX_DEPTH
 from bascule.foundation.text import visible
-from bascule.protocols.desktop import MAX_AX_DEPTH
 from bascule.wire import codec
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")

@@ -10,6 +10,10 @@ from typing import Any, Final
 
 import msgspec
 
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import DesktopError, invalid
+from bascule.desktop.host_methods import METHODS
 from bascule.desktop_host import pictures
 from bascule.desktop_host.acting import Acting, Aim, check_enabled
 from bascule.desktop_host.elements import Element, Tree
@@ -20,10 +24,6 @@ from bascule.desktop_host.pointing import modal_meant
 from bascule.desktop_host.ports import NotAnswering, Window
 from bascule.desktop_host.routes import Routed, window_id_of
 from bascule.desktop_host.writing import typed_into
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
-from bascule.protocols.desktop_errors import DesktopError, invalid
-from bascule.protocols.desktop_methods import METHODS
 from bascule.wire import codec
 
 # Of the window around the target: enough to know the place again.

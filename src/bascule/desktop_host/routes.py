@@ -10,9 +10,9 @@ from typing import Any, Final
 
 import msgspec
 
+from bascule.desktop.errors import Code, DesktopError, invalid, not_found
+from bascule.desktop.protocol import MAX_PATTERN_CHARS, Route, RouteApp
 from bascule.desktop_host.ports import Window
-from bascule.protocols.desktop import MAX_PATTERN_CHARS, Route, RouteApp
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid, not_found
 
 # What of a title is compared; with three repeats the worst pattern then costs 50 ms.
 MAX_TITLE_CHARS: Final = 160

@@ -5,12 +5,12 @@ import os
 import socket
 from typing import Any, Final
 
+from bascule.desktop.errors import Code, DesktopError, invalid
+from bascule.desktop.extensions import Stopped
+from bascule.desktop.host_methods import METHODS, STOPPED
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.peers import NoSuchPeer, PeerId, identify, program_of
 from bascule.desktop_host.service import Host, Log
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid
-from bascule.protocols.desktop_methods import METHODS, STOPPED
-from bascule.protocols.desktop_more import Stopped
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.wire import codec, jsonrpc

@@ -13,6 +13,10 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from bascule import __version__
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import Code, DesktopError, invalid
+from bascule.desktop.host_methods import EXTENSIONS, METHODS, DesktopMethod
 from bascule.desktop_host import ports
 from bascule.desktop_host.acting import Acting
 from bascule.desktop_host.executions import Execution, Executions
@@ -30,10 +34,6 @@ from bascule.desktop_host.writing import Writing
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.ids import new_fault_id
 from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid
-from bascule.protocols.desktop_methods import EXTENSIONS, METHODS, DesktopMethod
 from bascule.wire import canonical, codec
 
 # ui-control is one at a time; more than these waiting means that nobody looks at the answers.

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from bascule.desktop import roles
 from bascule.desktop_host.elements import Element, Tree
 from bascule.foundation.text import is_plain
-from bascule.protocols import desktop_roles as roles
 
 MAX_LINES: Final = 400
 MAX_WORDS_CHARS: Final = 80

@@ -8,13 +8,13 @@ from typing import Final
 
 import msgspec
 
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import Code, DesktopError, invalid
 from bascule.desktop_host.elements import Tree
 from bascule.desktop_host.executions import Execution
 from bascule.desktop_host.looking import Looking, check_selector, folder_of
 from bascule.desktop_host.matching import matches
 from bascule.desktop_host.routes import MAX_TITLE_CHARS, Routed, compiled, titled
-from bascule.protocols import desktop as d
-from bascule.protocols.desktop_errors import Code, DesktopError, invalid
 
 # A window that redraws itself sends hundreds of events: they are answered by one look.
 GATHER_SECONDS: Final = 0.005

@@ -4,6 +4,9 @@ import asyncio
 import contextlib
 from typing import Any, Final
 
+from bascule.desktop import protocol as d
+from bascule.desktop import roles
+from bascule.desktop.errors import not_found
 from bascule.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled, is_enabled, onto
 from bascule.desktop_host.elements import Element, Tree
 from bascule.desktop_host.executions import Execution
@@ -11,9 +14,6 @@ from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.looking import Looking, folder_of
 from bascule.desktop_host.ports import AppGone, BackendError, NotAnswering, Pasted
 from bascule.desktop_host.routes import Routed
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_roles as roles
-from bascule.protocols.desktop_errors import not_found
 
 # How long a program may take to show what it was given.
 READ_BACK_SECONDS: Final = 1.0

@@ -18,14 +18,14 @@ from typing import Any, Protocol, Self, TypeVar
 import msgspec
 
 from bascule.bridge_list import BRIDGES
-from bascule.bridges.desktop.ports import Launcher, Workspaces
-from bascule.bridges.desktop.service import DesktopBridge
 from bascule.broker.limits import Limits
 from bascule.broker.service import Broker
-from bascule.daemon.compose_desktop import compose
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.ports import ANCHORS, CONFIG
+from bascule.desktop.compose import compose
+from bascule.desktop.ports import Launcher, Workspaces
+from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
 from bascule.kernel.bridge import Bridge, Lent, Ports

@@ -9,11 +9,11 @@ from typing import Final
 import msgspec
 from dbus_fast import Message, MessageType, Variant
 
+from bascule.desktop import roles
 from bascule.desktop_host.elements import Element, Key
 from bascule.desktop_host.geometry import NOWHERE, Rect
 from bascule.desktop_host.linux.bus import DBUS, PROPERTIES, Bus, BusError, BusLost
 from bascule.desktop_host.linux.toolkits import PLAIN, Quirks, is_class_name, quirks_of
-from bascule.protocols import desktop_roles as roles
 
 ATSPI: Final = "org.a11y.atspi."
 ACCESSIBLE: Final = ATSPI + "Accessible"

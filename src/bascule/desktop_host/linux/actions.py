@@ -5,10 +5,10 @@ from typing import Final
 
 from dbus_fast import Variant
 
+from bascule.desktop import roles
 from bascule.desktop_host.elements import Element, Key
 from bascule.desktop_host.linux.accessibility import ATSPI, COMPONENT, SCREEN_COORDINATES, TEXT, VALUE, Accessibility
 from bascule.desktop_host.linux.bus import PROPERTIES, BusError, Gone
-from bascule.protocols import desktop_roles as roles
 
 _ACTION: Final = ATSPI + "Action"
 _EDITABLE: Final = ATSPI + "EditableText"

@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 import Xlib.error
 
+from bascule.desktop.protocol import Permission
 from bascule.desktop_host.elements import Element, Key, Tree, arrange, clip
 from bascule.desktop_host.geometry import Rect
 from bascule.desktop_host.linux import programs
@@ -47,7 +48,6 @@ from bascule.desktop_host.ports import (
     Status,
     Window,
 )
-from bascule.protocols.desktop import Permission
 
 # A window manager takes a few milliseconds to bring a window to the front.
 ACTIVATE_SECONDS: Final = 2.0

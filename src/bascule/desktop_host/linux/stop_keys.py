@@ -18,8 +18,8 @@ from Xlib import XK, X, display
 from Xlib.ext import xinput
 from Xlib.ext.ge import GenericEventCode
 
+from bascule.desktop.protocol import STOP_CHORDS
 from bascule.desktop_host.ports import NotReachable
-from bascule.protocols.desktop import STOP_CHORDS
 
 # Of every chord; its last key differs.
 _HELD: Final = (("Control_L", "Control_R"), ("Alt_L", "Alt_R"), ("Shift_L", "Shift_R"))

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS, SCHEMA_VERSION
-from bascule.protocols.desktop_errors import Code, DesktopError
-from bascule.protocols.desktop_methods import METHODS, STOPPED
-from bascule.protocols.desktop_more import Stopped
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.extensions import Stopped
+from bascule.desktop.host_methods import METHODS, STOPPED
+from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS, SCHEMA_VERSION
 from bascule.transports.framed import FramedConnection
 from bascule.wire import codec, jsonrpc
 

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
 
 
 class Kind(StrEnum):

@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from bascule.bridges.desktop.ports import Host, HostGone, Launcher
-from bascule.bridges.desktop.refusals import lost_while_looking
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.ports import Host, HostGone, Launcher
+from bascule.desktop.refusals import lost_while_looking
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Carrier, Deferred, within
 from bascule.foundation.errors import BasculeError, Unavailable
 from bascule.kernel.journal_ports import Log
-from bascule.protocols.desktop_errors import Code, DesktopError
 
 # A host that lived this long was well: what ended it is not what ended the one before.
 SETTLED_SECONDS: Final = 60.0

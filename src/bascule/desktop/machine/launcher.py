@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from bascule.adapters.desktop.client import HostClient, HostLost
-from bascule.bridges.desktop.ports import HostGone
+from bascule.desktop.machine.client import HostClient, HostLost
+from bascule.desktop.ports import HostGone
+from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS
+from bascule.desktop.rows import SESSION_VARIABLES
 from bascule.foundation.paths import UnsafePlace, make_private_dir
-from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS
-from bascule.protocols.desktop_agents import SESSION_VARIABLES
 
 # What any program needs; of the rest of the daemon's environment the host sees nothing.
 _PLAIN_VARIABLES: Final = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH")

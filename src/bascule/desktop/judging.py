@@ -10,21 +10,21 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.bridges.desktop import previews
-from bascule.bridges.desktop.apps import App, Apps, Doing, Seen
-from bascule.bridges.desktop.chords import reach_beyond
-from bascule.bridges.desktop.refusals import form_of, put_into_form
-from bascule.bridges.desktop.terminals import is_terminal
+from bascule.desktop import previews
+from bascule.desktop.apps import App, Apps, Doing, Seen
+from bascule.desktop.chords import reach_beyond
+from bascule.desktop.errors import DesktopError
+from bascule.desktop.extensions import ResolveResult, WindowInfo
+from bascule.desktop.protocol import FoundElement, Resolved, ResolvedElement
+from bascule.desktop.refusals import form_of, put_into_form
+from bascule.desktop.rows import METHODS, HotkeyCall
+from bascule.desktop.terminals import is_terminal
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.gate import Gate
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Effect, Row
-from bascule.protocols.desktop import FoundElement, Resolved, ResolvedElement
-from bascule.protocols.desktop_agents import METHODS, HotkeyCall
-from bascule.protocols.desktop_errors import DesktopError
-from bascule.protocols.desktop_more import ResolveResult, WindowInfo
 
 # In place of an app: what looks at the windows of all of them.
 EVERY_APP: Final = "*"

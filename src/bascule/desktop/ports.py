@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from bascule.protocols.desktop import DEFAULT_TIMEOUT_MS
+from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS
 
 
 class HostGone(Exception):

@@ -5,9 +5,9 @@ import os
 import sys
 from typing import Any
 
-from bascule.cli import desktop_person as person
-from bascule.cli.desktop_ways import ask
 from bascule.cli.talk import add_json, add_state_dir, state_of
+from bascule.desktop.cli import person
+from bascule.desktop.cli.ways import ask
 from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import visible
@@ -298,8 +298,8 @@ def _evidence_of(args: argparse.Namespace) -> str:
 
 def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
     """Of calls that named no directory; where, depends on the settings."""
-    from bascule.adapters.desktop.workspaces import EvidencePlaces
     from bascule.daemon import config
+    from bascule.desktop.machine.workspaces import EvidencePlaces
 
     settings = config.load(paths.config_dir(), dict(os.environ))
     return EvidencePlaces(settings.desktop_directory(), paths.desktop_dir(state_of(args)), ()).own

@@ -4,8 +4,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from bascule.kernel.rows import Params, Result
-from bascule.protocols.desktop import (
+from bascule.desktop.protocol import (
     ConfirmedParams,
     Effect,
     Evidence,
@@ -17,6 +16,7 @@ from bascule.protocols.desktop import (
     Route,
     Target,
 )
+from bascule.kernel.rows import Params, Result
 
 # Wheel steps at once: a page is about ten.
 MAX_SCROLL_STEPS = 100

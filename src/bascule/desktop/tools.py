@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.bridges.desktop.tool_targets import (
+from bascule.desktop.tool_targets import (
     condition_of,
     route_of,
     selector_of,

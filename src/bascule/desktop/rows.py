@@ -8,6 +8,8 @@ from typing import Annotated
 
 import msgspec
 
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
 from bascule.kernel.rows import (
     LOCAL_USER,
     PERSON_ONLY,
@@ -23,8 +25,6 @@ from bascule.kernel.rows import (
     Result,
     rows_of,
 )
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_more as m
 
 # What the host of a session needs of its environment, and nothing else is passed on.
 SESSION_VARIABLES = (

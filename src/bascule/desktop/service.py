@@ -13,15 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
-from bascule.bridges.desktop import refusals
-from bascule.bridges.desktop.apps import App, Apps
-from bascule.bridges.desktop.declared import DesktopDeclared
-from bascule.bridges.desktop.guesses import Guesses
-from bascule.bridges.desktop.hosting import Hosting
-from bascule.bridges.desktop.judging import Judging, Target, doing_of
-from bascule.bridges.desktop.ports import Host, HostGone, Programs, Workspaces
-from bascule.bridges.desktop.switch import Switch
-from bascule.bridges.desktop.traffic import Traffic
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
+from bascule.desktop import refusals
+from bascule.desktop import rows as a
+from bascule.desktop.apps import App, Apps
+from bascule.desktop.declared import DesktopDeclared
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.guesses import Guesses
+from bascule.desktop.hosting import Hosting
+from bascule.desktop.judging import Judging, Target, doing_of
+from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
+from bascule.desktop.switch import Switch
+from bascule.desktop.traffic import Traffic
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Carrier, Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
@@ -32,10 +36,6 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import MAX_WAIT_MS, Nothing
-from bascule.protocols import desktop as d
-from bascule.protocols import desktop_agents as a
-from bascule.protocols import desktop_more as m
-from bascule.protocols.desktop_errors import Code, DesktopError
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -183,7 +183,7 @@ class DesktopBridge:
         self.switch.stop(tx, call.principal)
         stopping = self._carrier.carry(self._stop_host(), call.method, withdrawn=False)
         tx.subject = "desktop"
-        tx.then = lambda _: _apart(stopping)
+        tx.then = lambda _: _detached(stopping)
 
     async def _stop_host(self) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.hosting.stop())
@@ -489,7 +489,7 @@ def _without_nothing(value: Any) -> Any:
     return value
 
 
-def _apart(work: Deferred[Any]) -> Deferred[Any]:
+def _detached(work: Deferred[Any]) -> Deferred[Any]:
     """Its answer, for somebody who may leave without ending it."""
     told: Deferred[Any] = Deferred()
     work.add_done_callback(told.take_over)

@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from bascule.desktop import rows as desktop_rows
 from bascule.kernel.declared import Declared
-from bascule.protocols import desktop_agents
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 class DesktopDeclared(Declared):
     name = "desktop"
-    rows = desktop_agents.METHODS
-    made_by = "bascule.daemon.compose_desktop:make_desktop"
+    rows = desktop_rows.METHODS
+    made_by = "bascule.desktop.compose:make_desktop"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.bridges.desktop import tools
+        from bascule.desktop import tools
 
         return tools.TOOLS
 
@@ -34,7 +34,7 @@ class DesktopDeclared(Declared):
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.bridges.desktop.apps import AllowedApp
-        from bascule.bridges.desktop.switch import Position
+        from bascule.desktop.apps import AllowedApp
+        from bascule.desktop.switch import Position
 
         return {"desktop": Position, "desktop_apps": AllowedApp}

@@ -6,10 +6,10 @@ from typing import Any
 
 from bascule.cli.checks import desktop as checks
 from bascule.cli.checks.patient import Mark, Patient
-from bascule.cli.desktop_ways import ask
 from bascule.cli.person import unlock
 from bascule.cli.talk import ask as ask_daemon
 from bascule.cli.talk import connect, state_of
+from bascule.desktop.cli.ways import ask
 from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation.text import one_line, visible
 from bascule.helpers.terminal import say, show, show_json
@@ -23,7 +23,7 @@ _UNDER_STANDARD = """\
 
 
 def run_enable(args: argparse.Namespace) -> int:
-    from bascule.protocols.desktop_agents import SESSION_VARIABLES
+    from bascule.desktop.rows import SESSION_VARIABLES
 
     environment = {name: os.environ[name] for name in SESSION_VARIABLES if os.environ.get(name)}
     if args.daemon_session:

@@ -2,8 +2,8 @@
 
 import os
 
+from bascule.desktop.errors import Code, DesktopError
 from bascule.foundation.errors import Forbidden
-from bascule.protocols.desktop_errors import Code, DesktopError
 
 _HIDDEN = ".bascule-desktop"
 

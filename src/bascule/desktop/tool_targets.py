@@ -4,8 +4,8 @@ import math
 import re
 from typing import Any
 
+from bascule.desktop import roles as desktop_roles
 from bascule.foundation.errors import InvalidRequest
-from bascule.protocols import desktop_roles
 
 _WINDOW_ID = re.compile(r"w:[0-9a-f]{1,16}\Z")
 # A snapshot shows the contract's roles without AX and in lower case, and so does a model name them.

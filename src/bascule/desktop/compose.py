@@ -3,15 +3,15 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.adapters.desktop.launcher import HostLauncher, program_of
-from bascule.adapters.desktop.workspaces import EvidencePlaces
-from bascule.bridges.desktop.apps import Apps
-from bascule.bridges.desktop.hosting import Hosting
-from bascule.bridges.desktop.judging import Judging
-from bascule.bridges.desktop.ports import Launcher, Programs, Workspaces
-from bascule.bridges.desktop.service import DesktopBridge
-from bascule.bridges.desktop.switch import Switch
 from bascule.daemon.ports import CONFIG, CONFIG_DIR, STATE_DIR
+from bascule.desktop.apps import Apps
+from bascule.desktop.hosting import Hosting
+from bascule.desktop.judging import Judging
+from bascule.desktop.machine.launcher import HostLauncher, program_of
+from bascule.desktop.machine.workspaces import EvidencePlaces
+from bascule.desktop.ports import Launcher, Programs, Workspaces
+from bascule.desktop.service import DesktopBridge
+from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.deferred import Carrier
 from bascule.kernel.bridge import Bridge, Lent, Ports

@@ -2,7 +2,8 @@
 
 from typing import Any, Final
 
-from bascule.bridges.desktop.ports import HostGone
+from bascule.desktop.errors import Code, DesktopError
+from bascule.desktop.ports import HostGone
 from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
@@ -15,7 +16,6 @@ from bascule.foundation.errors import (
     Unavailable,
 )
 from bascule.kernel.effects import RecordedEffect
-from bascule.protocols.desktop_errors import Code, DesktopError
 
 # When to come back to a host that is not ready, in seconds.
 NOT_READY_SECONDS: Final = 1.0

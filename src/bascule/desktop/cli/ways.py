@@ -6,7 +6,7 @@ import os
 from typing import Any
 
 from bascule.cli.asking import ask_held
-from bascule.cli.desktop_host import socket_of
+from bascule.desktop.cli.host import socket_of
 from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
 from bascule.foundation import paths
 from bascule.foundation.errors import ApprovalRequired, BasculeError
@@ -70,8 +70,8 @@ def _of_a_host(
 ) -> Any:
     import msgspec
 
-    from bascule.adapters.desktop.client import HostClient, HostLost
-    from bascule.protocols.desktop_errors import DesktopError
+    from bascule.desktop.errors import DesktopError
+    from bascule.desktop.machine.client import HostClient, HostLost
 
     workspace = os.path.realpath(args.workspace or ".")
     # Only here is it a field of its own, beside meta's.

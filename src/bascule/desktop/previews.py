@@ -7,9 +7,9 @@ own.
 from collections.abc import Callable
 from typing import Any, Final
 
-from bascule.protocols import desktop_agents as a
-from bascule.protocols.desktop import FoundElement
-from bascule.protocols.desktop_more import ResolveResult
+from bascule.desktop import rows as a
+from bascule.desktop.extensions import ResolveResult
+from bascule.desktop.protocol import FoundElement
 
 # Longer than any title bar shows; what a window is called is not what is asked about.
 MAX_TITLE_CHARS: Final = 300

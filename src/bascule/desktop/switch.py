@@ -5,7 +5,7 @@ from typing import Final
 
 import msgspec
 
-from bascule.bridges.desktop.refusals import not_enabled, stopped
+from bascule.desktop.refusals import not_enabled, stopped
 from bascule.foundation.clock import Clock
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
