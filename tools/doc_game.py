@@ -4,8 +4,8 @@ import importlib
 import sys
 from collections.abc import Iterator
 
-from bascule.bridges.game.states import NEXT
-from bascule.protocols.game_methods import METHODS
+from bascule.game.rows import METHODS
+from bascule.game.states import NEXT
 from doc_text import HERE, code, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -14,21 +14,21 @@ from game_requirements import GAME_REQUIREMENTS, game_proofs
 
 # Where the bridge's limits stand.
 _MODULES = (
-    "protocols.games",
+    "game.protocol",
     "protocols.game",
     "protocols.game_kept",
     "protocols.game_words",
-    "bridges.game.games",
-    "bridges.game.life",
-    "bridges.game.events",
-    "bridges.game.following",
-    "bridges.game.subscriptions",
-    "bridges.game.pins",
-    "bridges.game.ports",
-    "bridges.game.settings",
-    "bridges.game.attaching",
-    "adapters.games.connector",
-    "adapters.games.processes",
+    "game.games",
+    "game.life",
+    "game.events",
+    "game.following",
+    "game.subscriptions",
+    "game.pins",
+    "game.ports",
+    "game.settings",
+    "game.attaching",
+    "game.machine.connector",
+    "game.machine.processes",
 )
 _TITLES = {
     "ENV": "Envelope",

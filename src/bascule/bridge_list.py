@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from bascule.bridges.game.declared import GameDeclared
 from bascule.bridges.house.declared import HouseDeclared
 from bascule.broker.declared import BrokerDeclared
 from bascule.desktop.declared import DesktopDeclared
+from bascule.game.declared import GameDeclared
 from bascule.kernel.declared import Declared
 from bascule.kernel.rows import Row
 from bascule.workspace.declared import WorkspaceDeclared

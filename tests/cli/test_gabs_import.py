@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from bascule.bridges.game.settings import parse
-from bascule.cli import gabs_import
 from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
+from bascule.game.cli import gabs_import
+from bascule.game.settings import parse
 
 GABS = {
     "version": "1.0",

@@ -12,15 +12,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from bascule.adapters.games.bridge_file import BridgeJson
-from bascule.adapters.games.connector import LoopbackConnector
-from bascule.adapters.games.processes import GameLauncher
-from bascule.adapters.games.settings_file import TomlFile
-from bascule.bridges.game.games import Games
-from bascule.bridges.game.life import Machine
-from bascule.bridges.game.settings import LiveSettings
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.paths import read_unreachable_file
+from bascule.game.games import Games
+from bascule.game.life import Machine
+from bascule.game.machine.bridge_file import BridgeJson
+from bascule.game.machine.connector import LoopbackConnector
+from bascule.game.machine.processes import GameLauncher
+from bascule.game.machine.settings_file import TomlFile
+from bascule.game.settings import LiveSettings
 from bascule.protocols.game_kept import KeptResult
 from bascule.transports.backoff import delays
 from bascule.wire.codec import decode

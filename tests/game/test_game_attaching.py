@@ -14,8 +14,8 @@ from arcade import Player, arcade, decide, person
 from playground import on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 
-from bascule.bridges.game.settings import GameSettings
 from bascule.foundation.paths import UnsafePlace, read_private_file, read_unreachable_file
+from bascule.game.settings import GameSettings
 from patience import PATIENCE
 
 # -- whose file it is --

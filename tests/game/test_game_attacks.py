@@ -20,9 +20,9 @@ from lacking_here import needs_root
 from playground import attached, on_loop, playground, until
 from scripted_mod import ScriptedMod
 
-from bascule.adapters.games.connector import LoopbackConnector
-from bascule.bridges.game.ports import Address, ConnectFault
-from bascule.bridges.game.states import GameState
+from bascule.game.machine.connector import LoopbackConnector
+from bascule.game.ports import Address, ConnectFault
+from bascule.game.states import GameState
 from bascule.mod import Endpoint, Mod
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode
@@ -310,7 +310,7 @@ async def test_a_mod_that_answers_with_anything_at_all_only_fails_the_call(tmp_p
 
 @on_loop
 async def test_a_frame_that_never_ends_is_given_up(tmp_path, monkeypatch):
-    from bascule.bridges.game import link
+    from bascule.game import link
 
     monkeypatch.setattr(link.Link.__init__, "__kwdefaults__", {"frame_seconds": 0.2})
     async with ScriptedMod() as mod, playground(tmp_path) as ground:

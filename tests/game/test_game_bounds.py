@@ -15,8 +15,9 @@ from msgspec import structs
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
-from bascule.bridges.game.game import MAX_LOGGED_NOTES
-from bascule.bridges.game.link import Link
+from bascule.game.game import MAX_LOGGED_NOTES
+from bascule.game.link import Link
+from bascule.game.protocol import GameState
 from bascule.mod import Endpoint, Mod
 from bascule.mod import server as mod_server
 from bascule.mod.endpoint import BadEndpoint, observed
@@ -25,7 +26,6 @@ from bascule.protocols.game_bridge_session import Answered, BridgeSession
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.protocols.game_kept import Kept
 from bascule.protocols.game_mod_session import Greeted, ModSession
-from bascule.protocols.games import GameState
 from bascule.wire import gabp
 from bascule.wire.codec import decode
 from bascule.wire.gabp import to_json

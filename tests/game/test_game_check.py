@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.cli.game_check import peer, starting
+from bascule.game.cli.check import peer, starting
 from patience import PATIENCE
 
 HERE = Path(__file__).resolve().parent

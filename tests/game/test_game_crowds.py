@@ -10,10 +10,10 @@ from playground import attached, on_loop, playground, until
 from scripted_mod import WELCOME, ScriptedMod
 from two_ends import opened
 
-from bascule.bridges.game.calls import Calls
-from bascule.bridges.game.events import MAX_DROPPED_CHANNELS, EventLog
-from bascule.bridges.game.subscriptions import MAX_CHANNELS_PER_CLIENT, Subscriptions
 from bascule.foundation.errors import Overloaded
+from bascule.game.calls import Calls
+from bascule.game.events import MAX_DROPPED_CHANNELS, EventLog
+from bascule.game.subscriptions import MAX_CHANNELS_PER_CLIENT, Subscriptions
 from bascule.mod import Endpoint, Mod
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from playground import on_loop, playground
 
-from bascule.bridges.game.settings import parse
+from bascule.game.settings import parse
 from bascule.protocols import game as gabp
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire.codec import decode

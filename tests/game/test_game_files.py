@@ -15,12 +15,12 @@ from arcade import arcade
 from living import run_command
 from playground import Playground, on_loop, playground
 
-from bascule.adapters.games.bridge_file import BridgeJson
-from bascule.bridges.game import life
-from bascule.bridges.game.ports import Address
-from bascule.bridges.game.settings import parse
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
+from bascule.game import life
+from bascule.game.machine.bridge_file import BridgeJson
+from bascule.game.ports import Address
+from bascule.game.settings import parse
 from bascule.mod import Endpoint, Mod
 from patience import PATIENCE
 

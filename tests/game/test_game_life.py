@@ -10,9 +10,9 @@ import pytest
 from playground import attached, is_alive, on_loop, playground, until
 from scripted_mod import ScriptedMod
 
-from bascule.bridges.game import life
-from bascule.bridges.game.states import NEXT, GameState, Turn, after
 from bascule.foundation.errors import Conflict, NotFound, Unavailable
+from bascule.game import life
+from bascule.game.states import NEXT, GameState, Turn, after
 from bascule.mod.mod import Mod
 from bascule.protocols.game_errors import ErrorCode, GameError
 from bascule.wire import gabp

@@ -4,16 +4,16 @@ import msgspec
 import pytest
 from playground import on_loop, playground
 
-from bascule.bridges.game.pins import Pins
-from bascule.bridges.game.reading import piece_of
-from bascule.bridges.game.service import GameBridge
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import Conflict
+from bascule.game.pins import Pins
+from bascule.game.protocol import CallToolParams, ResourceParams
+from bascule.game.reading import piece_of
+from bascule.game.service import GameBridge
 from bascule.kernel.call import Call, agent_principal
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.kernel.journal import Transaction
 from bascule.protocols.game import ResourcesReadResult
-from bascule.protocols.games import CallToolParams, ResourceParams
 from bascule.stores.memory import MemoryStore
 from patience import PATIENCE
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from playground import on_loop, playground
 
-from bascule.bridges.game.settings import BadSettings, parse
+from bascule.game.settings import BadSettings, parse
 
 
 @pytest.mark.req("GAME-LIFE-1")

@@ -8,7 +8,7 @@ import pytest
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
-from bascule.adapters.games.masking import Mask
+from bascule.game.machine.masking import Mask
 from bascule.mod.endpoint import observed
 from bascule.protocols import game
 from bascule.protocols.game_errors import GameError

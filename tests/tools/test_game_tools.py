@@ -3,8 +3,8 @@
 import pytest
 from driving import BY_NAME, Script, refusal
 
-from bascule.bridges.game.tools import SHOWN_CHARS
 from bascule.foundation.errors import InvalidRequest, PolicyDenied
+from bascule.game.tools import SHOWN_CHARS
 from bascule.kernel.tool import Retry
 from bascule.protocols.game_errors import ErrorCode
 from bascule.shim.mcp import SLICE_MS

@@ -20,8 +20,8 @@ from wires import LinkWire, Wire
 
 from bascule.daemon.compose import routes_of
 from bascule.desktop import rows as desktop_rows
+from bascule.game import rows as game_rows
 from bascule.kernel.route import Route
-from bascule.protocols import game_methods
 from bascule.workspace import rows as workspace_rows
 from patience import PATIENCE
 
@@ -75,7 +75,7 @@ BODIES: dict[str, dict[str, Any]] = {
 # Of what does not exist here.
 BRIDGE_ROUTES = tuple(
     route
-    for rows in (workspace_rows.METHODS, game_methods.METHODS, desktop_rows.METHODS)
+    for rows in (workspace_rows.METHODS, game_rows.METHODS, desktop_rows.METHODS)
     for row in rows
     for route in row.routes
 )

@@ -57,7 +57,7 @@ HOMES = {
     "cli.doctor": ("doctor",),
     "workspace.cli.work": ("run", "exec"),
     "workspace.cli.spaces": ("spaces", "runs", "processes"),
-    "cli.games": ("games",),
+    "game.cli.command": ("games",),
     "desktop.cli.command": ("desktop",),
     "desktop.cli.host": ("desktop-host",),
     "broker.cli.agents": ("agents",),

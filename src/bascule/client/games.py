@@ -20,9 +20,7 @@ from bascule.client.happened import GameFeed, Happened, HappenedPage
 from bascule.client.playing import Playing
 from bascule.client.spaces import Reader
 from bascule.client.steps import Program, Request
-from bascule.kernel.rows import Nothing
-from bascule.protocols.game import Attention, Resource
-from bascule.protocols.games import (
+from bascule.game.protocol import (
     DEFAULT_EVENTS,
     Acknowledged,
     GameDetails,
@@ -32,6 +30,8 @@ from bascule.protocols.games import (
     ToolDetail,
     ToolView,
 )
+from bascule.kernel.rows import Nothing
+from bascule.protocols.game import Attention, Resource
 from bascule.protocols.house import StatusResult
 
 if TYPE_CHECKING:

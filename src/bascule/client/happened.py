@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.protocols.games import EventPage, GameEvent
+from bascule.game.protocol import EventPage, GameEvent
 
 # Some minutes of a lively game; a reader further behind is told how many it missed.
 MAX_GAME_EVENTS = 4_096

@@ -14,9 +14,7 @@ from bascule.client.happened import HappenedPage
 from bascule.client.spaces import absolute
 from bascule.client.steps import Program, Request
 from bascule.client.verbs import Verbs
-from bascule.kernel.rows import Nothing
-from bascule.protocols.game import Attention, Resource
-from bascule.protocols.games import (
+from bascule.game.protocol import (
     MAX_TOOLS_PAGE,
     Acknowledged,
     AcknowledgeParams,
@@ -45,6 +43,8 @@ from bascule.protocols.games import (
     ToolsParams,
     ToolView,
 )
+from bascule.kernel.rows import Nothing
+from bascule.protocols.game import Attention, Resource
 from bascule.wire.codec import decode
 
 

@@ -38,9 +38,9 @@ from bascule.client.work import Work, open_space
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.game.protocol import GameStatus
 from bascule.kernel.rows import Nothing
 from bascule.protocols.approvals import ApprovalView
-from bascule.protocols.games import GameStatus
 from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 

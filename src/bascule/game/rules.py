@@ -2,7 +2,7 @@
 
 A game of `games.toml` is one the user chose to put there; what its mod calls destructive asks. A game that somebody
 else starts says of itself what it is, so each of its tools asks once. Both are pinned: a tool whose description or
-schema is not what was allowed asks again. `about.*` is what the bridge knows of a call (`bridges.game.judging`).
+schema is not what was allowed asks again. `about.*` is what the bridge knows of a call (`game.judging`).
 """
 
 from typing import Any

@@ -4,7 +4,6 @@ import argparse
 import json
 from typing import Any
 
-from bascule.cli import gabs_import
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
@@ -12,6 +11,7 @@ from bascule.client.sync import SyncClient
 from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.text import one_line, visible
+from bascule.game.cli import gabs_import
 from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.wire.codec import BadJson, decode, encode
 
@@ -445,6 +445,6 @@ def show_attention(args: argparse.Namespace) -> int:
 
 
 def check_mod(args: argparse.Namespace) -> int:
-    from bascule.cli.game_check.command import run
+    from bascule.game.cli.check.command import run
 
     return run(args)

@@ -3,16 +3,16 @@
 import os
 from functools import partial
 
-from bascule.adapters.games.bridge_file import BridgeJson
-from bascule.adapters.games.connector import LoopbackConnector
-from bascule.adapters.games.processes import GameLauncher
-from bascule.adapters.games.settings_file import TomlFile
-from bascule.bridges.game.games import Games
-from bascule.bridges.game.life import Machine
-from bascule.bridges.game.service import GameBridge
-from bascule.bridges.game.settings import LiveSettings
 from bascule.daemon.ports import CONFIG_DIR
 from bascule.foundation import paths
+from bascule.game.games import Games
+from bascule.game.life import Machine
+from bascule.game.machine.bridge_file import BridgeJson
+from bascule.game.machine.connector import LoopbackConnector
+from bascule.game.machine.processes import GameLauncher
+from bascule.game.machine.settings_file import TomlFile
+from bascule.game.service import GameBridge
+from bascule.game.settings import LiveSettings
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.transports.backoff import delays
 

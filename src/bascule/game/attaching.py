@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.game.ports import Address
-from bascule.bridges.game.settings import GameSettings, address_problem, problem_of
 from bascule.foundation.errors import InvalidRequest
-from bascule.protocols.games import AttachParams
+from bascule.game.ports import Address
+from bascule.game.protocol import AttachParams
+from bascule.game.settings import GameSettings, address_problem, problem_of
 from bascule.wire.codec import BadJson, convert, decode
 
 # Shorter ones can be guessed; strict mods want 32.

@@ -12,9 +12,12 @@ from typing import Protocol
 import msgspec
 
 from bascule import __version__
-from bascule.bridges.game.attaching import read_bridge_file, read_token
-from bascule.bridges.game.link import Link
-from bascule.bridges.game.ports import (
+from bascule.foundation import paths
+from bascule.foundation.clock import Clock
+from bascule.foundation.deferred import within
+from bascule.game.attaching import read_bridge_file, read_token
+from bascule.game.link import Link
+from bascule.game.ports import (
     Address,
     BridgeFile,
     ConnectFault,
@@ -24,11 +27,8 @@ from bascule.bridges.game.ports import (
     Launcher,
     LaunchFault,
 )
-from bascule.bridges.game.settings import GameSettings
-from bascule.bridges.game.states import Turn
-from bascule.foundation import paths
-from bascule.foundation.clock import Clock
-from bascule.foundation.deferred import within
+from bascule.game.settings import GameSettings
+from bascule.game.states import Turn
 from bascule.kernel.journal_ports import Log
 from bascule.protocols import game
 from bascule.protocols.game_errors import ErrorCode, GameError

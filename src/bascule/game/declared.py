@@ -2,8 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from bascule.game import rows as game_rows
 from bascule.kernel.declared import Declared
-from bascule.protocols import game_methods
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 class GameDeclared(Declared):
     name = "game"
-    rows = game_methods.METHODS
-    made_by = "bascule.daemon.compose_games:make_games"
+    rows = game_rows.METHODS
+    made_by = "bascule.game.compose:make_games"
 
     def tools(self) -> "tuple[Tool, ...]":
-        from bascule.bridges.game import tools
+        from bascule.game import tools
 
         return tools.TOOLS
 
@@ -34,6 +34,6 @@ class GameDeclared(Declared):
         }
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.bridges.game.pins import Pin
+        from bascule.game.pins import Pin
 
         return {"pins": Pin}

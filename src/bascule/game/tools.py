@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
 
-from bascule.bridges.game.tool_names import call_by_any_name
 from bascule.foundation.errors import BasculeError, InvalidRequest
+from bascule.game.tool_names import call_by_any_name
 from bascule.kernel.tool import (
     ACTS,
     BOOLEAN,

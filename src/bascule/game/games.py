@@ -7,14 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bascule.bridges.game.game import Game
-from bascule.bridges.game.life import Life, Machine
-from bascule.bridges.game.settings import GameSettings, LiveSettings
 from bascule.foundation.deferred import Deferred, settle
 from bascule.foundation.errors import Conflict, NotFound
+from bascule.game.game import Game
+from bascule.game.life import Life, Machine
+from bascule.game.protocol import GameState, GameStatus
+from bascule.game.settings import GameSettings, LiveSettings
 from bascule.protocols.game_session import SessionLimits
 from bascule.protocols.game_words import MAX_TITLE_CHARS, cut
-from bascule.protocols.games import GameState, GameStatus
 
 # How long `start` waits for the game to be live before it answers that it is starting.
 START_WAIT_SECONDS = 20.0

@@ -1,17 +1,6 @@
 """The game bridge's method rows."""
 
-from bascule.kernel.rows import (
-    LOCAL_USER,
-    Acts,
-    Effect,
-    Http,
-    Nothing,
-    Reads,
-    Streams,
-    Waits,
-    rows_of,
-)
-from bascule.protocols.games import (
+from bascule.game.protocol import (
     Acknowledged,
     AcknowledgeParams,
     AttachParams,
@@ -41,6 +30,17 @@ from bascule.protocols.games import (
     ToolsPage,
     ToolsParams,
     UnsubscribeParams,
+)
+from bascule.kernel.rows import (
+    LOCAL_USER,
+    Acts,
+    Effect,
+    Http,
+    Nothing,
+    Reads,
+    Streams,
+    Waits,
+    rows_of,
 )
 
 _GAME = "/v1/games/{gameId}"

@@ -10,12 +10,12 @@ import os
 import re
 from typing import Any
 
-from bascule.bridges.game.settings import BadSettings, parse
 from bascule.cli.talk import add_json
-from bascule.daemon.compose_games import GAMES_FILE
 from bascule.doors.exits import OK, UNEXPECTED, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import one_line
+from bascule.game.compose import GAMES_FILE
+from bascule.game.settings import BadSettings, parse
 from bascule.helpers.terminal import say, show
 from bascule.wire.codec import BadJson, decode
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.game.ports import Address
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.game.ports import Address
 from bascule.kernel.journal_ports import Log
 from bascule.protocols.game import MIN_TOKEN_CHARS
 from bascule.wire.codec import BadJson, decode, encode

@@ -12,10 +12,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, cast
 
-from bascule.adapters.games.masking import Mask
-from bascule.bridges.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.text import visible
+from bascule.game.machine.masking import Mask
+from bascule.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
 from bascule.wire.codec import decode
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")

@@ -6,25 +6,25 @@ from typing import Any, Final
 
 from msgspec import UNSET, structs
 
-from bascule.bridges.game.calls import Calls
-from bascule.bridges.game.catalog import Catalog, KnownTool, check_arguments
-from bascule.bridges.game.events import EventLog
-from bascule.bridges.game.large import LargeResults
-from bascule.bridges.game.life import Life, Machine
-from bascule.bridges.game.link import Link
-from bascule.bridges.game.ports import GameProcess
-from bascule.bridges.game.settings import GameSettings
-from bascule.bridges.game.states import Turn, after
-from bascule.bridges.game.subscriptions import Subscriptions
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Unavailable
+from bascule.game.calls import Calls
+from bascule.game.catalog import Catalog, KnownTool, check_arguments
+from bascule.game.events import EventLog
+from bascule.game.large import LargeResults
+from bascule.game.life import Life, Machine
+from bascule.game.link import Link
+from bascule.game.ports import GameProcess
+from bascule.game.protocol import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
+from bascule.game.settings import GameSettings
+from bascule.game.states import Turn, after
+from bascule.game.subscriptions import Subscriptions
 from bascule.protocols import game
 from bascule.protocols.game_attention import blocked, passes, read, still_open, unreadable
 from bascule.protocols.game_bridge_session import BridgeSession, Came
 from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_session import SessionLimits
-from bascule.protocols.games import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.wire.codec import Raw
 from bascule.wire.gabp import to_json
 

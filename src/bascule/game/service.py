@@ -6,31 +6,19 @@ from typing import Any
 
 from msgspec import UNSET
 
-from bascule.bridges.game.attaching import attached_settings
-from bascule.bridges.game.catalog import KnownTool, check_arguments
-from bascule.bridges.game.declared import GameDeclared
-from bascule.bridges.game.following import Following
-from bascule.bridges.game.game import Game
-from bascule.bridges.game.games import Games
-from bascule.bridges.game.judging import SET_STATE, TRUST_RULE, Judging, Target
-from bascule.bridges.game.pins import Pins
-from bascule.bridges.game.reading import piece_of
-from bascule.bridges.game.refusals import act, answer_with, or_refuse
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict
-from bascule.kernel.bridge import Bridge, Gauge
-from bascule.kernel.call import Call, agent_principal
-from bascule.kernel.effects import RecordedEffect
-from bascule.kernel.journal import Transaction
-from bascule.kernel.journal_ports import JournalStore
-from bascule.kernel.resolution import Resolution
-from bascule.kernel.rows import MAX_WAIT_MS, Nothing
-from bascule.protocols import game
-from bascule.protocols import game_methods as rows
-from bascule.protocols.game_kept import KeptResult
-from bascule.protocols.game_words import bounded_names, bounded_resources
-from bascule.protocols.games import (
+from bascule.game import rows
+from bascule.game.attaching import attached_settings
+from bascule.game.catalog import KnownTool, check_arguments
+from bascule.game.declared import GameDeclared
+from bascule.game.following import Following
+from bascule.game.game import Game
+from bascule.game.games import Games
+from bascule.game.judging import SET_STATE, TRUST_RULE, Judging, Target
+from bascule.game.pins import Pins
+from bascule.game.protocol import (
     Acknowledged,
     AcknowledgeParams,
     AttachParams,
@@ -62,6 +50,18 @@ from bascule.protocols.games import (
     UnsubscribeParams,
     names_in,
 )
+from bascule.game.reading import piece_of
+from bascule.game.refusals import act, answer_with, or_refuse
+from bascule.kernel.bridge import Bridge, Gauge
+from bascule.kernel.call import Call, agent_principal
+from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.journal import Transaction
+from bascule.kernel.journal_ports import JournalStore
+from bascule.kernel.resolution import Resolution
+from bascule.kernel.rows import MAX_WAIT_MS, Nothing
+from bascule.protocols import game
+from bascule.protocols.game_kept import KeptResult
+from bascule.protocols.game_words import bounded_names, bounded_resources
 from bascule.wire.canonical import canonical
 from bascule.wire.codec import Raw
 from bascule.wire.gabp import to_json

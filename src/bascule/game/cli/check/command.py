@@ -6,14 +6,14 @@ from typing import Any
 
 import msgspec
 
-from bascule.adapters.games.settings_file import TomlFile
-from bascule.bridges.game.settings import BadSettings, GameSettings, parse
-from bascule.cli.game_check.checks import CHECKS, Check, DoesNotApply
-from bascule.cli.game_check.peer import Failed, Seen
-from bascule.cli.game_check.starting import Subject
 from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import one_line
+from bascule.game.cli.check.checks import CHECKS, Check, DoesNotApply
+from bascule.game.cli.check.peer import Failed, Seen
+from bascule.game.cli.check.starting import Subject
+from bascule.game.machine.settings_file import TomlFile
+from bascule.game.settings import BadSettings, GameSettings, parse
 from bascule.helpers.terminal import say, show, show_json
 
 

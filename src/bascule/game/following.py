@@ -3,14 +3,14 @@
 from collections.abc import Hashable
 from typing import Final
 
-from bascule.bridges.game.game import BRIDGE_CHANNEL, Game
-from bascule.bridges.game.games import Games
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Overloaded
 from bascule.foundation.stream import Stream
+from bascule.game.game import BRIDGE_CHANNEL, Game
+from bascule.game.games import Games
+from bascule.game.protocol import GameEvent, GameStreamParams, names_in
 from bascule.kernel.call import Call, Principal
 from bascule.protocols.game_errors import GameError
-from bascule.protocols.games import GameEvent, GameStreamParams, names_in
 
 # Of one principal at all games together: a program that forgets to close what it opened is told before others notice.
 MAX_STREAMS_EACH: Final = 64

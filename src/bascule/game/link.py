@@ -5,9 +5,9 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-from bascule.bridges.game.ports import Wire
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded
+from bascule.game.ports import Wire
 from bascule.protocols.game import HelloParams, Welcome
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
 from bascule.protocols.game_errors import ErrorCode, GameError

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from bascule.cli.game_check.peer import Failed, Peer
-from bascule.cli.game_check.starting import Subject
+from bascule.game.cli.check.peer import Failed, Peer
+from bascule.game.cli.check.starting import Subject
 from bascule.protocols import game
 from bascule.protocols.game_session import new_id
 from bascule.wire import gabp

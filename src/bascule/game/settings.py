@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.bridges.game.ports import MAX_UNSENT_BYTES, Address, Discovery, SettingsFile, Transport
+from bascule.game.ports import MAX_UNSENT_BYTES, Address, Discovery, SettingsFile, Transport
 from bascule.protocols.game import MAX_RECEIVE_BYTES
 from bascule.wire.codec import BadJson, convert
 from bascule.wire.gabp import Mode

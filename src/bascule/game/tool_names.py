@@ -4,9 +4,9 @@ import re
 from typing import Any
 
 from bascule.foundation.errors import BasculeError
+from bascule.game.protocol import MAX_TOOLS_PAGE
 from bascule.kernel.tool import Result, Session
 from bascule.protocols.game_errors import ErrorCode
-from bascule.protocols.games import MAX_TOOLS_PAGE
 
 # What GABS does not take into the name of an MCP tool.
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")

@@ -15,9 +15,9 @@ import msgspec
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.stream import Stream
+from bascule.game.protocol import EventPage, GameEvent
 from bascule.protocols.game_errors import ErrorCode
 from bascule.protocols.game_session import channel_matches
-from bascule.protocols.games import EventPage, GameEvent
 from bascule.wire.codec import Raw
 
 # Some minutes of a lively game, or half a minute of a flood.

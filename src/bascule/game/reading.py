@@ -2,8 +2,8 @@
 
 import json
 
+from bascule.game.protocol import ResourceContent, ResourceParams
 from bascule.protocols import game
-from bascule.protocols.games import ResourceContent, ResourceParams
 
 
 def piece_of(result: game.ResourcesReadResult, params: ResourceParams, *, kept: int | None) -> ResourceContent:

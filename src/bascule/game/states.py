@@ -3,7 +3,7 @@
 from enum import StrEnum
 from typing import Final
 
-from bascule.protocols.games import GameState
+from bascule.game.protocol import GameState
 
 
 class Turn(StrEnum):

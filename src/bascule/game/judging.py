@@ -11,15 +11,15 @@ from typing import Any
 
 import msgspec
 
-from bascule.bridges.game.catalog import KnownTool
-from bascule.bridges.game.game import Game
-from bascule.bridges.game.pins import Pinned, Pins
+from bascule.game.catalog import KnownTool
+from bascule.game.game import Game
+from bascule.game.pins import Pinned, Pins
+from bascule.game.protocol import CallToolParams, GameParams, SetStateParams
 from bascule.kernel.call import PERSON, Call
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
 from bascule.protocols import game
-from bascule.protocols.games import CallToolParams, GameParams, SetStateParams
 from bascule.wire.canonical import digest
 
 # Pinned like a tool: it has no schema that could change, but an attached game asks on its first use too.
