@@ -9,6 +9,7 @@ import time
 import uvloop
 
 import processes
+from bascule.admin.protocol import VerifyResult
 from bascule.bridge_list import tables_of
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import Config
@@ -18,7 +19,6 @@ from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import LOCAL, Call, agent_principal
-from bascule.protocols.house import VerifyResult
 from bascule.wire import codec
 from ends_frames import FrameClient, as_user
 from processes import Server

@@ -167,7 +167,7 @@ DECIDED_IN = {
     ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),
 }
 # The policy itself, and what only shows what it would say: `bascule policy explain`, the list of MCP tools.
-EXPLAINS = ("src/bascule/kernel/policy/", "src/bascule/bridges/house/rulebook.py", "src/bascule/mcp/surface.py")
+EXPLAINS = ("src/bascule/kernel/policy/", "src/bascule/admin/rulebook.py", "src/bascule/mcp/surface.py")
 
 
 def uses_of(owner: str, method: str, source: str) -> list[str]:

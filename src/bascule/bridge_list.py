@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from bascule.bridges.house.declared import HouseDeclared
+from bascule.admin.declared import AdminDeclared
 from bascule.broker.declared import BrokerDeclared
 from bascule.desktop.declared import DesktopDeclared
 from bascule.game.declared import GameDeclared
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 # A bridge stands behind those whose ports it needs.
 BRIDGES: tuple[Declared, ...] = (
     BrokerDeclared(),
-    HouseDeclared(),
+    AdminDeclared(),
     WorkspaceDeclared(),
     GameDeclared(),
     DesktopDeclared(),

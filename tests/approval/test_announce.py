@@ -9,7 +9,7 @@ import subprocess
 import pytest
 from desk_scene import Forest
 
-from bascule.adapters.announce import MAX_TEXT_CHARS, Announcer, _safe
+from bascule.admin.machine.announce import MAX_TEXT_CHARS, Announcer, _safe
 from patience import PATIENCE
 
 

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from bascule.adapters.policy_file import PolicyFile
-from bascule.bridges.house.records import HouseFact
+from bascule.admin.machine.policy_file import PolicyFile
+from bascule.admin.records import HouseFact
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
 from bascule.kernel.journal import Table
 from bascule.kernel.policy.rules import BadPolicy

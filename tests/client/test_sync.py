@@ -13,11 +13,11 @@ import pytest
 from acting import go
 from scripted import ScriptedServer
 
+from bascule.admin.protocol import StatusResult
 from bascule.client import ConnectionLost, NotRunning, ReplyTimeout, SyncClient, TicketCancelled, starting
 from bascule.client.blocking import BlockingConnection
 from bascule.client.door import link_path
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
-from bascule.protocols.house import StatusResult
 from patience import PATIENCE
 
 

@@ -11,9 +11,9 @@ import pytest
 from living import Living, eventually, run_command
 from wires import Caller, LinkWire
 
+from bascule.admin import protocol as admin
 from bascule.broker import rows as broker_rows
 from bascule.kernel.rows import Record, Shape
-from bascule.protocols import house
 
 pytestmark = pytest.mark.skipif(
     os.getuid() != 0 and os.environ.get("CI") != "true", reason="only root can mount a disk small enough to fill"
@@ -224,7 +224,7 @@ def fill_to_the_brim(disk: str, link: LinkWire) -> None:
 
 def test_the_tables_above_name_every_method():
     # Consent and the workspace need something to act on; theirs is tested beside them.
-    rows = (*broker_rows.METHODS, *house.METHODS)
+    rows = (*broker_rows.METHODS, *admin.METHODS)
     assert {*WRITES, "person.set"} == {row.name for row in rows if row.record is Record.JOINED}
     assert {*READS, *STREAMS} == {row.name for row in rows if row.record is Record.NONE}
     assert set(STREAMS) == {row.name for row in rows if row.shape is Shape.STREAM}

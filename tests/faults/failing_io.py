@@ -12,7 +12,7 @@ import sys
 import tempfile
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.bridges.house.service import verify
+from bascule.admin.service import verify
 from bascule.broker.records import Message
 from bascule.foundation.errors import StorageFull
 from bascule.kernel.ledger import Segment

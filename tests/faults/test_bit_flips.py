@@ -13,8 +13,8 @@ from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.bridges.house.records import HouseFact
-from bascule.bridges.house.service import verify
+from bascule.admin.records import HouseFact
+from bascule.admin.service import verify
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths
 from bascule.kernel.ledger import Segment

@@ -97,7 +97,7 @@ def test_a_jump_ends_no_pause_of_a_passphrase_early(make_house, jump):
     house = make_house()
     connection = house.connect("Jerry")
     house.call("local", "person.set", {"passphrase": "correct horse battery"})
-    house.life.bridges["house"].service.person._throttle._wrong = 4
+    house.life.bridges["admin"].service.person._throttle._wrong = 4
     wrong = {"passphrase": "wrong horse battery"}
     with pytest.raises(Exception, match="wrong passphrase"):
         house.call("local", "person.unlock", wrong, connection=connection)

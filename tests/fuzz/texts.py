@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
+from bascule.admin.protocol import METHODS as HOUSE_METHODS
 from bascule.broker.rows import METHODS as BROKER_METHODS
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
-from bascule.protocols.house import METHODS as HOUSE_METHODS
 from bascule.web.routes import RouteTable, query_params
 from bascule.wire import codec, jsonrpc
 from bascule.wire.canonical import canonical

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import bascule.kernel.policy
+from bascule.admin import protocol as admin
 from bascule.bridge_list import preset, standard
 from bascule.broker import rows as broker
 from bascule.kernel.call import LOCAL, PERSON, agent_principal
@@ -13,9 +14,8 @@ from bascule.kernel.policy.decision import Decision, strictest
 from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
 from bascule.kernel.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
 from bascule.kernel.rows import Effect
-from bascule.protocols import house
 
-EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}
+EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *admin.METHODS)}
 JERRY = agent_principal("Jerry")
 ALLOW, ASK, DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 

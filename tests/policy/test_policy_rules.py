@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bascule.admin import protocol as admin
 from bascule.broker import rows as broker
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import (
@@ -19,9 +20,8 @@ from bascule.kernel.policy.rules import (
     parse_rules,
 )
 from bascule.kernel.rows import Effect
-from bascule.protocols import house
 
-EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *house.METHODS)}
+EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *admin.METHODS)}
 
 WHOLE = """
 version = 1

@@ -100,7 +100,7 @@ def test_the_daemon_does_what_its_description_says(daemon, jerry, caller):
 BUGS = """
 import msgspec
 from bascule.broker.agents import Agents
-from bascule.bridges.house.service import House
+from bascule.admin.service import House
 from bascule.foundation.errors import Unauthenticated
 from bascule.web.gate import Gate
 

@@ -76,7 +76,7 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     import msgspec
 
     from bascule.adapters.anchor_file import AnchorFile
-    from bascule.bridges.house.service import verify
+    from bascule.admin.service import verify
     from bascule.daemon.lifecycle import check_places, hold_lock
     from bascule.kernel.ledger import Segment
     from bascule.stores.sqlite import SqliteStore

@@ -124,7 +124,7 @@ def _changes(old: str, new: str) -> str:
 
 
 def run_test(args: argparse.Namespace) -> int:
-    from bascule.adapters.policy_file import POLICY_FILE, PolicyFile
+    from bascule.admin.machine.policy_file import POLICY_FILE, PolicyFile
     from bascule.bridge_list import presets_of, rows_of
     from bascule.kernel.policy.rules import BadPolicy
     from bascule.kernel.policy.text import parse_policy, text_digest

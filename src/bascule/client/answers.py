@@ -5,11 +5,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
+from bascule.admin.approvals import ApprovalView
 from bascule.broker.protocol import Event, InboxItem
 from bascule.client.faults import BadAnswer
 from bascule.client.happened import Happened
 from bascule.foundation.errors import BY_CODE, BasculeError, Internal
-from bascule.protocols.approvals import ApprovalView
 from bascule.wire import codec, jsonrpc
 from bascule.workspace.protocol import StreamedOutput
 

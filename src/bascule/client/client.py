@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from weakref import WeakSet
 
+from bascule.admin.protocol import StatusResult
 from bascule.broker.protocol import (
     AgentView,
     BroadcastResult,
@@ -39,7 +40,6 @@ from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.game.protocol import GameStatus
-from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 
 T = TypeVar("T")

@@ -4,11 +4,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
+from bascule.admin.approvals import ApprovalView
 from bascule.broker.protocol import Event, InboxItem
 from bascule.client.answers import Note, read_note
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.protocols.approvals import ApprovalView
 from bascule.wire import jsonrpc
 from bascule.workspace.protocol import StreamedOutput
 

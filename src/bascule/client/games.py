@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from bascule.admin.protocol import StatusResult
 from bascule.client.durations import Duration
 from bascule.client.feeds import Feed
 from bascule.client.happened import GameFeed, Happened, HappenedPage
@@ -32,7 +33,6 @@ from bascule.game.protocol import (
 )
 from bascule.kernel.rows import Nothing
 from bascule.protocols.game import Attention, Resource
-from bascule.protocols.house import StatusResult
 
 if TYPE_CHECKING:
     from bascule.client.blocking import BlockingConnection

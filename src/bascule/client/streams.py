@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
+from bascule.admin.protocol import StatusResult
 from bascule.broker.protocol import AgentParams, Event, EventsParams, InboxItem, ReplyResult
 from bascule.client.connection import Connection
 from bascule.client.faults import ConnectionLost
@@ -13,7 +14,6 @@ from bascule.client.steps import Request
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.kernel.rows import Nothing
-from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 
 T = TypeVar("T")

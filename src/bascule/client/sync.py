@@ -6,6 +6,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
+from bascule.admin.approvals import ApprovalView
+from bascule.admin.protocol import StatusResult
 from bascule.broker.protocol import (
     AgentParams,
     AgentView,
@@ -40,8 +42,6 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.game.protocol import GameStatus
 from bascule.kernel.rows import Nothing
-from bascule.protocols.approvals import ApprovalView
-from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 
 T = TypeVar("T")

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 
 import msgspec
 
+from bascule.admin.protocol import StatusResult
 from bascule.bridge_list import methods_of
 from bascule.broker.protocol import (
     AgentsListParams,
@@ -49,7 +50,6 @@ from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.foundation.ids import new_ticket_id
 from bascule.kernel.rows import MAX_WAIT_MS, Effect, Nothing, Row, Shape
-from bascule.protocols.house import StatusResult
 from bascule.transports.backoff import delays
 
 # A daemon restarts within two seconds; after ten it is not restarting.

@@ -7,11 +7,11 @@ from typing import Literal
 
 from bascule import __version__
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.adapters.announce import Announcer
 from bascule.adapters.picture_files import PictureFiles
-from bascule.adapters.policy_file import PolicyFile
+from bascule.admin.machine.announce import Announcer
+from bascule.admin.machine.policy_file import PolicyFile
+from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.bridge_list import BRIDGES, methods_of
-from bascule.bridges.house.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnection, LinkConnections

@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 
 from bascule import __version__
+from bascule.admin.ports import PolicySource
+from bascule.admin.protocol import StatusResult
+from bascule.admin.records import PERSON_KEY, HouseFact
+from bascule.admin.rulebook import Rulebook
+from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
-from bascule.bridges.house.ports import PolicySource
-from bascule.bridges.house.records import PERSON_KEY, HouseFact
-from bascule.bridges.house.rulebook import Rulebook
-from bascule.bridges.house.service import StatusSource
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
@@ -32,7 +33,6 @@ from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
-from bascule.protocols.house import StatusResult
 
 # Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
 SWEEP_EVERY_MS = 60_000

@@ -6,7 +6,7 @@ import os
 import msgspec
 
 from bascule.adapters.anchor_file import AnchorFile
-from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.admin.records import PERSON_KEY, HouseFact
 from bascule.broker.records import AgentRecord
 from bascule.daemon.lifecycle import check_places, hold_lock
 from bascule.desktop.apps import Apps

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from bascule.bridges.house.ports import Anchors
+from bascule.admin.ports import Anchors
 from bascule.daemon.config import Config
 from bascule.daemon.link_door import LinkConnections
 from bascule.kernel.bridge import Port

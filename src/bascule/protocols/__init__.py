@@ -1,5 +1,5 @@
-"""The published protocols as pure data: Structs, method rows, state tables, error tables.
+"""GABP as pure data and sessions without sockets: what both the game bridge and the mod SDK speak.
 
-May import `wire`, `call`, `ids`, `errors`. No I/O, no clock, no decisions: whoever wants to know what
-Bascule speaks reads here, and everything else (routes, tools, docs) is derived from these rows.
+May import `wire` and `foundation`. The other protocols lie with their bridges. `workspace_validation` is the documented
+name of `workspace.validation`.
 """

@@ -17,6 +17,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import msgspec
 
+from bascule.admin import protocol as house_protocol
 from bascule.bridge_list import BRIDGES
 from bascule.broker.limits import Limits
 from bascule.broker.service import Broker
@@ -39,7 +40,6 @@ from bascule.kernel.ledger import SEGMENT_RECORDS
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.policy.presets import DEFAULT_PRESET
 from bascule.kernel.rows import Bound, Shape
-from bascule.protocols import house as house_protocol
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.clock import FakeClock

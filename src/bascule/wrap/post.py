@@ -5,6 +5,7 @@ import os
 import time
 from typing import Any
 
+from bascule.admin.protocol import StatusResult
 from bascule.broker.protocol import (
     MAX_LIST,
     HeartbeatResult,
@@ -20,7 +21,6 @@ from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
 from bascule.helpers import bell
 from bascule.kernel.rows import MAX_WAIT_MS
-from bascule.protocols.house import StatusResult
 from bascule.terminals import tmux
 
 # The broker spec's own example.

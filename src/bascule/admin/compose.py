@@ -1,14 +1,14 @@
 """Puts the daemon's own methods together."""
 
-from bascule.bridges.house.consent import Consent
-from bascule.bridges.house.service import House
+from bascule.admin.consent import Consent
+from bascule.admin.service import Admin
 from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
 from bascule.daemon.ports import ANCHORS, CONFIG
 from bascule.kernel.bridge import Bridge, Lent, Ports
 
 
-def make_house(lent: Lent, ports: Ports) -> Bridge:
-    return House(
+def make_admin(lent: Lent, ports: Ports) -> Bridge:
+    return Admin(
         store=lent.store,
         journal=lent.journal,
         facts=ports.need(FACTS),

@@ -1,9 +1,10 @@
-"""The house bridge, declared: see `kernel.declared`."""
+"""The admin bridge, declared: see `kernel.declared`."""
 
 from typing import TYPE_CHECKING
 
+from bascule.admin import approvals
+from bascule.admin import protocol as admin
 from bascule.kernel.declared import Declared
-from bascule.protocols import approvals, house
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -11,13 +12,13 @@ if TYPE_CHECKING:
     import msgspec
 
 
-class HouseDeclared(Declared):
-    name = "house"
-    rows = (*house.METHODS, *approvals.METHODS)
-    made_by = "bascule.daemon.compose_house:make_house"
+class AdminDeclared(Declared):
+    name = "admin"
+    rows = (*admin.METHODS, *approvals.METHODS)
+    made_by = "bascule.admin.compose:make_admin"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.bridges.house.records import HouseFact
+        from bascule.admin.records import HouseFact
         from bascule.kernel.consent.records import Approval, TimedRule
 
         return {"house": HouseFact, "approvals": Approval, "rules": TimedRule}

@@ -6,23 +6,13 @@ from time import perf_counter
 
 import msgspec
 
-from bascule.bridges.house.consent import Consent
-from bascule.bridges.house.declared import HouseDeclared
-from bascule.bridges.house.person import Person
-from bascule.bridges.house.ports import Anchors
-from bascule.bridges.house.records import HouseFact
-from bascule.bridges.house.rulebook import Rulebook
-from bascule.foundation.clock import Clock, rfc3339
-from bascule.kernel.bridge import Bridge, Collect, Gauge
-from bascule.kernel.call import Call, Principal
-from bascule.kernel.journal import Journal, Table, Transaction
-from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
-from bascule.kernel.ledger import Segment, Verifier, read_record
-from bascule.kernel.retention import GcItem
-from bascule.kernel.rows import Nothing
-from bascule.protocols import approvals
-from bascule.protocols import house as rows
-from bascule.protocols.house import (
+from bascule.admin import approvals
+from bascule.admin import protocol as rows
+from bascule.admin.consent import Consent
+from bascule.admin.declared import AdminDeclared
+from bascule.admin.person import Person
+from bascule.admin.ports import Anchors
+from bascule.admin.protocol import (
     GcParams,
     GcResult,
     LedgerRecord,
@@ -31,6 +21,16 @@ from bascule.protocols.house import (
     StatusResult,
     VerifyResult,
 )
+from bascule.admin.records import HouseFact
+from bascule.admin.rulebook import Rulebook
+from bascule.foundation.clock import Clock, rfc3339
+from bascule.kernel.bridge import Bridge, Collect, Gauge
+from bascule.kernel.call import Call, Principal
+from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.kernel.journal_ports import JournalStore, LedgerReader, LedgerRow
+from bascule.kernel.ledger import Segment, Verifier, read_record
+from bascule.kernel.retention import GcItem
+from bascule.kernel.rows import Nothing
 
 # Rows hashed per step of the walk; the writer thread takes commits in between.
 _VERIFY_PAGE = 5_000
@@ -43,7 +43,7 @@ _MAX_NUMBER_DIGITS = 18
 StatusSource = Callable[[Principal], StatusResult]
 
 
-class House:
+class Admin:
     def __init__(
         self,
         *,
@@ -77,7 +77,7 @@ class House:
 
     def bridge(self) -> Bridge:
         return Bridge(
-            declared=HouseDeclared(),
+            declared=AdminDeclared(),
             service=self,
             methods=[
                 rows.DAEMON_STATUS.bind(self.status),

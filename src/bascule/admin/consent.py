@@ -2,7 +2,15 @@
 
 import msgspec
 
-from bascule.bridges.house.rulebook import timed_view
+from bascule.admin.approvals import (
+    ApprovalParams,
+    ApprovalsListParams,
+    ApprovalView,
+    DecideParams,
+    DecideResult,
+    RuleOffer,
+)
+from bascule.admin.rulebook import timed_view
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
@@ -14,14 +22,6 @@ from bascule.kernel.consent.states import State
 from bascule.kernel.journal import Transaction
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
-from bascule.protocols.approvals import (
-    ApprovalParams,
-    ApprovalsListParams,
-    ApprovalView,
-    DecideParams,
-    DecideResult,
-    RuleOffer,
-)
 
 # Terminals that watch for questions: one per pair of eyes, and some that were left open.
 MAX_WATCHERS = 64

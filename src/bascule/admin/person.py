@@ -4,15 +4,15 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from bascule.bridges.house.ports import Unlockable
-from bascule.bridges.house.records import PERSON_KEY, HouseFact
+from bascule.admin.ports import Unlockable
+from bascule.admin.protocol import PassphraseParams, PersonResult
+from bascule.admin.records import PERSON_KEY, HouseFact
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, Forbidden, Overloaded
 from bascule.kernel.call import Call
 from bascule.kernel.identity.passphrase import UNLOCK_SECONDS, PassphraseThrottle, make_hash, verify
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.rows import Nothing
-from bascule.protocols.house import PassphraseParams, PersonResult
 
 T = TypeVar("T")
 

@@ -2,8 +2,15 @@
 
 from collections.abc import Callable, Iterable
 
-from bascule.bridges.house.ports import PolicySource
-from bascule.bridges.house.records import POLICY_KEY, HouseFact
+from bascule.admin.approvals import (
+    AcceptParams,
+    ExplainParams,
+    ExplainResult,
+    PolicyView,
+    TimedRuleView,
+)
+from bascule.admin.ports import PolicySource
+from bascule.admin.records import POLICY_KEY, HouseFact
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
 from bascule.foundation.ids import is_agent_id
@@ -18,13 +25,6 @@ from bascule.kernel.policy.engine import Policy, preset_in
 from bascule.kernel.policy.rules import BadPolicy
 from bascule.kernel.policy.text import Presets, load_policy, render, text_digest
 from bascule.kernel.rows import Nothing, Row
-from bascule.protocols.approvals import (
-    AcceptParams,
-    ExplainParams,
-    ExplainResult,
-    PolicyView,
-    TimedRuleView,
-)
 
 # What is in force when the accepted text cannot be read any more: the least that still lets agents talk.
 FALLBACK = "restrictive"

@@ -1,0 +1,1 @@
+"""The person's policy file and notifications on this machine."""
