@@ -145,9 +145,9 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
     from bascule.daemon import lifecycle
     from bascule.daemon.compose import Daemon
     from bascule.kernel.identity.tokens import hash_token
-    from bascule.mcp import mount
-    from bascule.mcp.door import McpDoor
-    from bascule.mcp.sessions import Sessions
+    from bascule.surfaces.mcp import mount
+    from bascule.surfaces.mcp.door import McpDoor
+    from bascule.surfaces.mcp.sessions import Sessions
 
     class Fixture(Daemon):
         def web_app(self, *arguments: Any, **options: Any) -> Any:
@@ -188,7 +188,7 @@ def memory_house(
 
 def max_mcp_sessions() -> int:
     """Sessions at /mcp that one agent may have."""
-    from bascule.mcp.sessions import MAX_SESSIONS_PER_AGENT
+    from bascule.surfaces.mcp.sessions import MAX_SESSIONS_PER_AGENT
 
     return MAX_SESSIONS_PER_AGENT
 

@@ -17,7 +17,7 @@ from bascule.bridge_list import methods_of, tables_of
 from bascule.daemon import config
 from bascule.daemon.compose import routes_of
 from bascule.stores.schema import TABLES
-from bascule.web.openapi import document
+from bascule.surfaces.openapi import document
 
 HERE = Path(__file__).resolve().parent.parent
 # What others put into a checkout.

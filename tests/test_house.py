@@ -167,7 +167,7 @@ DECIDED_IN = {
     ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),
 }
 # The policy itself, and what only shows what it would say: `bascule policy explain`, the list of MCP tools.
-EXPLAINS = ("src/bascule/kernel/policy/", "src/bascule/admin/rulebook.py", "src/bascule/mcp/surface.py")
+EXPLAINS = ("src/bascule/kernel/policy/", "src/bascule/admin/rulebook.py", "src/bascule/surfaces/mcp/surface.py")
 
 
 def uses_of(owner: str, method: str, source: str) -> list[str]:
@@ -269,10 +269,10 @@ def test_black_box_tests_reach_the_inside_through_one_module_only():
 
 def test_the_search_for_ways_inside_finds_them():
     inside = (
-        "from bascule.foundation import paths as places\nimport bascule.daemon.config\nfrom bascule.mcp.door "
+        "from bascule.foundation import paths as places\nimport bascule.daemon.config\nfrom bascule.surfaces.mcp.door "
         "import McpDoor\n"
         "monkeypatch.setattr('bascule.kernel.consent.limits.HTTP_SLICE_SECONDS', 1)\n"
-        "Living(state, constants={'bascule.web.http.HEAD_SECONDS': 1})\n"
+        "Living(state, constants={'bascule.surfaces.http.http.HEAD_SECONDS': 1})\n"
         "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
         "paths as places'])\n"
         "import bascule\nfrom inside import Config\nmonkeypatch.setattr(Config, 'port', 1)\n"

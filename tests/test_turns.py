@@ -5,7 +5,7 @@ import asyncio
 import pytest
 import uvloop
 
-from bascule.turns import LARGE_BYTES, Turns
+from bascule.surfaces.fair_share import LARGE_BYTES, FairShare
 from patience import PATIENCE
 
 
@@ -14,7 +14,7 @@ def run():
     def inside(scene):
         async def main():
             async with asyncio.timeout(PATIENCE):
-                await scene(Turns(calls_per_turn=2))
+                await scene(FairShare(calls_per_turn=2))
 
         asyncio.run(main())
 
@@ -56,7 +56,7 @@ def test_a_turn_that_takes_long_does_not_renew_the_share():
     """On the daemon's own loop, whose time moves on within a turn."""
 
     async def scene():
-        turns = Turns(calls_per_turn=2)
+        turns = FairShare(calls_per_turn=2)
         let_in = []
         for _ in range(3):
             let_in.append(turns.take("Tom"))

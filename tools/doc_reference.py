@@ -25,9 +25,9 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Row
-from bascule.mcp.mount import Mount
 from bascule.stores.memory import MemoryStore
-from bascule.web.openapi import describe
+from bascule.surfaces.mcp.mount import Mount
+from bascule.surfaces.openapi import describe
 from doc_text import code, comments_on_fields, fence, kind_of, page, read, table
 
 ROUTES = routes_of()

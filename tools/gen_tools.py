@@ -8,7 +8,7 @@ import json
 import sys
 from pathlib import Path
 
-from bascule.mcp.tools import shipped
+from bascule.surfaces.mcp.tools import shipped
 
 TARGET = Path(__file__).resolve().parent.parent / "src" / "bascule" / "shim" / "tools.json"
 

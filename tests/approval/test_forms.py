@@ -13,7 +13,7 @@ from bascule.doors.exits import Refusal
 from bascule.doors.values import NOT_YET
 from bascule.foundation.errors import ApprovalRequired, PolicyDenied
 from bascule.kernel.rows import Acts, Effect
-from bascule.mcp.calling import Facts, ToolCall, call_tool
+from bascule.surfaces.mcp.calling import Facts, ToolCall, call_tool
 from bascule.testing.house import House
 from bascule.workspace.protocol import ProcessParams, ProcessView
 from patience import PATIENCE

@@ -106,7 +106,7 @@ def test_a_second_hello_that_is_refused_leaves_the_first_in_force(link):
 
 
 def test_who_says_no_hello_is_closed():
-    constants = {"bascule.daemon.link_door.HELLO_SECONDS": 0.2}
+    constants = {"bascule.surfaces.link.HELLO_SECONDS": 0.2}
     with (
         short_dir() as folder,
         Living(f"{folder}/s", constants=constants) as daemon,

@@ -14,11 +14,11 @@ from living import Living, eventually
 from wires import Caller, LinkWire
 
 from bascule.broker.limits import Limits
-from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.quota import CallQuota
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.kernel.call import LOCAL, PERSON
 from bascule.kernel.identity.passphrase import UNLOCK_SECONDS
+from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.testing.clock import FakeClock
 from bascule.testing.house import House
 

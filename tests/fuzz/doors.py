@@ -5,14 +5,14 @@ import gc
 import socket
 from typing import Any
 
-from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.kernel.identity.principals import identify
 from bascule.kernel.identity.tokens import hash_token
 from bascule.kernel.link_protocol import McpRequest
-from bascule.mcp.link_sessions import LinkSessions
-from bascule.mcp.tools import tools_of
+from bascule.surfaces.fair_share import FairShare
+from bascule.surfaces.link import LinkConnection, LinkConnections
+from bascule.surfaces.mcp.link_sessions import LinkSessions
+from bascule.surfaces.mcp.tools import tools_of
 from bascule.testing.house import House
-from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc
 from bascule.wire.content_length import FrameReader, frame
 
@@ -97,7 +97,7 @@ class _Scene:
             requests=jsonrpc.Requests(
                 {name: each.params for name, each in self.house.gate.methods.items()} | {"mcp.request": McpRequest}
             ),
-            turns=Turns(),
+            turns=FairShare(),
             mcp_sessions=self._mcp_sessions,
         )
         connection.connection_made(transport)

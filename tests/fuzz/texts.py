@@ -6,7 +6,7 @@ from typing import Any
 from bascule.admin.protocol import METHODS as HOUSE_METHODS
 from bascule.broker.rows import METHODS as BROKER_METHODS
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
-from bascule.web.routes import RouteTable, query_params
+from bascule.surfaces.http.routes import RouteTable, query_params
 from bascule.wire import codec, jsonrpc
 from bascule.wire.canonical import canonical
 

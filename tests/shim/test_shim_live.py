@@ -16,7 +16,7 @@ from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
 from bascule.broker.tools import TOOLS as AGENT_TOOLS
-from bascule.mcp.recent import RECENT_URI
+from bascule.surfaces.mcp.recent import RECENT_URI
 from bascule.workspace.tools import TOOLS as WORKSPACE_TOOLS
 from patience import PATIENCE
 

@@ -8,8 +8,8 @@ from fake_link import HANG_UP, HOLD, FakeLink
 from living import Living, eventually, short_dir
 from raw_client import SUBSCRIPTION_KEY, RawClient, modern
 
-from bascule.mcp.link_sessions import MAX_LISTENERS
-from bascule.mcp.recent import RECENT_URI
+from bascule.surfaces.mcp.link_sessions import MAX_LISTENERS
+from bascule.surfaces.mcp.recent import RECENT_URI
 
 LEGACY: dict[str, object] = {}
 MODERN = {"_meta": modern()}

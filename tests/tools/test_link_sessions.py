@@ -8,10 +8,10 @@ import pytest
 from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.kernel.call import Call
 from bascule.kernel.link_protocol import McpBecame, McpMessage, McpOpen, McpRequest
-from bascule.mcp import link_sessions
-from bascule.mcp.calling import Facts
-from bascule.mcp.link_sessions import KeptAnswers, LinkSessions
-from bascule.mcp.tools import tools_of
+from bascule.surfaces.mcp import link_sessions
+from bascule.surfaces.mcp.calling import Facts
+from bascule.surfaces.mcp.link_sessions import KeptAnswers, LinkSessions
+from bascule.surfaces.mcp.tools import tools_of
 from bascule.testing.house import House
 from bascule.wire import codec
 from patience import PATIENCE

@@ -9,9 +9,9 @@ from bascule.bridge_list import methods_of
 from bascule.doors.exits import WrongUsage
 from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.tool import READS, Retry
-from bascule.mcp.calling import call_tool
-from bascule.mcp.tools import shipped, tools_of
 from bascule.shim import tools
+from bascule.surfaces.mcp.calling import call_tool
+from bascule.surfaces.mcp.tools import shipped, tools_of
 
 BY_NAME = {tool.name: tool for tool in tools_of()}
 LISTED = shipped()["tools"]

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bascule.mcp.delivery import Delivery, Handover
+from bascule.surfaces.mcp.delivery import Delivery, Handover
 from patience import PATIENCE
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from bascule.foundation.errors import Unavailable
 from bascule.kernel.call import LOCAL
-from bascule.mcp import sdk_log
-from bascule.mcp.mount import Mount
+from bascule.surfaces.mcp import sdk_log
+from bascule.surfaces.mcp.mount import Mount
 
 
 def test_before_the_sdk_is_there_the_answer_says_to_try_again():

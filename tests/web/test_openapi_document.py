@@ -11,7 +11,7 @@ import pytest
 from bascule.bridge_list import methods_of
 from bascule.daemon.compose import routes_of
 from bascule.foundation.errors import ALL_ERRORS
-from bascule.web.openapi import describe, document
+from bascule.surfaces.openapi import describe, document
 
 ROUTES = routes_of()
 ROWS = methods_of()

@@ -102,7 +102,7 @@ import msgspec
 from bascule.broker.agents import Agents
 from bascule.admin.service import House
 from bascule.foundation.errors import Unauthenticated
-from bascule.web.gate import Gate
+from bascule.surfaces.http.gate import Gate
 
 def fails(*args):
     raise RuntimeError("on purpose")

@@ -12,7 +12,7 @@ from wires import Caller, Wire
 from bascule import __version__
 from bascule.bridge_list import methods_of
 from bascule.daemon.compose import routes_of
-from bascule.web.openapi import document
+from bascule.surfaces.openapi import document
 
 ROUTES = routes_of()
 ROWS = methods_of()

@@ -4,7 +4,7 @@ import pytest
 
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
 from bascule.kernel.route import Route
-from bascule.web.routes import MAX_PATH_BYTES, RouteTable
+from bascule.surfaces.http.routes import MAX_PATH_BYTES, RouteTable
 
 TABLE = RouteTable(
     (

@@ -14,7 +14,6 @@ from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import Config
-from bascule.daemon.link_door import LinkConnection, LinkConnections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
@@ -35,15 +34,16 @@ from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
 from bascule.kernel.ports import PRESENCES
 from bascule.kernel.route import Route
-from bascule.mcp.link_sessions import LinkSessions
-from bascule.mcp.mount import Mount
-from bascule.mcp.tools import tools_of
 from bascule.shim.tools import toolsets_in
-from bascule.turns import CALLS_PER_TURN, Turns
-from bascule.web.app import App, Form
-from bascule.web.gate import Gate, SpaceGate, loopback_hosts
-from bascule.web.openapi import document
-from bascule.web.routes import RouteTable, ServedRoutes
+from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
+from bascule.surfaces.http.app import App, Form
+from bascule.surfaces.http.gate import Gate, SpaceGate, loopback_hosts
+from bascule.surfaces.http.routes import RouteTable, ServedRoutes
+from bascule.surfaces.link import LinkConnection, LinkConnections
+from bascule.surfaces.mcp.link_sessions import LinkSessions
+from bascule.surfaces.mcp.mount import Mount
+from bascule.surfaces.mcp.tools import tools_of
+from bascule.surfaces.openapi import document
 from bascule.wire import jsonrpc
 
 # Keys the digests in store and ledger, so that they say nothing without it.
@@ -89,7 +89,7 @@ class Daemon(Composition):
         self.tokens = TokenBook()
         self.connections = LinkConnections()
         self.metrics = Metrics()
-        self.turns = Turns(calls_per_turn=CALLS_PER_TURN)
+        self.turns = FairShare(calls_per_turn=CALLS_PER_TURN)
         self.anchors = AnchorFile(paths.anchors_file(state_dir))
         digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         super().__init__(

@@ -28,9 +28,9 @@ from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
-from bascule.mcp.mount import begin_loading
-from bascule.web.http import Room
-from bascule.web.server import HttpDoor
+from bascule.surfaces.http.http import Room
+from bascule.surfaces.http.server import HttpDoor
+from bascule.surfaces.mcp.mount import begin_loading
 from bascule.wire import codec
 
 LOOPBACK = "127.0.0.1"

@@ -4,11 +4,11 @@ from typing import Protocol
 
 from bascule.admin.ports import Anchors
 from bascule.daemon.config import Config
-from bascule.daemon.link_door import LinkConnections
 from bascule.kernel.bridge import Port
 from bascule.kernel.identity.tokens import TokenBook
-from bascule.web.app import App
-from bascule.web.gate import SpaceGate
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.gate import SpaceGate
+from bascule.surfaces.link import LinkConnections
 
 
 class SideApp(Protocol):

@@ -13,8 +13,8 @@ import tempfile
 from collections.abc import Callable
 
 from bascule.foundation import paths
-from bascule.web.app import App
-from bascule.web.server import SideDoor
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.server import SideDoor
 
 # To find whom to ask, ask, wait for the answer; to be asked, and answer. Everything else is not for inside.
 SPACE_METHODS = frozenset(

@@ -7,8 +7,8 @@ from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
 from bascule.foundation import paths
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.kernel.ports import SPACE_AGENTS
-from bascule.web.app import App
-from bascule.web.gate import SpaceGate
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.gate import SpaceGate
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes

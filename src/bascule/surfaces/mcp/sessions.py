@@ -12,7 +12,7 @@ from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 
 from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.gate import Gate
-from bascule.mcp.news import News
+from bascule.surfaces.mcp.news import News
 
 # Where calls of `/mcp` come in, for the log.
 DOOR = "mcp"

@@ -17,5 +17,5 @@ so one token is one agent; `local` hears how to become one.
     bus        the SDK's bus of events, as one agent hears it
     sdk_log    what the SDK has to say, into the daemon's log
 
-`mcp` alone is the SDK; `bascule.mcp` is this package.
+`mcp` alone is the SDK; `bascule.surfaces.mcp` is this package.
 """

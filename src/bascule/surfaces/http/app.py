@@ -1,6 +1,6 @@
 """Requests to calls, answers to responses: gate, route, decode, call.
 
-`web.http` drives this straight from the parser: no task is made for a request, and a long poll is one
+`surfaces.http.http` drives this straight from the parser: no task is made for a request, and a long poll is one
 object that waits. What sends for as long as it lives (streams) or is an application of its own (/mcp) is
 served as ASGI.
 """
@@ -27,9 +27,9 @@ from bascule.kernel.gate import Gate as CallGate
 from bascule.kernel.passage import Answer
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
-from bascule.turns import HTTP_CALLS, Turns
-from bascule.web.gate import Gate, Headers, SpaceGate
-from bascule.web.routes import Found, RouteTable, query_params
+from bascule.surfaces.fair_share import HTTP_CALLS, FairShare
+from bascule.surfaces.http.gate import Gate, Headers, SpaceGate
+from bascule.surfaces.http.routes import Found, RouteTable, query_params
 from bascule.wire import codec, sse
 
 Scope = MutableMapping[str, Any]
@@ -103,7 +103,7 @@ class App:
         gate: Gate | SpaceGate,
         table: RouteTable,
         calls: CallGate,
-        turns: Turns,
+        turns: FairShare,
         *,
         door: str,
         pages: dict[str, Page],

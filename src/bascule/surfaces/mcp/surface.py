@@ -21,15 +21,15 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.tool import Tool
-from bascule.mcp import recent, sdk_log
-from bascule.mcp.bus import AgentBus
-from bascule.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
-from bascule.mcp.delivery import Delivery, Handover
-from bascule.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
-from bascule.mcp.sessions import DOOR, Session, Sessions
 from bascule.shim import words
 from bascule.shim.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
 from bascule.shim.tools import plain_name
+from bascule.surfaces.mcp import recent, sdk_log
+from bascule.surfaces.mcp.bus import AgentBus
+from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
+from bascule.surfaces.mcp.delivery import Delivery, Handover
+from bascule.surfaces.mcp.door import DELIVERY, PRINCIPAL, SESSION, McpDoor
+from bascule.surfaces.mcp.sessions import DOOR, Session, Sessions
 
 Context = ServerRequestContext[Any, Any]
 

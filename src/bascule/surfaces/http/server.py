@@ -10,7 +10,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from bascule.web.http import KEEP_ALIVE_SECONDS, HttpConnection, Room
+from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, HttpConnection, Room
 
 BACKLOG = 4_096
 

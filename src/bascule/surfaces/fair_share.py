@@ -29,7 +29,7 @@ OVER_QUOTA_PAUSE = 0.05
 _LARGE = object()
 
 
-class Turns:
+class FairShare:
     def __init__(self, *, calls_per_turn: int = CALLS_PER_TURN) -> None:
         self._loop = asyncio.get_running_loop()
         self._share = calls_per_turn

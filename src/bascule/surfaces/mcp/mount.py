@@ -17,7 +17,7 @@ from bascule.kernel.call import Principal
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.tool import Tool
-from bascule.mcp.delivery import Receive, Scope, Send
+from bascule.surfaces.mcp.delivery import Receive, Scope, Send
 
 # A client that comes while the daemon starts is told to try again after this.
 RETRY_SECONDS = 1.0
@@ -66,7 +66,7 @@ def load() -> Any:
     # set aside, so that no later collection holds up the loop by walking them.
     gc.disable()
     try:
-        return importlib.import_module("bascule.mcp.surface")
+        return importlib.import_module("bascule.surfaces.mcp.surface")
     finally:
         gc.freeze()
         gc.enable()

@@ -29,10 +29,10 @@ from bascule.kernel.link_protocol import (
     mismatch_sentence,
 )
 from bascule.kernel.ports import Presences
-from bascule.mcp.link_sessions import LinkSession, LinkSessions
+from bascule.surfaces.fair_share import FairShare
+from bascule.surfaces.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.turns import Turns
 from bascule.wire import codec, jsonrpc
 from bascule.wire.content_length import FrameError
 
@@ -110,7 +110,7 @@ class LinkConnection(FramedConnection):
         *,
         log: Log,
         requests: jsonrpc.Requests,
-        turns: Turns,
+        turns: FairShare,
         mcp_sessions: LinkSessions,
     ) -> None:
         super().__init__(max_body_bytes=MAX_LINK_FRAME_BYTES)

@@ -15,9 +15,8 @@ from typing import Any, Literal
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from bascule.transports.peercred import peer_of
-from bascule.turns import HTTP_CALLS
-from bascule.web.app import (
+from bascule.surfaces.fair_share import HTTP_CALLS
+from bascule.surfaces.http.app import (
     BODY_SECONDS,
     MAX_BODY_BYTES,
     Admitted,
@@ -28,7 +27,8 @@ from bascule.web.app import (
     on_the_wire,
     too_large,
 )
-from bascule.web.heads import why_refused
+from bascule.surfaces.http.heads import why_refused
+from bascule.transports.peercred import peer_of
 
 # (reliability) A head takes microseconds on loopback; who needs longer holds a descriptor for nothing.
 HEAD_SECONDS = 10.0

@@ -6,9 +6,9 @@ from mcp.server.subscriptions import ResourceUpdated, ServerEvent
 
 from bascule.kernel.call import Principal
 from bascule.kernel.gate import Gate
-from bascule.mcp.news import News
-from bascule.mcp.recent import RECENT_URI
-from bascule.mcp.sessions import DOOR
+from bascule.surfaces.mcp.news import News
+from bascule.surfaces.mcp.recent import RECENT_URI
+from bascule.surfaces.mcp.sessions import DOOR
 
 
 class AgentBus:

@@ -17,8 +17,8 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from bascule.foundation.errors import Forbidden, UnsupportedMediaType
 from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.identity.tokens import hash_token
-from bascule.mcp.delivery import Delivery, Message, Receive, Scope, Send
-from bascule.mcp.sessions import Session, Sessions
+from bascule.surfaces.mcp.delivery import Delivery, Message, Receive, Scope, Send
+from bascule.surfaces.mcp.sessions import Session, Sessions
 from bascule.wire import codec
 
 # The App has read and measured the body; the SDK's own limit must only not be lower.

@@ -9,8 +9,8 @@ from typing import Any
 from bascule.bridge_list import BRIDGES
 from bascule.kernel.declared import Declared
 from bascule.kernel.tool import Tool
-from bascule.mcp.recent import RESOURCES
 from bascule.shim.tools import TOOLSETS
+from bascule.surfaces.mcp.recent import RESOURCES
 
 
 def tools_of(bridges: Iterable[Declared] = BRIDGES) -> tuple[Tool, ...]:
