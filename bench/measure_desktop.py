@@ -46,7 +46,7 @@ def _scene(settings: Settings) -> Iterator[tuple[Any, Any]]:
         import desktop_rig
         import host_process
 
-        import bascule.desktop_host.linux.backend  # noqa: F401 - says what is missing
+        import bascule.programs.desktop_host.linux.backend  # noqa: F401 - says what is missing
     except ImportError as error:
         raise processes.NotInstalled(f"The desktop is not measured: no module {error.name} (`make bench`).") from None
     for tool in desktop_rig.NEEDED:
@@ -148,8 +148,8 @@ def _peer(screen: Any, name: str, title: str) -> dict[str, list[float]] | str:
 async def _alone(environment: dict[str, str], pid: int) -> tuple[int, dict[str, list[float]]]:
     """The same work as the peers do, without socket, picture and evidence."""
     from bascule.desktop.protocol import Selector
-    from bascule.desktop_host.linux.backend import LinuxDesktop
-    from bascule.desktop_host.matching import matches
+    from bascule.programs.desktop_host.linux.backend import LinuxDesktop
+    from bascule.programs.desktop_host.matching import matches
 
     backend = LinuxDesktop(environment)
     await backend.open()
@@ -258,8 +258,8 @@ def screenshots(settings: Settings) -> Section:
 async def _shots(environment: dict[str, str], times: int) -> list[tuple[str, list[float], int]]:
     from PIL import Image
 
-    from bascule.desktop_host import pictures
-    from bascule.desktop_host.linux.backend import LinuxDesktop
+    from bascule.programs.desktop_host import pictures
+    from bascule.programs.desktop_host.linux.backend import LinuxDesktop
 
     backend = LinuxDesktop(environment)
     await backend.open()

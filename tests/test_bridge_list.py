@@ -10,7 +10,7 @@ from bascule.kernel.declared import Declared
 from bascule.kernel.journal_ports import Batch
 from bascule.kernel.policy.presets import NAMES
 from bascule.kernel.rows import Acts, Changes, Consent, Effect, Nothing, Operation, Reads, Record, Shape
-from bascule.shim import tools
+from bascule.programs.mcp_stdio import tools
 from bascule.stores.schema import TABLES, StoreUnusable
 from bascule.stores.sqlite import SqliteStore
 

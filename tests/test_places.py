@@ -76,7 +76,7 @@ pwd.getpwuid = getpwuid
     [
         ("bascule.cli.start", "status"),
         ("bascule.cli.start", "mcp"),
-        ("bascule.helpers.commands", "bridge_send", "Ada", "hello"),
+        ("bascule.programs.helpers.commands", "bridge_send", "Ada", "hello"),
     ],
     ids=["bascule", "shim", "helper"],
 )

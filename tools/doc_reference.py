@@ -20,11 +20,11 @@ from bascule.bridge_list import methods_of
 from bascule.daemon import config
 from bascule.daemon.compose import Daemon, routes_of
 from bascule.daemon.logs import DaemonLog
-from bascule.doors.exits import BY_STATUS, EXIT_CODES
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Row
+from bascule.local_client.exits import BY_STATUS, EXIT_CODES
 from bascule.stores.memory import MemoryStore
 from bascule.surfaces.mcp.mount import Mount
 from bascule.surfaces.openapi import describe

@@ -1,4 +1,4 @@
-"""Writes `src/bascule/shim/tools.json` from the tools of the bridges.
+"""Writes `src/bascule/programs/mcp_stdio/tools.json` from the tools of the bridges.
 
 gen_tools.py           write it
 gen_tools.py --check   say whether it is up to date; change nothing
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bascule.surfaces.mcp.tools import shipped
 
-TARGET = Path(__file__).resolve().parent.parent / "src" / "bascule" / "shim" / "tools.json"
+TARGET = Path(__file__).resolve().parent.parent / "src" / "bascule" / "programs" / "mcp_stdio" / "tools.json"
 
 
 def text() -> str:
@@ -27,7 +27,8 @@ def main(arguments: list[str]) -> int:
         if TARGET.is_file() and TARGET.read_text("utf-8") == wanted:
             return 0
         print(
-            "gen_tools: src/bascule/shim/tools.json differs from the bridges' tools: run tools/gen_tools.py",
+            "gen_tools: src/bascule/programs/mcp_stdio/tools.json differs from the bridges' tools: run "
+            "tools/gen_tools.py",
             file=sys.stderr,
         )
         return 1

@@ -8,11 +8,11 @@ import jsonschema
 import pytest
 from felling import policy
 
-from bascule.doors import exits
-from bascule.doors.exits import Refusal
-from bascule.doors.values import NOT_YET
 from bascule.foundation.errors import ApprovalRequired, PolicyDenied
 from bascule.kernel.rows import Acts, Effect
+from bascule.local_client import exits
+from bascule.local_client.exits import Refusal
+from bascule.local_client.values import NOT_YET
 from bascule.surfaces.mcp.calling import Facts, ToolCall, call_tool
 from bascule.testing.house import House
 from bascule.workspace.protocol import ProcessParams, ProcessView

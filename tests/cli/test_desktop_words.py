@@ -10,8 +10,8 @@ from bascule.desktop import rows as desktop_rows
 from bascule.desktop.cli import command as desktop
 from bascule.desktop.cli import person as desktop_person
 from bascule.desktop.cli import ways as desktop_ways
-from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
 from bascule.foundation.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
+from bascule.local_client.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
 from bascule.wire import codec
 
 ROWS = {row.name: row for row in desktop_rows.METHODS}

@@ -6,10 +6,10 @@ import tomllib
 
 import pytest
 
-from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
 from bascule.game.cli import gabs_import
 from bascule.game.settings import parse
+from bascule.local_client.exits import WrongUsage
 
 GABS = {
     "version": "1.0",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bascule.doors.exits import REFUSED, UNEXPECTED
+from bascule.local_client.exits import REFUSED, UNEXPECTED
 from bascule.workspace.cli import live
 from bascule.workspace.cli.live import Screen, exit_code, follow, tell
 from bascule.workspace.protocol import (

@@ -11,7 +11,7 @@ import pytest
 from setup_places import HOOKS, SERVERS, WORDS
 
 from bascule.cli.setup import changes, clients
-from bascule.doors import exits
+from bascule.local_client import exits
 from patience import PATIENCE
 
 # -- looking first --

@@ -11,7 +11,7 @@ from setup_places import HOOKS, SERVERS, WORDS
 from bascule.cli import paste
 from bascule.cli.main import main
 from bascule.cli.setup import clients
-from bascule.doors import exits
+from bascule.local_client import exits
 
 HOOK_EVENTS = ["SessionStart", "UserPromptSubmit", "PostToolUse", "Stop"]
 

@@ -9,7 +9,7 @@ import pytest
 
 from bascule.cli.main import main
 from bascule.cli.setup import completion, shell
-from bascule.doors import exits
+from bascule.local_client import exits
 
 SHELLS = ("bash", "zsh", "fish")
 

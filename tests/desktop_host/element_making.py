@@ -1,7 +1,7 @@
 """Elements and trees for tests that need no desktop."""
 
-from bascule.desktop_host.elements import Element, Key, arrange
-from bascule.desktop_host.geometry import NOWHERE, Rect
+from bascule.programs.desktop_host.elements import Element, Key, arrange
+from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 
 
 def element(title="", role="AXButton", path="/0", rect=(0, 0, 10, 10), states=("showing", "enabled"), **more):

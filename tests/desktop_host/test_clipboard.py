@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from bascule.desktop_host.linux.clipboard import ClipboardThread
+from bascule.programs.desktop_host.linux.clipboard import ClipboardThread
 
 # A program that owns the clipboard, as any editor does: its text, until it ends.
 OWNER = """

@@ -6,7 +6,7 @@ import pytest
 from desktop_rig import Desktop, until
 from host_process import HostProcess, route
 
-from bascule.desktop_host.linux import programs
+from bascule.programs.desktop_host.linux import programs
 
 STATUS = ("org.a11y.Bus", "/org/a11y/bus", "org.freedesktop.DBus.Properties")
 

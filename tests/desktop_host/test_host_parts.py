@@ -25,20 +25,20 @@ from bascule.desktop.protocol import (
     TypeTextOptions,
     WaitUntilParams,
 )
-from bascule.desktop_host.elements import Key, arrange, clip
-from bascule.desktop_host.executions import Execution, Executions
-from bascule.desktop_host.geometry import NOWHERE, Rect
-from bascule.desktop_host.linux.accessibility import Accessibility, Node, Program, elements_of, state_names
-from bascule.desktop_host.linux.clipboard import pieces
-from bascule.desktop_host.linux.keys import keysym_name, known_keys
-from bascule.desktop_host.linux.toolkits import GECKO, GTK4, PLAIN, QT, quirks_of
-from bascule.desktop_host.matching import first_visible, matches
-from bascule.desktop_host.peers import Client, PeerId
-from bascule.desktop_host.ports import Aborted, Window
-from bascule.desktop_host.redaction import REDACTED, Typed, clean
-from bascule.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
-from bascule.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
-from bascule.desktop_host.tokens import Grant, Tokens
+from bascule.programs.desktop_host.elements import Key, arrange, clip
+from bascule.programs.desktop_host.executions import Execution, Executions
+from bascule.programs.desktop_host.geometry import NOWHERE, Rect
+from bascule.programs.desktop_host.linux.accessibility import Accessibility, Node, Program, elements_of, state_names
+from bascule.programs.desktop_host.linux.clipboard import pieces
+from bascule.programs.desktop_host.linux.keys import keysym_name, known_keys
+from bascule.programs.desktop_host.linux.toolkits import GECKO, GTK4, PLAIN, QT, quirks_of
+from bascule.programs.desktop_host.matching import first_visible, matches
+from bascule.programs.desktop_host.peers import Client, PeerId
+from bascule.programs.desktop_host.ports import Aborted, Window
+from bascule.programs.desktop_host.redaction import REDACTED, Typed, clean
+from bascule.programs.desktop_host.refs import Ambiguous, Refs, find_again, fingerprint_of, read_fingerprint
+from bascule.programs.desktop_host.routes import KEEP_OUT, compiled, is_kept_out, resolve
+from bascule.programs.desktop_host.tokens import Grant, Tokens
 from bascule.testing.clock import FakeClock
 
 ME, OTHER = Client(PeerId(10, 1, 0)), Client(PeerId(10, 2, 0))

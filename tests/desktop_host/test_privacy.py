@@ -113,7 +113,7 @@ def test_a_fault_names_its_place_and_not_what_was_typed(host, start):
 
 
 def test_the_clipboard_is_given_back(host, start, desktop):
-    from bascule.desktop_host.linux.clipboard import ClipboardThread, Saved
+    from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, Saved
 
     app = start("gtk3")
     person = ClipboardThread(desktop.display)

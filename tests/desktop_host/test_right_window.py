@@ -6,9 +6,9 @@ import pytest
 from desktop_rig import until
 from x_recorder import Recorder
 
-from bascule.desktop_host.linux.input import Input
-from bascule.desktop_host.linux.x11 import X11
-from bascule.desktop_host.ports import Aborted, Elsewhere, Halt, Onto
+from bascule.programs.desktop_host.linux.input import Input
+from bascule.programs.desktop_host.linux.x11 import X11
+from bascule.programs.desktop_host.ports import Aborted, Elsewhere, Halt, Onto
 
 
 @pytest.fixture
@@ -105,7 +105,7 @@ def test_what_is_dragged_is_not_dropped_on_another_program(x11, start, desktop, 
 
 
 def test_an_aborted_drag_ends_where_it_began(x11, start, monkeypatch, seen):
-    monkeypatch.setattr("bascule.desktop_host.linux.input.DRAG_STEP_SECONDS", 1.0)
+    monkeypatch.setattr("bascule.programs.desktop_host.linux.input.DRAG_STEP_SECONDS", 1.0)
     meant = start("gtk3")
     mine = window_of(x11, meant)
     beginning = mine.rect.centre

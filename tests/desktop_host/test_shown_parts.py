@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from bascule.desktop.protocol import INLINE_EDGE_PIXELS
-from bascule.desktop_host import pictures, snapshot
-from bascule.desktop_host.elements import Key, Tree, arrange, cut
-from bascule.desktop_host.geometry import NOWHERE, Rect
-from bascule.desktop_host.linux.accessibility import Node, Program, elements_of
-from bascule.desktop_host.linux.toolkits import GTK4, PLAIN
+from bascule.programs.desktop_host import pictures, snapshot
+from bascule.programs.desktop_host.elements import Key, Tree, arrange, cut
+from bascule.programs.desktop_host.geometry import NOWHERE, Rect
+from bascule.programs.desktop_host.linux.accessibility import Node, Program, elements_of
+from bascule.programs.desktop_host.linux.toolkits import GTK4, PLAIN
 
 # -- snapshots --
 

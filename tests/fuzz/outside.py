@@ -12,16 +12,16 @@ from readers import pieces, same_however_cut
 from bascule.cli.main import build_parser
 from bascule.daemon import config
 from bascule.daemon.config import BadConfig
-from bascule.doors.choice import own_door
-from bascule.doors.exits import DoorError, NotRunning
-from bascule.doors.http import Conversation, _parse_event, refusal_in
-from bascule.doors.link import Frames, frame, framed
-from bascule.doors.values import decode_answer
-from bascule.shim.identity import Identity
-from bascule.shim.link import Link
-from bascule.shim.remote_mcp import _opened
-from bascule.shim.serve import Program
-from bascule.shim.starter import Starter
+from bascule.local_client.choice import own_door
+from bascule.local_client.exits import DoorError, NotRunning
+from bascule.local_client.http import Conversation, _parse_event, refusal_in
+from bascule.local_client.link import Frames, frame, framed
+from bascule.local_client.values import decode_answer
+from bascule.programs.mcp_stdio.identity import Identity
+from bascule.programs.mcp_stdio.link import Link
+from bascule.programs.mcp_stdio.remote_mcp import _opened
+from bascule.programs.mcp_stdio.serve import Program
+from bascule.programs.mcp_stdio.starter import Starter
 
 _NULL = os.open("/dev/null", os.O_RDWR)
 

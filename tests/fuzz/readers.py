@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from bascule.doors.exits import BadAnswer
-from bascule.doors.link import Frames
+from bascule.local_client.exits import BadAnswer
+from bascule.local_client.link import Frames
 from bascule.wire.content_length import FrameError, FrameReader
 from bascule.wire.lines import LineReader, LineTooLong
 from bascule.wire.sse import EventTooLarge, SseReader, encode_event

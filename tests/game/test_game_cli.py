@@ -11,9 +11,9 @@ from arcade import arcade
 from living import run_command
 from playground import MOD
 
-from bascule.doors.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
 from bascule.game.cli import command as cli_games
 from bascule.game.cli.command import arguments_in
+from bascule.local_client.exits import CONFLICT, NOT_FOUND, UNEXPECTED, USAGE, WrongUsage
 from ports import free_port
 
 

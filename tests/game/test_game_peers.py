@@ -15,9 +15,9 @@ from playground import attached, on_loop, playground, until
 from scripted_mod import ScriptedMod
 from two_ends import LAUNCH, hello, message, opened
 
-from bascule.doors import peers
 from bascule.game.machine import connector
 from bascule.game.ports import Address, ConnectFault
+from bascule.local_client import peers
 from bascule.protocols import game
 from bascule.protocols.game_bridge_session import Answered, BridgeSession, Refused
 from bascule.protocols.game_errors import ErrorCode, GameError

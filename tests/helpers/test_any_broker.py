@@ -12,8 +12,8 @@ import pytest
 from living import Living, short_dir
 from small_broker import small_broker
 
-from bascule.doors import choice, exits, http
-from bascule.doors.tls import CA_VARIABLE
+from bascule.local_client import choice, exits, http
+from bascule.local_client.tls import CA_VARIABLE
 from certificates import certificate_in
 
 BIN = Path(sys.executable).parent

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from bascule.doors.exits import BadAnswer
-from bascule.doors.http import Conversation, refusal_in
-from bascule.doors.values import chunk_size, number_in_header
+from bascule.local_client.exits import BadAnswer
+from bascule.local_client.http import Conversation, refusal_in
+from bascule.local_client.values import chunk_size, number_in_header
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"

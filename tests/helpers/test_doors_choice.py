@@ -7,8 +7,8 @@ import socket
 import pytest
 from fake_http import FakeHttp, answer
 
-from bascule.doors import choice, exits, http
 from bascule.foundation import paths
+from bascule.local_client import choice, exits, http
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from fake_http import FakeHttp, answer, refusal
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.doors import exits, http
-from bascule.doors.choice import find_door
 from bascule.foundation import paths
+from bascule.local_client import exits, http
+from bascule.local_client.choice import find_door
 from patience import PATIENCE
 
 

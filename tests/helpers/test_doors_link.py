@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.doors import exits
-from bascule.doors.link import Frames, LinkSocket, frame
 from bascule.foundation import paths
+from bascule.local_client import exits
+from bascule.local_client.link import Frames, LinkSocket, frame
 
 MESSAGES = [{"id": 1, "result": None}, {"method": "x", "params": {"text": "é\n\u2028"}}, {"id": 2, "result": []}]
 

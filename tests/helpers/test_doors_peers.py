@@ -23,16 +23,16 @@ from strangers import (
 )
 
 from bascule.client import SyncClient
-from bascule.doors import choice, exits, http, peers
-from bascule.doors.link import LinkSocket
 from bascule.foundation import paths
 from bascule.foundation.errors import Forbidden
-from bascule.shim.remote_mcp import RemoteMcp
+from bascule.local_client import choice, exits, http, peers
+from bascule.local_client.link import LinkSocket
+from bascule.programs.mcp_stdio.remote_mcp import RemoteMcp
 from patience import PATIENCE
 from ports import free_port
 
 SECRET = "the-secret-of-jerry"
-SEND = "import sys; from bascule.helpers.commands import bridge_send; sys.exit(bridge_send())"
+SEND = "import sys; from bascule.programs.helpers.commands import bridge_send; sys.exit(bridge_send())"
 HELLO = {"jsonrpc": "2.0", "id": 1, "method": "hello", "params": {"token": SECRET}}
 
 
@@ -239,7 +239,7 @@ def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
     ]
     with squatting(lambda: bound("127.0.0.1", port), uid=os.getuid()) as squatter:
         for name, *words in commands:
-            code = f"import sys; from bascule.helpers.commands import {name}; sys.exit({name}())"
+            code = f"import sys; from bascule.programs.helpers.commands import {name}; sys.exit({name}())"
             subprocess.run(
                 [sys.executable, "-c", code, *words, "--state-dir", state], capture_output=True, timeout=60, check=False
             )

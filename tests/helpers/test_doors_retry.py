@@ -2,9 +2,9 @@
 
 import pytest
 
-from bascule.doors import exits
-from bascule.doors.retry import RETRY_SECONDS, Pauses, retrying
-from bascule.helpers.waiting import MAX_SLICE_MS, wait_in_slices
+from bascule.local_client import exits
+from bascule.local_client.retry import RETRY_SECONDS, Pauses, retrying
+from bascule.programs.helpers.waiting import MAX_SLICE_MS, wait_in_slices
 
 
 class Hands:

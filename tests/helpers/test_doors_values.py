@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.doors import exits, http, link, values
 from bascule.foundation import errors, ids
 from bascule.kernel import link_protocol
+from bascule.local_client import exits, http, link, values
 
 LIKELY = st.text(st.sampled_from("aZ09._-/ \n\x00é"), max_size=140)
 

@@ -8,9 +8,9 @@ import pytest
 from fake_http import FakeHttp, answer, refusal
 
 from bascule.cli import bridgectl
-from bascule.doors import exits
 from bascule.foundation import paths
-from bascule.helpers import program
+from bascule.local_client import exits
+from bascule.programs.helpers import program
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ from io import BytesIO, TextIOWrapper
 import pytest
 from fake_http import FakeHttp, answer, refusal
 
-from bascule.doors import exits
-from bascule.doors.values import is_ticket_id
 from bascule.foundation import paths
-from bascule.helpers import program, recv, register, reply, send
-from bascule.helpers.seen import handle_of, remember
+from bascule.local_client import exits
+from bascule.local_client.values import is_ticket_id
+from bascule.programs.helpers import program, recv, register, reply, send
+from bascule.programs.helpers.seen import handle_of, remember
 
 COMMANDS = {
     "bridge-register": register.main,
@@ -289,7 +289,7 @@ def test_recv_does_not_acknowledge_what_nobody_could_read(serve, state, keep_tok
     keep_token("Jerry", "of-jerry")
     reading, writing = os.pipe()
     os.close(reading)
-    code = "import sys; from bascule.helpers.commands import bridge_recv; sys.exit(bridge_recv())"
+    code = "import sys; from bascule.programs.helpers.commands import bridge_recv; sys.exit(bridge_recv())"
     with serve(answer(200, {"messages": [MESSAGE]})) as daemon:
         command = [sys.executable, "-c", code, "--agent", "Jerry", "--state-dir", state]
         done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, timeout=30, check=False)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from living import Living, short_dir
 
-from bascule.doors import exits
+from bascule.local_client import exits
 
 BIN = Path(sys.executable).parent
 KEPT = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")

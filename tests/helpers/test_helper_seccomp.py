@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bascule.doors import exits
+from bascule.local_client import exits
 
 HERE = Path(__file__).parent
 COMMANDS = Path(sys.executable).parent

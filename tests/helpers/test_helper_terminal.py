@@ -6,10 +6,10 @@ import sys
 
 import pytest
 
-from bascule.doors import exits
-from bascule.helpers import terminal
-from bascule.helpers.logtail import LogTail
-from bascule.helpers.seen import KEEP_SECONDS, MAX_PRUNED, handle_of, remember
+from bascule.local_client import exits
+from bascule.programs.helpers import terminal
+from bascule.programs.helpers.logtail import LogTail
+from bascule.programs.helpers.seen import KEEP_SECONDS, MAX_PRUNED, handle_of, remember
 
 DANGEROUS = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e"}
 DANGEROUS |= set("\u2066\u2067\u2068\u2069")

@@ -20,12 +20,12 @@ OURS = {
     "bascule.kernel.call",
 }
 MODULES = {
-    "bridge-register": "bascule.helpers.program, bascule.helpers.register",
-    "bridge-reply": "bascule.helpers.program, bascule.helpers.reply",
-    "bridge-recv": "bascule.helpers.program, bascule.helpers.recv",
-    "bridge-send": "bascule.helpers.program, bascule.helpers.send",
+    "bridge-register": "bascule.programs.helpers.program, bascule.programs.helpers.register",
+    "bridge-reply": "bascule.programs.helpers.program, bascule.programs.helpers.reply",
+    "bridge-recv": "bascule.programs.helpers.program, bascule.programs.helpers.recv",
+    "bridge-send": "bascule.programs.helpers.program, bascule.programs.helpers.send",
     "bridgectl": "bascule.cli.bridgectl",
-    "bascule mcp": "bascule.shim.command",
+    "bascule mcp": "bascule.programs.mcp_stdio.command",
 }
 
 
@@ -41,7 +41,10 @@ def test_a_command_loads_nothing_heavy(name):
 
 
 def test_a_helper_does_not_load_its_sisters():
-    code = "import sys, bascule.helpers.reply; print([m for m in sys.modules if m.startswith('bascule.helpers.')])"
+    code = (
+        "import sys, bascule.programs.helpers.reply; print([m for m in sys.modules if "
+        "m.startswith('bascule.programs.helpers.')])"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=30, text=True)
     assert "send" not in done.stdout
     assert "recv" not in done.stdout

@@ -7,8 +7,8 @@ import sys
 import pytest
 from hook_client import BIN, COMMON, delivery, environment, ok, run, run_hook, said, send, start
 
-from bascule.doors import exits
-from bascule.helpers import hook, kin, wait
+from bascule.local_client import exits
+from bascule.programs.helpers import hook, process_tree, wait
 
 # -- by hand --
 
@@ -183,7 +183,7 @@ def test_a_hook_explains_itself_when_it_is_asked_to(daemon):
 def test_the_parser_knows_the_clients_and_events_of_the_hooks():
     assert (wait.CLIENTS, wait.EVENTS) == (hook.CLIENTS, hook.EVENTS)
     assert hook.BELL_WAIT_MS < hook.BELL_TIMEOUT_SECONDS * 1000
-    assert set(kin.ONE_SHOT) == set(hook.CLIENTS)
+    assert set(process_tree.ONE_SHOT) == set(hook.CLIENTS)
 
 
 HEAVY = {
@@ -202,7 +202,7 @@ HEAVY = {
 def test_it_loads_nothing_heavy():
     code = (
         f"import sys, json; sys.path[:0] = {sys.path!r}; "
-        "import bascule.helpers.program, bascule.helpers.wait, bascule.helpers.hook; "
+        "import bascule.programs.helpers.program, bascule.programs.helpers.wait, bascule.programs.helpers.hook; "
         "print(json.dumps(list(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-I", "-S", "-c", code], capture_output=True, check=True, timeout=30)

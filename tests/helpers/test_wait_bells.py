@@ -10,8 +10,8 @@ import pytest
 from hook_client import BIN, COMMON, delivery, environment, ok, one_more_wait, run, run_hook, said, send, start
 from living import Living, short_dir
 
-from bascule.doors.exits import NotRunning
-from bascule.helpers.bell import OUTAGE_SECONDS, SLICE_MS, SessionOver, wait_as_bell
+from bascule.local_client.exits import NotRunning
+from bascule.programs.helpers.bell import OUTAGE_SECONDS, SLICE_MS, SessionOver, wait_as_bell
 from patience import PATIENCE
 
 # -- Claude Code: asyncRewake --

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from living import eventually, short_dir
 
-from bascule.doors import choice
-from bascule.doors.http import call
-from bascule.helpers import kin
+from bascule.local_client import choice
+from bascule.local_client.http import call
+from bascule.programs.helpers import process_tree
 from patience import PATIENCE
 
 BIN = Path(sys.executable).parent
 
 
-class Table(kin.Processes):
+class Table(process_tree.Processes):
     """Processes of a story: pid -> (parent, name)."""
 
     def __init__(self, **rows):
@@ -57,61 +57,64 @@ AGENTS = [agent("first", 21), agent("second", 31), agent("third", 41, kind="code
 
 @pytest.mark.parametrize(("hook", "client"), [(23, 20), (33, 30), (43, 40)])
 def test_the_client_is_the_nearest_ancestor_that_is_no_shell(hook, client):
-    assert kin.client_of(hook, STORY) == client
+    assert process_tree.client_of(hook, STORY) == client
 
 
 def test_a_shell_without_a_client_belongs_to_nobody():
-    assert kin.client_of(5, Table(p5=(4, "bridge-wait"), p4=(3, "-zsh"), p3=(1, "bash"))) is None
+    assert process_tree.client_of(5, Table(p5=(4, "bridge-wait"), p4=(3, "-zsh"), p3=(1, "bash"))) is None
 
 
 @pytest.mark.parametrize(("client", "name"), [(20, "first"), (30, "second"), (40, "third")])
 def test_the_agent_is_the_one_whose_shim_has_that_client(client, name):
-    assert kin.agent_of_session(AGENTS, client, "/p", STORY)["agentId"] == name
+    assert process_tree.agent_of_session(AGENTS, client, "/p", STORY)["agentId"] == name
 
 
 def test_a_client_without_a_shim_has_no_agent_though_others_run_in_its_terminal():
-    assert kin.agent_of_session([AGENTS[1]], 20, "/p", STORY) is None
+    assert process_tree.agent_of_session([AGENTS[1]], 20, "/p", STORY) is None
     # And none that only looks alike: that shim is known to be another client's.
-    assert kin.agent_of_place([AGENTS[1]], "claude", "/p", STORY) is None
+    assert process_tree.agent_of_place([AGENTS[1]], "claude", "/p", STORY) is None
 
 
 def test_of_two_shims_of_one_client_the_directory_decides():
     shared = Table(p50=(1, "codex"), p51=(50, "bascule"), p52=(50, "bascule"))
     twins = [agent("here", 51, "/p"), agent("there", 52, "/q")]
-    assert kin.agent_of_session(twins, 50, "/q", shared)["agentId"] == "there"
-    assert kin.agent_of_session(twins, 50, "/elsewhere", shared) is None
+    assert process_tree.agent_of_session(twins, 50, "/q", shared)["agentId"] == "there"
+    assert process_tree.agent_of_session(twins, 50, "/elsewhere", shared) is None
     same = [agent("one", 51), agent("two", 52)]
-    assert kin.agent_of_session(same, 50, "/p", shared) is None
+    assert process_tree.agent_of_session(same, 50, "/p", shared) is None
 
 
 def test_two_sessions_of_one_client_are_told_apart_by_the_clients_own_id():
     shared = Table(p50=(1, "codex"), p51=(50, "bascule"), p52=(50, "bascule"))
     one, two = agent("one", 51), agent("two", 52)
     one["metadata"]["clientSession"] = "s-1"
-    found, left = kin.named_by([one, two], "s-1")
+    found, left = process_tree.named_by([one, two], "s-1")
     assert (found, left) == (one, [one, two])
     # The other session has not called yet: what belongs to the first is not its.
-    found, left = kin.named_by([one, two], "s-2")
+    found, left = process_tree.named_by([one, two], "s-2")
     assert (found, left) == (None, [two])
-    assert kin.agent_of_session(left, 50, "/p", shared)["agentId"] == "two"
+    assert process_tree.agent_of_session(left, 50, "/p", shared)["agentId"] == "two"
     # The control: without an id both are as near.
-    assert kin.named_by([one, two], None) == (None, [one, two])
+    assert process_tree.named_by([one, two], None) == (None, [one, two])
     del one["metadata"]["clientSession"]
-    assert kin.agent_of_session(kin.named_by([one, two], "s-2")[1], 50, "/p", shared) is None
+    assert process_tree.agent_of_session(process_tree.named_by([one, two], "s-2")[1], 50, "/p", shared) is None
 
 
 def test_without_processes_the_only_agent_of_kind_and_place_is_it():
     nothing = Table()
-    assert kin.agent_of_place([agent("a"), agent("b", cwd="/q")], "claude", "/p", nothing)["agentId"] == "a"
-    assert kin.agent_of_place([agent("a"), agent("b")], "claude", "/p", nothing) is None
-    assert kin.agent_of_place([agent("a", kind="codex")], "claude", "/p", nothing) is None
-    assert kin.agent_of_place([agent("a")], "claude", None, nothing) is None
+    assert process_tree.agent_of_place([agent("a"), agent("b", cwd="/q")], "claude", "/p", nothing)["agentId"] == "a"
+    assert process_tree.agent_of_place([agent("a"), agent("b")], "claude", "/p", nothing) is None
+    assert process_tree.agent_of_place([agent("a", kind="codex")], "claude", "/p", nothing) is None
+    assert process_tree.agent_of_place([agent("a")], "claude", None, nothing) is None
 
 
 @pytest.mark.parametrize("pid", [True, 1, 0, -5, "21", 2.5, None, [21]])
 def test_metadata_that_is_no_process_id_is_not_taken_for_one(pid):
     bad = {"agentId": "x", "type": "t", "metadata": {"pid": pid}}
-    assert kin.agent_of_session([bad, {"agentId": "y"}, {"agentId": "z", "metadata": None}], 20, None, STORY) is None
+    assert (
+        process_tree.agent_of_session([bad, {"agentId": "y"}, {"agentId": "z", "metadata": None}], 20, None, STORY)
+        is None
+    )
 
 
 def test_a_circle_of_parents_ends():
@@ -119,7 +122,7 @@ def test_a_circle_of_parents_ends():
 
 
 def test_this_very_process_is_found():
-    real = kin.Processes()
+    real = process_tree.Processes()
     assert real.ancestors(os.getpid())[0] == os.getppid()
     assert real.name(os.getpid())
     assert real.arguments(os.getpid())
@@ -127,7 +130,7 @@ def test_this_very_process_is_found():
 
 
 def test_a_process_that_is_gone_is_gone():
-    real = kin.Processes()
+    real = process_tree.Processes()
     gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     assert (real.ancestors(gone.pid), real.arguments(gone.pid), real.alive(gone.pid)) == ([], [], False)
@@ -135,14 +138,14 @@ def test_a_process_that_is_gone_is_gone():
 
 @pytest.mark.skipif(not os.path.exists("/bin/ps") and os.environ.get("CI") != "true", reason="there is no ps here")
 def test_without_proc_ps_says_the_same(tmp_path):
-    real, listed = kin.Processes(), kin.Processes(proc=str(tmp_path))
+    real, listed = process_tree.Processes(), process_tree.Processes(proc=str(tmp_path))
     assert listed.ancestors(os.getpid()) == real.ancestors(os.getpid())
     assert listed.arguments(os.getpid())[0] == real.arguments(os.getpid())[0]
 
 
 def test_what_ps_lists_is_read_with_its_spaces():
     text = "    1     0 /sbin/init\n   20    10 /opt/My App/claude code\nnonsense\n"
-    assert kin._listing(text) == [(1, (0, "init")), (20, (10, "claude code"))]
+    assert process_tree._listing(text) == [(1, (0, "init")), (20, (10, "claude code"))]
 
 
 # -- two real clients in one directory --
@@ -242,8 +245,8 @@ def _handle_of(door, shim):
     ],
 )
 def test_a_session_that_answers_once_is_known_by_its_arguments(client, arguments, once):
-    class Told(kin.Processes):
+    class Told(process_tree.Processes):
         def arguments(self, pid):
             return arguments
 
-    assert kin.is_one_shot(client, 7, Told()) is once
+    assert process_tree.is_one_shot(client, 7, Told()) is once

@@ -10,9 +10,9 @@ import threading
 from collections.abc import Callable
 from typing import Any, Self
 
-from bascule.doors.link import Frames, frame
 from bascule.foundation import paths
-from bascule.shim import mcp
+from bascule.local_client.link import Frames, frame
+from bascule.programs.mcp_stdio import mcp
 from patience import PATIENCE
 
 

@@ -17,7 +17,7 @@ LARGE = "x" * 640 * 1024
 # The program as it is, but that it says `mcp.done` before the client has anything.
 EARLY = """
 import sys
-from bascule.shim import link
+from bascule.programs.mcp_stdio import link
 whole = link.Link._on_message
 
 def early(self, message):
@@ -27,7 +27,7 @@ def early(self, message):
     whole(self, message)
 
 link.Link._on_message = early
-from bascule.shim.command import main
+from bascule.programs.mcp_stdio.command import main
 sys.exit(main(sys.argv[1:]))
 """
 

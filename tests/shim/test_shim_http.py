@@ -13,7 +13,7 @@ from raw_client import COMMAND, RawClient
 from section_five_broker import SectionFiveBroker
 from wires import Caller
 
-from bascule.shim.held_names import HeldNames
+from bascule.programs.mcp_stdio.held_names import HeldNames
 from bascule.surfaces.mcp.recent import RECENT_URI
 from certificates import certificate_in
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from bascule.doors.choice import own_door
-from bascule.doors.exits import Refusal
-from bascule.shim.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
+from bascule.local_client.choice import own_door
+from bascule.local_client.exits import Refusal
+from bascule.programs.mcp_stdio.identity import MAX_NAMESAKES, WORDS, Identity, client_word, invented_name, namesakes
 
 
 class Script:

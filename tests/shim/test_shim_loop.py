@@ -9,14 +9,14 @@ import time
 from fake_link import HOLD, FakeLink
 from raw_client import CLIENT_INFO
 
-from bascule.doors.choice import own_door
-from bascule.doors.exits import DoorError
-from bascule.doors.link import LinkSocket
 from bascule.foundation import paths
-from bascule.shim.identity import Identity
-from bascule.shim.link import Link
-from bascule.shim.serve import Program
-from bascule.shim.starter import KEPT_ENVIRONMENT, Starter
+from bascule.local_client.choice import own_door
+from bascule.local_client.exits import DoorError
+from bascule.local_client.link import LinkSocket
+from bascule.programs.mcp_stdio.identity import Identity
+from bascule.programs.mcp_stdio.link import Link
+from bascule.programs.mcp_stdio.serve import Program
+from bascule.programs.mcp_stdio.starter import KEPT_ENVIRONMENT, Starter
 from patience import PATIENCE
 
 
@@ -71,7 +71,7 @@ def answers(value):
 
 
 def test_only_so_many_calls_are_open_at_once(state, monkeypatch):
-    monkeypatch.setattr("bascule.shim.serve.MAX_CALLS", 2)
+    monkeypatch.setattr("bascule.programs.mcp_stdio.serve.MAX_CALLS", 2)
     with FakeLink(state, wait_for_message=answers(HOLD)), InThread(state) as shim:
         for number in (1, 2, 3):
             shim.ask(number, "tools/call", name="wait_for_message")
@@ -88,7 +88,7 @@ def test_an_id_in_use_is_refused(state):
 
 
 def test_a_daemon_that_hangs_is_left_for_a_new_connection(state, monkeypatch):
-    monkeypatch.setattr("bascule.shim.link.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("bascule.programs.mcp_stdio.link.ANSWER_SECONDS", 0.05)
     left = [HOLD, {"agents": []}]
     hello = []
 
@@ -105,7 +105,7 @@ def test_a_daemon_that_hangs_is_left_for_a_new_connection(state, monkeypatch):
 
 
 def test_a_daemon_that_says_that_it_is_there_is_waited_for(state, monkeypatch):
-    monkeypatch.setattr("bascule.shim.link.ANSWER_SECONDS", 0.05)
+    monkeypatch.setattr("bascule.programs.mcp_stdio.link.ANSWER_SECONDS", 0.05)
     with FakeLink(state, list_agents=answers(HOLD)) as daemon, InThread(state) as shim:
         shim.ask(1, "tools/call", name="list_agents")
         # Three to come in, and then it is asked again and again.
@@ -114,7 +114,7 @@ def test_a_daemon_that_says_that_it_is_there_is_waited_for(state, monkeypatch):
 
 
 def test_nobody_comes_and_the_model_is_told_how_to_start_it(state, monkeypatch):
-    monkeypatch.setattr("bascule.shim.link.CONTACT_SECONDS", 0.05)
+    monkeypatch.setattr("bascule.programs.mcp_stdio.link.CONTACT_SECONDS", 0.05)
     with InThread(state) as shim:
         shim.ask(1, "tools/call", name="list_agents")
         result = shim.next()["result"]

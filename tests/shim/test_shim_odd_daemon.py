@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from bascule.doors.choice import own_door
-from bascule.doors.link import Frames
-from bascule.shim.identity import Identity
-from bascule.shim.link import Link
-from bascule.shim.serve import Program
-from bascule.shim.starter import Starter
+from bascule.local_client.choice import own_door
+from bascule.local_client.link import Frames
+from bascule.programs.mcp_stdio.identity import Identity
+from bascule.programs.mcp_stdio.link import Link
+from bascule.programs.mcp_stdio.serve import Program
+from bascule.programs.mcp_stdio.starter import Starter
 
 
 class Scripted:
@@ -111,7 +111,7 @@ def test_a_notification_without_the_usual_fields_is_passed_over(scene, method, p
 
 
 def test_frames_that_hold_no_object_are_refused():
-    from bascule.doors.exits import BadAnswer
+    from bascule.local_client.exits import BadAnswer
 
     with pytest.raises(BadAnswer):
         Frames().feed(b"Content-Length: 2\r\n\r\n[]")

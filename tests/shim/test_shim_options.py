@@ -89,6 +89,6 @@ def test_help_names_the_choices():
 
 
 def test_the_list_of_tools_is_not_read_before_it_is_needed():
-    code = "from bascule.shim import command, tools; print(tools._table)"
+    code = "from bascule.programs.mcp_stdio import command, tools; print(tools._table)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert done.stdout.strip() == "{}"

@@ -10,7 +10,7 @@ from fake_link import HANG_UP, HOLD, FakeLink, Refused
 from raw_client import CLIENT_INFO, COMMAND, KEPT, RawClient, modern
 
 from bascule.foundation import paths
-from bascule.shim.identity import invented_name
+from bascule.programs.mcp_stdio.identity import invented_name
 
 
 def answers(value):

@@ -3,10 +3,10 @@
 import pytest
 from driving import BY_NAME, Me, Script, refusal
 
-from bascule.doors.exits import NotRunning, WrongUsage
 from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.tool import Retry
-from bascule.shim import words
+from bascule.local_client.exits import NotRunning, WrongUsage
+from bascule.programs.mcp_stdio import words
 
 ME = Me()
 

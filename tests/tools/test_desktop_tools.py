@@ -13,8 +13,8 @@ from bascule.desktop.tools import DEFAULT_WAIT_MS, MAX_DEPTH, SHOWN_CHARS, TIMEO
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import Retry
-from bascule.shim import tools
-from bascule.shim.mcp import SLICE_MS
+from bascule.programs.mcp_stdio import tools
+from bascule.programs.mcp_stdio.mcp import SLICE_MS
 from bascule.wire import codec
 
 ME = Me("Anna")

@@ -6,10 +6,10 @@ import pytest
 from pricing import tokens_in
 
 from bascule.bridge_list import methods_of
-from bascule.doors.exits import WrongUsage
 from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.tool import READS, Retry
-from bascule.shim import tools
+from bascule.local_client.exits import WrongUsage
+from bascule.programs.mcp_stdio import tools
 from bascule.surfaces.mcp.calling import call_tool
 from bascule.surfaces.mcp.tools import shipped, tools_of
 

@@ -8,7 +8,7 @@ from pricing import tokens_in
 
 from bascule.foundation.errors import InvalidRequest
 from bascule.kernel.tool import Retry
-from bascule.shim import tools
+from bascule.programs.mcp_stdio import tools
 from bascule.workspace.tools import DEFAULT_LOG_BYTES, SHOWN_DIFF_CHARS, SHOWN_FILE_CHARS, SHOWN_OUTPUT_CHARS
 
 ME = Me(directory="/projects/otter")

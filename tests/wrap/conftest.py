@@ -49,7 +49,7 @@ def wrap(daemon):
     people = []
 
     def start(agent, *command, options=(), **more):
-        words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+        words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
         people.append(Person([*words, "--agent", agent, *options, "--", *command], **more))
         return people[-1]
 

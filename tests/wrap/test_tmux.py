@@ -13,7 +13,7 @@ from lacking import missing_here
 from living import eventually
 
 from bascule.client import SyncClient
-from bascule.shim import tmux_fallback
+from bascule.programs.mcp_stdio import tmux_fallback
 from bascule.terminals.text import typeable
 from bascule.terminals.tmux import Tmux, TmuxFailed
 from patience import PATIENCE

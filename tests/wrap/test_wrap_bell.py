@@ -14,8 +14,8 @@ from living import eventually
 
 from bascule.broker.protocol import InboxWatchResult, SkipRung
 from bascule.client import SyncClient
-from bascule.wrap.bellman import HOOK_HEAD_START_SECONDS, LOOK_SECONDS, Bellman, Rung
-from bascule.wrap.ringing import Ringing
+from bascule.programs.wrap.notifier import HOOK_HEAD_START_SECONDS, LOOK_SECONDS, Notifier, Rung
+from bascule.programs.wrap.ringing import Ringing
 from patience import PATIENCE
 
 TYPEWRITER = str(Path(__file__).parent / "typewriter.py")
@@ -160,7 +160,7 @@ def test_the_bell_rings_again_after_a_restart_of_the_daemon(start_daemon, agents
 
     daemon = start_daemon(tmp_path)
     log = tmp_path / "keys"
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state_dir, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state_dir, "--no-start"]
     person = Person([*words, "--agent", "Jerry", "--", sys.executable, TYPEWRITER, str(log)])
     try:
         person.sees("ready>")
@@ -207,7 +207,7 @@ def ring(post, *, seconds, obstacle=lambda: None, hooked=lambda: False, happens=
             return Rung.RUNG
 
         task = asyncio.ensure_future(
-            Bellman(post, obstacle, ring_once, hooked=hooked, ringing=Ringing()).run(),
+            Notifier(post, obstacle, ring_once, hooked=hooked, ringing=Ringing()).run(),
         )
         await asyncio.sleep(seconds)
         task.cancel()
@@ -281,7 +281,7 @@ def test_a_hook_has_its_head_start_at_the_end_of_a_turn_too():
 
 
 def test_a_flood_of_output_is_passed_on_without_a_dam(daemon, agents, record_property):
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     flood = "yes | head -c 10000000"
     begun = time.perf_counter()
     done = subprocess.run(

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bascule.cli.paste import PASSED_VARIABLES
-from bascule.wrap import codex_servers
+from bascule.programs.wrap import codex_servers
 
 
 @pytest.fixture

@@ -15,15 +15,15 @@ from lacking import missing_here
 from living import eventually
 
 from bascule.client import SyncClient
-from bascule.doors import spool as spool_door
-from bascule.doors.exits import BadAnswer, ConnectionLost, Refusal
-from bascule.helpers.hook import WAKE
+from bascule.local_client import spool as spool_door
+from bascule.local_client.exits import BadAnswer, ConnectionLost, Refusal
+from bascule.programs.helpers.hook import WAKE
+from bascule.programs.wrap.answers import answer, is_said
+from bascule.programs.wrap.profiles import NOTHING_KNOWN, Profile
+from bascule.programs.wrap.ringing import PAUSES
+from bascule.programs.wrap.screen import HISTORY_LINES, Transcript
+from bascule.programs.wrap.spool import Spool
 from bascule.terminals.text import END_PASTE, pasted, typeable
-from bascule.wrap.answers import answer, is_said
-from bascule.wrap.profiles import NOTHING_KNOWN, Profile
-from bascule.wrap.ringing import PAUSES
-from bascule.wrap.screen import HISTORY_LINES, Transcript
-from bascule.wrap.spool import Spool
 from patience import PATIENCE
 
 BIN = os.path.dirname(sys.executable)
@@ -244,7 +244,7 @@ def spool(daemon, agents, tmp_path):
 
 
 def spool_token(daemon, agent):
-    from bascule.doors import choice
+    from bascule.local_client import choice
 
     return choice.stored_token(choice.own_door(daemon.state), agent)
 
@@ -363,7 +363,7 @@ def test_nothing_that_lies_in_the_spool_is_followed(spool, tmp_path):
 def test_a_request_that_came_within_the_tick_of_our_last_look_is_seen(spool, monkeypatch):
     """The directory's time stands still for a tick of the clock: what was named after the look has the same time."""
     # A tick of an hour: however slow the machine is, the look comes within it.
-    monkeypatch.setattr("bascule.wrap.spool.RACY_NS", 3600 * 10**9)
+    monkeypatch.setattr("bascule.programs.wrap.spool.RACY_NS", 3600 * 10**9)
     made, token = spool
     folder = os.open(made.path, os.O_RDONLY)
     assert made._new() == []
@@ -418,7 +418,7 @@ def test_a_refusal_and_a_silence_come_through_as_from_the_daemon(spool, monkeypa
     with pytest.raises(ConnectionLost, match="did not answer through the spool"):
         spool_door.call(made.path, "GET", "/status", None, token=token, seconds=0.1)
     assert os.listdir(made.path) == []
-    monkeypatch.setattr("bascule.wrap.spool.spool.sealed", lambda *_: b"0" * 64 + b"\n{}")
+    monkeypatch.setattr("bascule.programs.wrap.spool.spool.sealed", lambda *_: b"0" * 64 + b"\n{}")
     with pytest.raises(BadAnswer, match="is not bridge-wrap's"):
         call("/status")
 

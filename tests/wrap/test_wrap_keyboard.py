@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.wrap.keyboard import ESCAPE_SECONDS, STRING_SECONDS, TYPING_SECONDS, Keyboard
+from bascule.programs.wrap.keyboard import ESCAPE_SECONDS, STRING_SECONDS, TYPING_SECONDS, Keyboard
 
 
 def after(*pieces: bytes, is_terminal: bool = True) -> Keyboard:

@@ -2,12 +2,12 @@
 
 import pytest
 
-from bascule.doors.exits import WrongUsage
 from bascule.foundation.text import MAX_LINE_CHARS
-from bascule.wrap import profiles
-from bascule.wrap.moments import STALE_BUSY_SECONDS, Seen, reason_to_wait
-from bascule.wrap.profiles import NOTHING_KNOWN, Profile
-from bascule.wrap.ringing import PAUSES, Ringing
+from bascule.local_client.exits import WrongUsage
+from bascule.programs.wrap import profiles
+from bascule.programs.wrap.profiles import NOTHING_KNOWN, Profile
+from bascule.programs.wrap.readiness import STALE_BUSY_SECONDS, Seen, reason_to_wait
+from bascule.programs.wrap.ringing import PAUSES, Ringing
 
 SHELL = Profile("shell", {"ready.quiet_ms": 100, "ready.mode": "raw", "ready.foreground": True})
 REPL = Profile("repl", {"ready.quiet_ms": 100, "ready.prompt": "^>>> $"})

@@ -5,7 +5,7 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.wrap.output import TAIL_BYTES, Output
+from bascule.programs.wrap.output import TAIL_BYTES, Output
 
 
 def after(*pieces: bytes) -> Output:

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from bascule.wrap import profiles
-from bascule.wrap.answers import answer
-from bascule.wrap.moments import Seen, reason_to_wait
-from bascule.wrap.output import Output
-from bascule.wrap.screen import Transcript
+from bascule.programs.wrap import profiles
+from bascule.programs.wrap.answers import answer
+from bascule.programs.wrap.output import Output
+from bascule.programs.wrap.readiness import Seen, reason_to_wait
+from bascule.programs.wrap.screen import Transcript
 
 HERE = Path(__file__).parent / "recordings"
 RECORDED = sorted(path.stem for path in HERE.glob("*.cast"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.wrap.screen import Transcript
+from bascule.programs.wrap.screen import Transcript
 
 PIECES = st.sampled_from(
     [

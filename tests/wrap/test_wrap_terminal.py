@@ -121,7 +121,10 @@ def test_ctrl_z_stops_program_and_wrapper_and_fg_continues_both(wrap, agents, da
     outer = Person(["bash", "--norc", "--noprofile"])
     try:
         outer.sees(r"^\$")
-        words = f"{sys.executable} -P -m bascule.wrap.command --no-start --state-dir {daemon.state} --agent {agents[0]}"
+        words = (
+            f"{sys.executable} -P -m bascule.programs.wrap.command --no-start --state-dir {daemon.state} --agent "
+            f"{agents[0]}"
+        )
         outer.type(f"clear; PS1='in ' {words} -- sh -c 'echo r''uns; exec cat'\r")
         outer.sees("^runs$")
         outer.type("first\r")
@@ -131,7 +134,7 @@ def test_ctrl_z_stops_program_and_wrapper_and_fg_continues_both(wrap, agents, da
         outer.type("echo out$((1+1))side\r")
         outer.sees("^out2side")
         outer.type("fg\r")
-        outer.sees("^PS1=|bascule.wrap.command", 5)
+        outer.sees("^PS1=|bascule.programs.wrap.command", 5)
         outer.still(0.3)
         outer.type("second\r")
         outer.sees("second\nsecond")
@@ -190,7 +193,7 @@ def test_sigterm_reaches_the_program_and_a_shell_that_ignores_it_is_hung_up(wrap
 
 
 def piped(daemon, agent, *command, stdin, **more):
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     return subprocess.run(
         [*words, "--agent", agent, "--", *command], input=stdin, capture_output=True, timeout=30, check=False, **more
     )
@@ -207,7 +210,7 @@ def test_without_a_terminal_the_program_has_one_and_its_exit_code_counts(daemon,
     # A file can be neither waited for nor read twice.
     path = tmp_path / "lines"
     path.write_bytes(b"line\n" * 5000)
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     with path.open("rb") as file:
         done = subprocess.run(
             [*words, "--agent", agents[1], "--", "wc", "-l"], stdin=file, capture_output=True, timeout=30, check=False
@@ -216,7 +219,7 @@ def test_without_a_terminal_the_program_has_one_and_its_exit_code_counts(daemon,
 
 
 def test_output_is_complete_when_the_reader_is_slow(daemon, agents):
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     reader, writer = os.pipe()
     with (
         open(reader, "rb") as slow,
@@ -234,7 +237,7 @@ def test_output_is_complete_when_the_reader_is_slow(daemon, agents):
 
 
 def wrapper(daemon, agent, *command, options=()):
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", daemon.state, "--no-start"]
+    words = [sys.executable, "-P", "-m", "bascule.programs.wrap.command", "--state-dir", daemon.state, "--no-start"]
     return [*words, "--agent", agent, *options, "--", *command]
 
 
@@ -292,7 +295,15 @@ def test_without_any_descriptors_the_program_runs_and_nothing_is_taken_for_keys(
 
 
 def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tmp_path):
-    words = [sys.executable, "-P", "-m", "bascule.wrap.command", "--state-dir", str(tmp_path / "s"), "--no-start"]
+    words = [
+        sys.executable,
+        "-P",
+        "-m",
+        "bascule.programs.wrap.command",
+        "--state-dir",
+        str(tmp_path / "s"),
+        "--no-start",
+    ]
     done = subprocess.run([*words, "--agent", "J", "--", "echo", "ran"], capture_output=True, timeout=30, check=False)
     assert (done.returncode, done.stdout) == (0, b"ran\n")
     assert b"Bascule is not running" in done.stderr
@@ -311,7 +322,7 @@ def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tm
 )
 def test_wrong_usage_is_told_with_what_to_write(words, said):
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "bascule.wrap.command", *words],
+        [sys.executable, "-P", "-m", "bascule.programs.wrap.command", *words],
         capture_output=True,
         timeout=30,
         check=False,

@@ -27,7 +27,7 @@ from bascule.kernel.tool import (
     given,
     tool,
 )
-from bascule.shim import words
+from bascule.programs.mcp_stdio import words
 
 # A ticket's deadline is the broker's to call; we listen a little longer, to hear it.
 _SETTLE_MS = 200

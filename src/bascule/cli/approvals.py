@@ -12,11 +12,11 @@ from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.cli.tty import ask_on_tty
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import USAGE
 from bascule.foundation.errors import BasculeError, Conflict, NotFound
 from bascule.foundation.text import one_line, rows, visible
-from bascule.helpers.terminal import say, show, show_json, show_table
 from bascule.kernel.limits import MAX_RULE_MINUTES
+from bascule.local_client.exits import USAGE
+from bascule.programs.helpers.terminal import say, show, show_json, show_table
 
 DEFAULT_MINUTES = 10
 _RULE = "─" * 72

@@ -10,9 +10,9 @@ from bascule.cli.approvals import ask_how, drawn, terminal_columns
 from bascule.cli.person import unlock
 from bascule.cli.talk import connect
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import APPROVAL, DoorError
 from bascule.foundation.errors import ApprovalRequired, BasculeError
-from bascule.helpers.terminal import say, show
+from bascule.local_client.exits import APPROVAL, DoorError
+from bascule.programs.helpers.terminal import say, show
 
 # A question is there at once or not at all; sooner than this an answer needs no second connection.
 LOOK_SECONDS = 0.3

@@ -1,6 +1,6 @@
 """bridgectl: look at agents and tickets, cancel one, follow the log and the events.
 
-Standard library only, over `bascule.doors`, like the helpers: it must answer when the daemon does not.
+Standard library only, over `bascule.local_client`, like the helpers: it must answer when the daemon does not.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 import sys
 
 from bascule.cli import tail
-from bascule.doors import choice, exits
-from bascule.doors.exits import Refusal, WrongUsage
-from bascule.doors.http import call
-from bascule.doors.values import agent_id, ticket_id
 from bascule.foundation import paths
 from bascule.foundation.text import one_line, visible
-from bascule.helpers import program, terminal
+from bascule.local_client import choice, exits
+from bascule.local_client.exits import Refusal, WrongUsage
+from bascule.local_client.http import call
+from bascule.local_client.values import agent_id, ticket_id
+from bascule.programs.helpers import program, terminal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

@@ -6,9 +6,9 @@ import shutil
 
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
-from bascule.doors.exits import CONFLICT, USAGE
 from bascule.foundation import paths
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import CONFLICT, USAGE
+from bascule.programs.helpers.terminal import say, show, show_json
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -13,7 +13,7 @@ import time
 from bascule.client.messages import SyncMessage
 from bascule.client.sync import SyncClient
 from bascule.foundation.errors import Unavailable
-from bascule.helpers.terminal import show
+from bascule.programs.helpers.terminal import show
 
 QUESTION = "Which is larger: the number of moons of Mars, or of Earth?"
 ANSWER = "Mars: it has two, Phobos and Deimos. Earth has one."

@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 from bascule import __version__
 from bascule.cli.checks import daemon, desktop, machine, sandbox
 from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
-from bascule.doors.values import encode
 from bascule.foundation import paths
 from bascule.foundation.text import visible
+from bascule.local_client.values import encode
 
 CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
     ("python", machine.check_python),

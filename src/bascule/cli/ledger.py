@@ -6,11 +6,11 @@ from typing import Any
 
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
-from bascule.doors.exits import NOT_FOUND, UNEXPECTED
 from bascule.foundation import paths
 from bascule.foundation.errors import NotFound
 from bascule.foundation.text import one_line
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import NOT_FOUND, UNEXPECTED
+from bascule.programs.helpers.terminal import say, show, show_json
 
 # A SHA-256 in hex.
 _HASH_CHARS = 64

@@ -13,9 +13,9 @@ from typing import Any
 from bascule import __version__
 from bascule.cli import paste
 from bascule.cli.talk import add_json, add_state_dir, ask, state_of
-from bascule.doors.exits import CONFLICT, UNEXPECTED, UNREACHABLE
 from bascule.foundation import paths
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import CONFLICT, UNEXPECTED, UNREACHABLE
+from bascule.programs.helpers.terminal import say, show, show_json
 
 # A start takes a fraction of a second; with a hundred thousand tickets and a check of the file, a few.
 START_SECONDS = 30.0

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from bascule import __version__
-from bascule.doors.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.paths import UnsafePlace
-from bascule.helpers.terminal import prepare, say
+from bascule.local_client.exits import BY_STATUS, INTERRUPTED, UNEXPECTED, DoorError
+from bascule.programs.helpers.terminal import prepare, say
 
 _DESCRIPTION = "Bascule: one local daemon through which AI agents act, with every action recorded."
 _EPILOG = """\

@@ -5,10 +5,10 @@ import argparse
 from bascule.cli.life import running_pid
 from bascule.cli.talk import add_json, add_state_dir, ask, connect, state_of
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import CONFLICT, USAGE
-from bascule.helpers.terminal import say, show, show_json
 from bascule.kernel.identity.passphrase import read_from_tty
 from bascule.kernel.limits import MIN_PASSPHRASE_CHARS
+from bascule.local_client.exits import CONFLICT, USAGE
+from bascule.programs.helpers.terminal import say, show, show_json
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -8,11 +8,11 @@ from typing import Any
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.cli.tty import ask_on_tty
-from bascule.doors.exits import UNEXPECTED, USAGE
 from bascule.foundation import paths
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.text import visible
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import UNEXPECTED, USAGE
+from bascule.programs.helpers.terminal import say, show, show_json
 from bascule.wire import codec
 
 _JSON_HELP = "the call's params, as JSON (default {})"

@@ -9,7 +9,7 @@ import sys
 def main() -> int:
     arguments = sys.argv[1:]
     if arguments[:1] == ["mcp"]:
-        from bascule.shim.command import main as shim
+        from bascule.programs.mcp_stdio.command import main as shim
 
         return shim(arguments[1:])
     from bascule.cli.main import main as command_line

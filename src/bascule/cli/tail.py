@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 
-from bascule.doors import choice, exits
-from bascule.doors.exits import ConnectionLost, NotRunning
-from bascule.doors.http import EventStream, call
-from bascule.doors.retry import Pauses
-from bascule.doors.values import decode
 from bascule.foundation import paths
 from bascule.foundation.text import one_line, visible
-from bascule.helpers import terminal
-from bascule.helpers.logtail import LogTail
+from bascule.local_client import choice, exits
+from bascule.local_client.exits import ConnectionLost, NotRunning
+from bascule.local_client.http import EventStream, call
+from bascule.local_client.retry import Pauses
+from bascule.local_client.values import decode
+from bascule.programs.helpers import terminal
+from bascule.programs.helpers.logtail import LogTail
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

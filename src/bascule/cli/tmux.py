@@ -7,10 +7,10 @@ import shutil
 import sys
 
 from bascule.cli.talk import add_json, add_state_dir
-from bascule.doors.exits import DoorError, WrongUsage
-from bascule.doors.values import agent_id
 from bascule.foundation import paths
-from bascule.helpers.terminal import say, show, show_json, show_table
+from bascule.local_client.exits import DoorError, WrongUsage
+from bascule.local_client.values import agent_id
+from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.terminals.tmux import AGENT_OPTION, Tmux, TmuxFailed
 
 SESSION = "bascule"
@@ -135,7 +135,7 @@ def run_panes(args: argparse.Namespace) -> int:
 
 
 def run_ring(args: argparse.Namespace) -> int:
-    from bascule.wrap.panes import ring_panes
+    from bascule.programs.wrap.panes import ring_panes
 
     say("ringing in the panes of registered agents; Ctrl-C ends it")
     asyncio.run(ring_panes(paths.state_dir(args.state_dir), Tmux(args.socket), say))

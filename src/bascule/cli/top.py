@@ -20,7 +20,7 @@ from bascule.cli.talk import add_json, add_state_dir, ask, state_of
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.text import one_line
-from bascule.helpers.terminal import show, show_json
+from bascule.programs.helpers.terminal import show, show_json
 
 # Events come in bursts; a person reads no faster.
 REDRAW_SECONDS = 0.5

@@ -34,7 +34,7 @@ from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
 from bascule.kernel.ports import PRESENCES
 from bascule.kernel.route import Route
-from bascule.shim.tools import toolsets_in
+from bascule.programs.mcp_stdio.tools import toolsets_in
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.app import App, Form
 from bascule.surfaces.http.gate import Gate, SpaceGate, loopback_hosts

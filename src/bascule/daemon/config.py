@@ -17,14 +17,14 @@ from msgspec import Meta
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import AgentIdText
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
-from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.ids import is_house_handle
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
 from bascule.kernel.consent.limits import Limits as ApprovalLimits
 from bascule.kernel.policy.presets import NAMES
-from bascule.shim.tools import DEFAULT_TOOLSETS, toolsets_in
+from bascule.local_client.exits import WrongUsage
+from bascule.programs.mcp_stdio.tools import DEFAULT_TOOLSETS, toolsets_in
 from bascule.wire import codec
 from bascule.workspace.limits import WorkspaceLimits
 

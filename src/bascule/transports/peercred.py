@@ -3,7 +3,7 @@
 import socket
 from typing import NamedTuple
 
-from bascule.doors.peers import unix_peer
+from bascule.local_client.peers import unix_peer
 
 
 class Peer(NamedTuple):

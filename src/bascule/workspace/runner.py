@@ -96,7 +96,7 @@ class Runner:
     async def work(self, run: Run, space: Space) -> None:
         """Until it is over or asks. Nothing is raised: whoever waits gets an answer, whatever happened."""
         try:
-            await self._with_a_turn(run, space)
+            await self._run_exclusively(run, space)
         except Exception as error:  # noqa: BLE001 - I4: of what we did not foresee an id is told, the log has the rest
             run.stop = Stop("system", self._internal(error).message, ERROR)
             try:
@@ -107,7 +107,7 @@ class Runner:
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
                 run.tell()
 
-    async def _with_a_turn(self, run: Run, space: Space) -> None:
+    async def _run_exclusively(self, run: Run, space: Space) -> None:
         queued = run.changes and not run.record.on_copy
         if queued and run.stop is None:
             run.turn = space.turns.take()

@@ -5,7 +5,7 @@ import argparse
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.foundation.text import one_line
-from bascule.helpers.terminal import show, show_json
+from bascule.programs.helpers.terminal import show, show_json
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:

@@ -5,10 +5,10 @@ import argparse
 from bascule.broker.protocol import Event, TicketStatus, TicketView
 from bascule.cli.talk import add_json, add_state_dir, connect
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import CONFLICT, NOTHING_CAME, OK
-from bascule.doors.values import ticket_id
 from bascule.foundation.text import one_line, visible
-from bascule.helpers.terminal import payload_text, say, show, show_json
+from bascule.local_client.exits import CONFLICT, NOTHING_CAME, OK
+from bascule.local_client.values import ticket_id
+from bascule.programs.helpers.terminal import payload_text, say, show, show_json
 from bascule.wire import codec
 
 _ENDS = ("ticket.responded", "ticket.timeout", "ticket.cancelled")

@@ -8,10 +8,10 @@ import stat
 from bascule import __version__
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
 from bascule.daemon import ground
-from bascule.doors.exits import DoorError, NotRunning
-from bascule.doors.http import PROTOCOL_VERSION
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError
+from bascule.local_client.exits import DoorError, NotRunning
+from bascule.local_client.http import PROTOCOL_VERSION
 
 # Where the settings cannot be read; held equal to theirs by a test.
 DEFAULT_PORT = 5050

@@ -5,7 +5,7 @@ import os
 import sys
 
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, info, ok, warn
-from bascule.desktop_host.linux.programs import LAUNCHERS
+from bascule.programs.desktop_host.linux.programs import LAUNCHERS
 
 _PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
 

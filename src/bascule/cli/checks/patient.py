@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bascule import __version__
-from bascule.doors.exits import STATUS_OF_CODE, ConnectionLost, DoorError, Refusal
-from bascule.doors.http import PROTOCOL_VERSION
-from bascule.doors.link import LinkSocket
+from bascule.local_client.exits import STATUS_OF_CODE, ConnectionLost, DoorError, Refusal
+from bascule.local_client.http import PROTOCOL_VERSION
+from bascule.local_client.link import LinkSocket
 
 if TYPE_CHECKING:
     from bascule.daemon.config import BadConfig, Config

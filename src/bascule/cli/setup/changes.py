@@ -10,8 +10,8 @@ from bascule.cli.setup.blocks import BadBlock
 from bascule.cli.setup.json_text import BadJson
 from bascule.cli.setup.record import Entry
 from bascule.cli.setup.toml_text import BadToml
-from bascule.doors.exits import DoorError
 from bascule.foundation import paths
+from bascule.local_client.exits import DoorError
 
 # Claude Code keeps histories in its file; beyond this it is not a settings file.
 MAX_FILE_BYTES = 64 * 1024 * 1024

@@ -21,7 +21,7 @@ from bascule.cli.setup import blocks, texts, toml_text
 from bascule.cli.setup.changes import CannotChange, Change, Edit
 from bascule.cli.setup.json_text import JsonText
 from bascule.cli.setup.record import Entry, Record
-from bascule.helpers.hook import BELL_TIMEOUT_SECONDS
+from bascule.programs.helpers.hook import BELL_TIMEOUT_SECONDS
 
 # The broker spec's name for the server (10).
 SERVER = "agent-bridge"

@@ -6,12 +6,12 @@ import sys
 from typing import TYPE_CHECKING
 
 from bascule.cli import paste
-from bascule.doors.exits import WrongUsage
-from bascule.doors.values import agent_id
 from bascule.foundation import paths
 from bascule.foundation.text import visible
-from bascule.helpers.terminal import say, show, show_exactly
-from bascule.shim.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
+from bascule.local_client.exits import WrongUsage
+from bascule.local_client.values import agent_id
+from bascule.programs.helpers.terminal import say, show, show_exactly
+from bascule.programs.mcp_stdio.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
 
 if TYPE_CHECKING:
     from bascule.cli.setup.clients import Plan

@@ -40,8 +40,8 @@ class Place:
 
 def parsers() -> list[argparse.ArgumentParser]:
     from bascule.cli import bridgectl, main
-    from bascule.helpers import recv, register, reply, send, wait
-    from bascule.wrap import command as wrap
+    from bascule.programs.helpers import recv, register, reply, send, wait
+    from bascule.programs.wrap import command as wrap
 
     helpers = [module.build_parser() for module in (register, reply, recv, send, wait, wrap)]
     return [main.build_parser(), bridgectl._parser(), *helpers]  # noqa: SLF001 - one house; its own main uses it

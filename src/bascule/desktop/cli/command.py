@@ -8,10 +8,10 @@ from typing import Any
 from bascule.cli.talk import add_json, add_state_dir, state_of
 from bascule.desktop.cli import person
 from bascule.desktop.cli.ways import ask
-from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import visible
-from bascule.helpers.terminal import say, show, show_exactly, show_json
+from bascule.local_client.exits import NOT_FOUND, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_exactly, show_json
 
 _DESCRIPTION = """\
 What agents may do on your desktop, and the same for you. It is off until you enable it.
@@ -262,7 +262,7 @@ _EFFECTS = {
 
 
 def run_report(args: argparse.Namespace) -> int:
-    from bascule.desktop_host import report
+    from bascule.programs.desktop_host import report
 
     try:
         text = report.page(_evidence_of(args))
@@ -284,7 +284,7 @@ def run_report(args: argparse.Namespace) -> int:
 
 
 def _evidence_of(args: argparse.Namespace) -> str:
-    from bascule.desktop_host.report import NoSuchExecution, find_folder
+    from bascule.programs.desktop_host.report import NoSuchExecution, find_folder
 
     if os.path.isfile(os.path.join(args.execution, "result.json")):
         return str(args.execution)

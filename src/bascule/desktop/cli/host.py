@@ -4,8 +4,8 @@ import argparse
 import os
 
 from bascule.cli.talk import add_state_dir, state_of
-from bascule.doors.exits import USAGE, WrongUsage
-from bascule.helpers.terminal import say
+from bascule.local_client.exits import USAGE, WrongUsage
+from bascule.programs.helpers.terminal import say
 
 EXTRA = "this needs the desktop extra:  pip install 'bascule[desktop]'"
 
@@ -48,8 +48,8 @@ def run_host(args: argparse.Namespace) -> int:
     if not args.workspace_root:
         raise WrongUsage("the host needs a WORKSPACE_ROOT", "set it, or give --workspace-root DIR")
     try:
-        from bascule.desktop_host import main
-        from bascule.desktop_host.routes import KEEP_OUT
+        from bascule.programs.desktop_host import main
+        from bascule.programs.desktop_host.routes import KEEP_OUT
     except ModuleNotFoundError as error:
         raise WrongUsage(f"{error.name} is not installed", EXTRA) from error
     listen = None

@@ -10,9 +10,9 @@ from bascule.cli.person import unlock
 from bascule.cli.talk import ask as ask_daemon
 from bascule.cli.talk import connect, state_of
 from bascule.desktop.cli.ways import ask
-from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation.text import one_line, visible
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import UNEXPECTED, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_json
 
 _UNDER_STANDARD = """\
   to see     an agent asks you once for each app; after that it may look at that app again

@@ -7,10 +7,10 @@ from typing import Any
 
 from bascule.cli.asking import ask_held
 from bascule.desktop.cli.host import socket_of
-from bascule.doors.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
 from bascule.foundation import paths
 from bascule.foundation.errors import ApprovalRequired, BasculeError
 from bascule.foundation.text import visible
+from bascule.local_client.exits import NOT_FOUND, NOTHING_CAME, REFUSED, UNEXPECTED, UNREACHABLE, USAGE, DoorError
 
 DEFAULT_TIMEOUT_MS = 60_000
 _EXIT_CODES = {

@@ -8,11 +8,11 @@ from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.happened import Happened
 from bascule.client.playing import attach_params
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation.errors import BasculeError
 from bascule.foundation.text import one_line, visible
 from bascule.game.cli import gabs_import
-from bascule.helpers.terminal import say, show, show_json, show_table
+from bascule.local_client.exits import UNEXPECTED, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.wire.codec import BadJson, decode, encode
 
 _CHECK_EPILOG = """\

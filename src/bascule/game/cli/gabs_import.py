@@ -11,12 +11,12 @@ import re
 from typing import Any
 
 from bascule.cli.talk import add_json
-from bascule.doors.exits import OK, UNEXPECTED, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import one_line
 from bascule.game.compose import GAMES_FILE
 from bascule.game.settings import BadSettings, parse
-from bascule.helpers.terminal import say, show
+from bascule.local_client.exits import OK, UNEXPECTED, WrongUsage
+from bascule.programs.helpers.terminal import say, show
 from bascule.wire.codec import BadJson, decode
 
 DEFAULT_FILE = "~/.gabs/config.json"

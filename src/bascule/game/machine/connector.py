@@ -7,8 +7,8 @@ import socket
 import stat
 from typing import Final, cast
 
-from bascule.doors import peers
 from bascule.game.ports import MAX_UNSENT_BYTES, Address, ConnectFault, OnData, OnLost, Wire
+from bascule.local_client import peers
 from bascule.transports.peercred import peer_of
 
 # A listener on this machine answers at once, or hangs.

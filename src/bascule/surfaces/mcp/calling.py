@@ -14,8 +14,8 @@ from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidReq
 from bascule.kernel.call import Call, Principal, agent_of
 from bascule.kernel.gate import Gate
 from bascule.kernel.tool import Result, Retry, Session, Tool
-from bascule.shim import words
-from bascule.shim.mcp import SLICE_MS
+from bascule.programs.mcp_stdio import words
+from bascule.programs.mcp_stdio.mcp import SLICE_MS
 from bascule.wire import codec
 
 T = TypeVar("T")

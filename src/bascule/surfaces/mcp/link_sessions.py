@@ -19,8 +19,8 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
 from bascule.kernel.tool import Result, Retry, Tool
-from bascule.shim import mcp, words
-from bascule.shim.tools import plain_name
+from bascule.programs.mcp_stdio import mcp, words
+from bascule.programs.mcp_stdio.tools import plain_name
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.news import News
 from bascule.surfaces.mcp.recent import RECENT_URI, read

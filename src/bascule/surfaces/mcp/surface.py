@@ -13,7 +13,6 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bascule import __version__
-from bascule.doors.values import new_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.foundation.ids import is_ticket_id, new_fault_id
 from bascule.kernel.call import Principal, agent_of
@@ -21,9 +20,10 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.tool import Tool
-from bascule.shim import words
-from bascule.shim.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
-from bascule.shim.tools import plain_name
+from bascule.local_client.values import new_ticket_id
+from bascule.programs.mcp_stdio import words
+from bascule.programs.mcp_stdio.mcp import CALL_ID_KEY, HOW_TO, LIST_TTL_MS, RESOURCE_NOT_FOUND, SERVER_INFO
+from bascule.programs.mcp_stdio.tools import plain_name
 from bascule.surfaces.mcp import recent, sdk_log
 from bascule.surfaces.mcp.bus import AgentBus
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of

@@ -1,6 +1,7 @@
 """All tools, bridge by bridge, and the list that `bascule mcp` is shipped with.
 
-`tools/gen_tools.py` writes the list to `shim/tools.json`, so that the stdio program can show it before a daemon runs.
+`tools/gen_tools.py` writes the list to `programs/mcp_stdio/tools.json`, so that the stdio program can show it before a
+daemon runs.
 """
 
 from collections.abc import Collection, Iterable
@@ -9,7 +10,7 @@ from typing import Any
 from bascule.bridge_list import BRIDGES
 from bascule.kernel.declared import Declared
 from bascule.kernel.tool import Tool
-from bascule.shim.tools import TOOLSETS
+from bascule.programs.mcp_stdio.tools import TOOLSETS
 from bascule.surfaces.mcp.recent import RESOURCES
 
 
@@ -23,7 +24,7 @@ def shown(tools: Iterable[Tool], toolsets: Collection[str], hidden: Collection[s
 
 
 def shipped() -> dict[str, Any]:
-    """What `shim/tools.json` holds, in the order of the toolsets."""
+    """What `programs/mcp_stdio/tools.json` holds, in the order of the toolsets."""
     tools = [tool for name in TOOLSETS for tool in tools_of() if tool.toolset == name]
     return {
         "toolsets": {name: [tool.name for tool in tools if tool.toolset == name] for name in TOOLSETS},

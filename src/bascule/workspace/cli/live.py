@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
-from bascule.doors.exits import REFUSED, UNEXPECTED
 from bascule.foundation.text import one_line, visible
-from bascule.helpers.terminal import say
+from bascule.local_client.exits import REFUSED, UNEXPECTED
+from bascule.programs.helpers.terminal import say
 from bascule.workspace.protocol import (
     ApprovalRequiredEvent,
     CreateFileEvent,

@@ -8,10 +8,10 @@ from typing import Any
 from bascule.cli.person import unlock
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import NOT_FOUND, WrongUsage
 from bascule.foundation.errors import Forbidden, NotFound
 from bascule.foundation.text import one_line, visible
-from bascule.helpers.terminal import say, show, show_json, show_table
+from bascule.local_client.exits import NOT_FOUND, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_json, show_table
 from bascule.workspace.cli.live import tell_steering
 from bascule.workspace.cli.work import add_space, find_space
 

@@ -13,9 +13,9 @@ import msgspec
 from bascule.cli.talk import add_json, add_state_dir, ask, connect
 from bascule.client.spaces import SyncSpace
 from bascule.client.sync import SyncClient
-from bascule.doors.exits import INTERRUPTED, REFUSED, UNEXPECTED, USAGE, WrongUsage
 from bascule.foundation.errors import BasculeError, NotFound
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import INTERRUPTED, REFUSED, UNEXPECTED, USAGE, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_json
 from bascule.wire import codec
 from bascule.workspace.cli.live import Screen, exit_code, follow
 from bascule.workspace.protocol import ApprovalRequiredEvent, Event, PolicyDeniedEvent, StreamedOutput

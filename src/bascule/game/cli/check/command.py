@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from bascule.doors.exits import UNEXPECTED, WrongUsage
 from bascule.foundation import paths
 from bascule.foundation.text import one_line
 from bascule.game.cli.check.checks import CHECKS, Check, DoesNotApply
@@ -14,7 +13,8 @@ from bascule.game.cli.check.peer import Failed, Seen
 from bascule.game.cli.check.starting import Subject
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import BadSettings, GameSettings, parse
-from bascule.helpers.terminal import say, show, show_json
+from bascule.local_client.exits import UNEXPECTED, WrongUsage
+from bascule.programs.helpers.terminal import say, show, show_json
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,10 +13,10 @@ import time
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
-from bascule.doors.exits import WrongUsage
 from bascule.foundation import paths
 from bascule.game.cli.check.peer import ANSWER_SECONDS, Failed, Peer, Seen, SocketStream, hello
 from bascule.game.settings import GameSettings
+from bascule.local_client.exits import WrongUsage
 from bascule.protocols.game import TOKEN_BYTES
 from bascule.protocols.game_session import new_id
 

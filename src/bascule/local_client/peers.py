@@ -1,0 +1,133 @@
+"""Who is at the other end of a socket, as the kernel says it. The one place where that is asked.
+
+A token is not sent to another user's program. On a unix socket the kernel names the peer. On TCP it names the owner of
+the socket that accepted this very connection (the ESTABLISHED row with our two addresses swapped), and nothing else
+will do: a listener can be gone by the time somebody looks for it, or have been made by another user than the one who
+accepts from it. Linux only; elsewhere `can_tell` is false and no token crosses plain TCP.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+
+from bascule.local_client.exits import ConnectionLost, Stranger
+
+# Linux: pid, uid and gid, four bytes each. macOS, LOCAL_PEERCRED at level 0: a version, then the uid.
+_UCRED_BYTES = 12
+_MACOS_LOCAL_PEERCRED = 0x001
+_MACOS_XUCRED_BYTES = 76
+_PID, _UID = slice(0, 4), slice(4, 8)
+_TABLE4, _TABLE6 = "/proc/net/tcp", "/proc/net/tcp6"
+# How a server on `::` sees an IPv4 address: ::ffff:a.b.c.d.
+_MAPPED = bytes(10) + b"\xff\xff"
+_ESTABLISHED = "01"
+# Columns of a row: sl local_address rem_address st tx:rx tr:when retrnsmt uid timeout inode ...
+_UID_COLUMN, _INODE_COLUMN = 7, 9
+# How often the table is looked at until the other end has accepted.
+LOOK_SECONDS = 0.01
+
+
+def check_peer(sock: socket.socket, where: str, seconds: float) -> None:
+    """Refuse to talk unless the other end is known to be ours; TCP has `seconds` to accept the connection."""
+    if sock.family == socket.AF_UNIX:
+        uid = unix_peer(sock)[0]
+        trusted = {os.getuid()}
+    elif not can_tell():
+        return
+    else:
+        uid = _accepted_by(sock, where, seconds)
+        # Root forwards ports for containers and remote sessions, and could read the token anyway.
+        trusted = {os.getuid(), 0}
+    if uid not in trusted:
+        raise Stranger(
+            f"{where} is served by uid {uid}, not by you (uid {os.getuid()}): nothing was sent",
+            "check BASCULE_STATE_DIR; without BRIDGE_BROKER_URL the daemon's own socket is used",
+        )
+
+
+def unix_peer(sock: socket.socket) -> tuple[int, int]:
+    """Uid and pid at the other end of a unix socket; pid 0 where the system does not say."""
+    if sys.platform == "darwin":
+        raw = sock.getsockopt(0, _MACOS_LOCAL_PEERCRED, _MACOS_XUCRED_BYTES)
+        return int.from_bytes(raw[_UID], sys.byteorder), 0
+    raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED_BYTES)
+    return int.from_bytes(raw[_UID], sys.byteorder), int.from_bytes(raw[_PID], sys.byteorder)
+
+
+def can_tell() -> bool:
+    """Whether this system shows who owns a TCP connection."""
+    return os.path.exists(_TABLE4)
+
+
+def far_end(sock: socket.socket) -> tuple[int, int] | None:
+    """Uid and inode of the socket that accepted this TCP connection; None while it is not accepted or not seen."""
+    here, there = sock.getsockname(), sock.getpeername()
+    found = []
+    # Reading a table costs the kernel milliseconds, so each is read once.
+    for table, prefix in ((_TABLE6, b""),) if sock.family == socket.AF_INET6 else ((_TABLE4, b""), (_TABLE6, _MAPPED)):
+        found += _ends(table, f" {_name(there, prefix)} {_name(here, prefix)} {_ESTABLISHED} ".encode())
+    # Several sockets with one pair of addresses would be a doubt; the kernel allows none.
+    return found[0] if len(found) == 1 else None
+
+
+def is_itself(sock: socket.socket) -> bool:
+    """Linux connects a port to itself when nobody listens there and it picks the same one for our end."""
+    return bool(sock.getsockname() == sock.getpeername())
+
+
+def is_closed(sock: socket.socket) -> bool:
+    """Whether the other end has closed the connection, so that nobody will accept it any more."""
+    timeout = sock.gettimeout()
+    sock.settimeout(0)
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    finally:
+        sock.settimeout(timeout)
+
+
+def _accepted_by(sock: socket.socket, where: str, seconds: float) -> int:
+    deadline = time.monotonic() + seconds
+    while (end := far_end(sock)) is None:
+        if is_closed(sock):
+            raise ConnectionLost(f"{where} closed the connection before anything was sent", "try again in a moment")
+        if time.monotonic() > deadline:
+            raise ConnectionLost(
+                f"{where} does not accept the connection, so it is not known whose program it is: nothing was sent",
+                "is it busy, or behind a forwarded port? Without BRIDGE_BROKER_URL the daemon's own socket is used",
+            )
+        time.sleep(LOOK_SECONDS)
+    return end[0]
+
+
+def _ends(table: str, wanted: bytes) -> list[tuple[int, int]]:
+    try:
+        with open(table, "rb") as file:
+            data = file.read()
+    except OSError:
+        # No IPv6 in this kernel.
+        return []
+    if wanted not in data:
+        return []
+    ends = []
+    for row in data.splitlines():
+        if wanted in row:
+            fields = row.split()
+            # Before it is accepted a connection has no inode, and older kernels show uid 0 for it.
+            if inode := int(fields[_INODE_COLUMN]):
+                ends.append((int(fields[_UID_COLUMN]), inode))
+    return ends
+
+
+def _name(address: tuple[str, int], prefix: bytes) -> str:
+    """As the tables write it: the address in words of this machine's byte order, then the port."""
+    host, port = address[:2]
+    raw = prefix + socket.inet_pton(socket.AF_INET6 if ":" in host else socket.AF_INET, host)
+    words = (raw[at : at + 4] for at in range(0, len(raw), 4))
+    return "".join(f"{int.from_bytes(word, sys.byteorder):08X}" for word in words) + f":{port:04X}"

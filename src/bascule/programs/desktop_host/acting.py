@@ -1,0 +1,328 @@
+"""ui-control methods. A reply of `true` proves nothing: every act is read back, and `effect` says what was seen."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+
+from bascule.desktop import protocol as d
+from bascule.desktop.errors import Code, DesktopError, invalid, not_found
+from bascule.programs.desktop_host import pictures
+from bascule.programs.desktop_host.elements import Element, Tree
+from bascule.programs.desktop_host.executions import Execution
+from bascule.programs.desktop_host.geometry import Rect
+from bascule.programs.desktop_host.looking import Looking, check_selector, folder_of, windows_with
+from bascule.programs.desktop_host.matching import first_visible, matches
+from bascule.programs.desktop_host.ports import AppGone, NotAnswering, Onto
+from bascule.programs.desktop_host.refs import Ambiguous, find_again, same
+from bascule.programs.desktop_host.routes import Routed
+
+# GTK 4 tells of a change after 250 ms, the others within 110.
+CONFIRM_SECONDS: Final = 0.4
+FOCUS_SECONDS: Final = 0.5
+# How long a program may take to say where its password fields are.
+PICTURE_SECONDS: Final = 2.0
+# States that a click brings by itself, whatever comes of it.
+_QUIET: Final = ("StateChanged:focused", "StateChanged:armed", "StateChanged:pressed", "StateChanged:active")
+_CHECKABLE: Final = frozenset({"AXCheckBox"})
+
+
+class Aim(msgspec.Struct):
+    """The element meant, and where it is."""
+
+    routed: Routed
+    element: Element
+    tree: Tree | None
+    rematched: bool = False
+
+
+class Acting:
+    def __init__(self, looking: Looking) -> None:
+        self._looking = looking
+        self._desktop = looking.desktop
+
+    # -- finding the target --
+
+    async def aim(self, execution: Execution, params: Any, name: str = "element") -> Aim:
+        """`name`: "element", or "to" for the end of a drag."""
+        aim = await self._aim(execution, params, params.target if name == "element" else params.to)
+        expected = execution.expected
+        if expected is not None:
+            element = aim.element
+            if expected.unmoved and aim.tree is None:
+                # A ref says which object, not where it is now. The picture before the act uses the same tree.
+                aim.tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
+                element = aim.tree.by_key(element.key) or element
+            expected.check_element(name, element)
+        return aim
+
+    async def _aim(self, execution: Execution, params: Any, target: d.Target) -> Aim:
+        ref, selector = target.element_ref, target.selector
+        if ref is None and selector is None:
+            raise invalid("target needs elementRef or selector")
+        if ref is not None and selector is not None and not isinstance(params, d.TypeTextParams):
+            raise invalid("target needs either elementRef or selector")
+        if selector is not None:
+            check_selector(selector)
+        if ref is not None:
+            try:
+                return await self._aim_at_ref(execution, params, ref, rematch=target.rematch)
+            except DesktopError as error:
+                # Contract 5.6: typeText may bring a selector to fall back to.
+                if selector is None or error.code is not Code.ELEMENT_NOT_FOUND:
+                    raise
+                execution.note("fallback", reason=error.details.get("reason"))
+        assert selector is not None
+        return await self._aim_by_selector(execution, params, selector)
+
+    async def _aim_by_selector(self, execution: Execution, params: Any, selector: d.Selector) -> Aim:
+        routed = await self._looking.route(execution, params.route)
+        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        hits = matches(tree, selector)
+        execution.note("matched", count=len(hits))
+        chosen = first_visible(hits)
+        if chosen is None:
+            raise not_found("no element matches the selector", reason="selector", partial=list(tree.partial))
+        return Aim(routed, chosen, tree)
+
+    async def _aim_at_ref(self, execution: Execution, params: Any, ref: d.ElementRef, *, rematch: bool) -> Aim:
+        known = self._looking.refs.get(execution.client, ref.element_id)
+        fingerprint = ref.fingerprint or (known.fingerprint if known is not None else None)
+        if fingerprint is None:
+            raise not_found("no such elementId here, and no fingerprint to find it by", reason="stale")
+        routed = await self._route_of(execution, params.route, known.window if known is not None else None)
+        if known is not None and known.window in _meant(routed):
+            with contextlib.suppress(AppGone):
+                now = await self._desktop.refreshed(known.element)
+                # The same object under another name is another thing to press.
+                if now is not None and same(now, fingerprint) and "defunct" not in now.states:
+                    return Aim(routed, now, None)
+        if not rematch:
+            raise not_found("the element is gone, or is not what it was: find it again", reason="stale")
+        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        try:
+            found = find_again(tree, fingerprint)
+        except Ambiguous as error:
+            raise not_found(
+                f"the element is gone and {error.count} others look like it: find it again",
+                reason="ambiguous",
+                candidates=error.count,
+            ) from None
+        if found is None:
+            raise not_found("the element is gone: find it again", reason="stale")
+        execution.note("rematched")
+        return Aim(routed, found, tree, rematched=True)
+
+    async def _route_of(self, execution: Execution, route: d.Route | None, handle: int | None) -> Routed:
+        if route is None and handle is not None:
+            window = windows_with(await self._desktop.windows(), handle)
+            if window is None:
+                raise not_found("the element's window is closed", reason="stale")
+            # The window the ref came from, whatever is in front now.
+            return await self._looking.route_to(execution, window)
+        return await self._looking.route(execution, route)
+
+    # -- the methods --
+
+    async def click(self, execution: Execution, params: d.ClickParams) -> d.ClickResult:
+        aim = await self.aim(execution, params)
+        check_enabled(aim.element)
+        await self.require_focus(aim.routed, params.route)
+        method = "action"
+
+        async def act() -> None:
+            nonlocal method
+            execution.halt.check()
+            if not await self._desktop.press(aim.element):
+                method = "pointer"
+                x, y = await self.point(execution, aim, params)
+                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+
+        effect = await self.seen(execution, aim, act)
+        return d.ClickResult(
+            execution_id=execution.id,
+            clicked=True,
+            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            effect=effect,
+            method="pointer" if method == "pointer" else "action",
+            rematched=aim.rematched,
+        )
+
+    async def hotkey(self, execution: Execution, params: d.HotkeyParams) -> d.HotkeyResult:
+        routed = await self._looking.route(execution, params.route)
+        routed = await self.bring_to_front(execution, routed, params.route)
+        execution.note("keys", keys=_shown(params.keys))
+        delay = params.options.delay_ms / 1000
+
+        async def act() -> None:
+            await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
+
+        heard = await self.pictured(execution, routed, act)
+        return d.HotkeyResult(
+            execution_id=execution.id,
+            sent=True,
+            evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
+            effect="confirmed" if heard else "unverified",
+        )
+
+    # -- what they share --
+
+    async def require_focus(self, routed: Routed, route: d.Route | None) -> None:
+        if route is not None and route.focus_policy == "requireFocused" and not routed.window.active:
+            raise not_found("the window is not in front, and focusPolicy is requireFocused", reason="focus")
+
+    async def bring_to_front(self, execution: Execution, routed: Routed, route: d.Route | None) -> Routed:
+        _check_complete(execution)
+        await self.require_focus(routed, route)
+        if routed.window.active:
+            return routed
+        execution.halt.check()
+        execution.note("activate")
+        if not await self._desktop.activate(routed.window):
+            raise not_found("the window could not be brought to the front", reason="focus")
+        return await self._looking.route_to(execution, routed.window)
+
+    async def point(self, execution: Execution, aim: Aim, params: Any) -> tuple[int, int]:
+        """Where to click, after the program itself says that the element is what is there."""
+        routed = aim.routed
+        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        element = tree.by_key(aim.element.key)
+        if element is None:
+            raise not_found("the element is gone: find it again", reason="stale")
+        if not element.on_screen:
+            raise not_found("the element cannot be seen: scroll to it", reason="offscreen")
+        x, y = element.visible.centre
+        if not await self._on_top(routed, x, y):
+            routed = aim.routed = await self.bring_to_front(execution, routed, params.route)
+            if not await self._on_top(routed, x, y):
+                raise not_found("another window covers the element", reason="covered")
+        key = await self._desktop.element_at(routed.window, x, y)
+        hit = tree.by_key(key) if key is not None else None
+        if hit is None or (hit.key != element.key and tree.is_within(element, hit)):
+            # The program does not say, or only half of the way down: GTK 3 stops at a notebook that shows no tabs.
+            hit = _smallest_at(tree, x, y)
+        execution.note("hit", x=x, y=y, role=hit.role if hit is not None else None)
+        if hit is None or not tree.is_within(hit, element):
+            raise not_found("something else is where the element should be", reason="covered")
+        aim.tree = tree
+        return x, y
+
+    async def _on_top(self, routed: Routed, x: int, y: int) -> bool:
+        for each in reversed(await self._desktop.windows()):
+            if each.outer.contains(x, y):
+                return each.pid == routed.window.pid and (
+                    each.popup or not routed.exact or each.handle == routed.window.handle
+                )
+        return False
+
+    async def seen(self, execution: Execution, aim: Aim, act: Callable[[], Awaitable[None]]) -> d.Effect:
+        """Act between two pictures, then compare what the element says of itself, and what its program said."""
+        before = aim.element
+        heard = await self.pictured(execution, aim.routed, act, aim)
+        try:
+            after = await self._desktop.refreshed(before)
+        except (AppGone, NotAnswering) as error:
+            execution.note("readback", outcome=str(error))
+            return "confirmed" if isinstance(error, AppGone) else "unverified"
+        if after is None:
+            # It did something: it is not there any more.
+            return "confirmed"
+        told = (after.value, after.title, after.states - {"focused", "pressed", "armed", "active"})
+        was = (before.value, before.title, before.states - {"focused", "pressed", "armed", "active"})
+        execution.note("readback", changed=told != was, heard=heard)
+        if told != was:
+            return "confirmed"
+        if after.role in _CHECKABLE:
+            return "none"
+        return "confirmed" if heard else "unverified"
+
+    async def pictured(
+        self,
+        execution: Execution,
+        routed: Routed,
+        act: Callable[[], Awaitable[Any]],
+        aim: Aim | None = None,
+        blanked: tuple[Rect, ...] = (),
+    ) -> bool:
+        """before.png, the act, after.png; whether the program told of a change meanwhile."""
+        _check_complete(execution)
+        program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
+        changed = asyncio.Event()
+
+        def heard(name: str, kind: str) -> None:
+            if program in (None, name) and not kind.startswith(_QUIET):
+                changed.set()
+
+        await self._picture(execution, routed, "before.png", aim, blanked)
+        async with self._desktop.changes(heard):
+            execution.halt.check()
+            await act()
+            execution.note("acted")
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(CONFIRM_SECONDS):
+                    await changed.wait()
+        await self._picture(execution, routed, "after.png", None, blanked)
+        return changed.is_set()
+
+    async def _picture(
+        self, execution: Execution, routed: Routed, name: str, aim: Aim | None, blanked: tuple[Rect, ...]
+    ) -> None:
+        # Written before anything is done: where there is no room for evidence, nothing is done.
+        tree = aim.tree if aim is not None else None
+        if tree is None:
+            try:
+                tree = await self._looking.tree(execution, routed, PICTURE_SECONDS)
+            except (DesktopError, NotAnswering):
+                # Where the secrets are is not known, so nothing is shown.
+                blanked = (*blanked, routed.window.outer)
+        try:
+            image, origin = await self._looking.picture(execution, routed, tree, blanked)
+        except DesktopError as error:
+            if name == "after.png" and error.code is Code.ELEMENT_NOT_FOUND:
+                # The act closed the window.
+                execution.note("picture", name=name, missing="the window is closed")
+                return
+            raise
+        if aim is not None:
+            shown = aim.element.visible if aim.element.on_screen else aim.element.rect
+            image = pictures.marked(image, origin, [("", shown)])
+        await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
+
+
+def _check_complete(execution: Execution) -> None:
+    if execution.expected is not None:
+        execution.expected.check_complete()
+
+
+def onto(routed: Routed) -> Onto:
+    """Where a click may go: as `_on_top` has it, asked again when the button goes down."""
+    return Onto(routed.window.pid, frozenset(each.handle for each in routed.searched))
+
+
+def _meant(routed: Routed) -> frozenset[int]:
+    """Windows a ref may come from: that of another program, or a window the route does not name, is not meant."""
+    return frozenset(each.handle for each in (routed.searched if routed.exact else routed.windows))
+
+
+def _shown(keys: list[str]) -> list[str]:
+    """For the trace. A character alone may be one of a password that is typed key by key."""
+    if all(len(each) == 1 or each.lower() == "shift" for each in keys):
+        return ["a character"]
+    return keys
+
+
+def is_enabled(element: Element) -> bool:
+    return bool({"enabled", "sensitive"} & element.states)
+
+
+def check_enabled(element: Element) -> None:
+    if not is_enabled(element):
+        raise not_found("the element is disabled", reason="disabled")
+
+
+def _smallest_at(tree: Tree, x: int, y: int) -> Element | None:
+    """Where a program does not say what is at a point: the innermost, the last drawn."""
+    there = [each for each in tree.elements if each.visible.contains(x, y) and each.depth]
+    return max(there, key=lambda each: (each.depth, tree.elements.index(each)), default=None)

@@ -1,0 +1,168 @@
+"""typeText (contract 5.6): the clipboard, a paste, a look whether it arrived; the text itself is written nowhere."""
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from bascule.desktop import protocol as d
+from bascule.desktop import roles
+from bascule.desktop.errors import not_found
+from bascule.programs.desktop_host.acting import FOCUS_SECONDS, Acting, Aim, check_enabled, is_enabled, onto
+from bascule.programs.desktop_host.elements import Element, Tree
+from bascule.programs.desktop_host.executions import Execution
+from bascule.programs.desktop_host.geometry import Rect
+from bascule.programs.desktop_host.looking import Looking, folder_of
+from bascule.programs.desktop_host.ports import AppGone, BackendError, NotAnswering, Pasted
+from bascule.programs.desktop_host.routes import Routed
+
+# How long a program may take to show what it was given.
+READ_BACK_SECONDS: Final = 1.0
+# After a click the focus is there, or the toolkit does not tell.
+CLICKED_SECONDS: Final = 0.15
+# Of a long text its start is looked for: what is read of a value is limited.
+_COMPARED_CHARS: Final = 1_000
+
+
+class Writing:
+    def __init__(self, acting: Acting, looking: Looking) -> None:
+        self._acting = acting
+        self._looking = looking
+        self._desktop = looking.desktop
+
+    async def type_text(self, execution: Execution, params: d.TypeTextParams) -> d.TypeTextResult:
+        text = params.text
+        self._looking.typed.remember(text)
+        execution.note("text", chars=len(text), digest=self._looking.typed.digest(text))
+        aim: Aim | None = None
+        if params.target is not None:
+            aim = await self._acting.aim(execution, params)
+            check_enabled(aim.element)
+            routed = aim.routed
+        else:
+            routed = await self._looking.route(execution, params.route)
+            if execution.expected is not None:
+                execution.expected.check_element("element", typed_into(await self._tree(execution, routed, params)))
+        routed = await self._acting.bring_to_front(execution, routed, params.route)
+        if aim is not None:
+            aim.routed = routed
+            field: Element | None = await self._has_focus(aim.element, 0.0)
+            if field is None:
+                field = await self._focus(execution, aim, params)
+                # A field that was given the focus has all its text selected, and a paste would replace it.
+                if not params.options.clear_before:
+                    await self._desktop.caret_to_end(field)
+        else:
+            field = focused_field(await self._tree(execution, routed, params))
+        before = field.value if field is not None else None
+        pasted: Pasted | None = None
+
+        async def act() -> None:
+            nonlocal pasted
+            if params.options.clear_before:
+                await self._desktop.chord(("ctrl", "a"), execution.halt, routed.window)
+            # Decided: no paste unless the focus is inside the routed window.
+            pasted = await self._desktop.paste(text, execution.halt, routed.window)
+
+        await self._acting.pictured(execution, routed, act, None, self._blanked(routed, field))
+        assert pasted is not None
+        execution.note("pasted", taken=pasted.taken, pieces=pasted.pieces, clipboard=pasted.clipboard)
+        effect = await self._effect(field, before, text, pasted)
+        await self._save_tree(execution, routed, field, params)
+        return d.TypeTextResult(
+            execution_id=execution.id,
+            typed=pasted.taken == pasted.pieces,
+            evidence=d.Evidence(
+                dir=folder_of(execution),
+                ax_path="ax.json",
+                before_screenshot="before.png",
+                after_screenshot="after.png",
+            ),
+            effect=effect,
+            clipboard=pasted.clipboard,
+            rematched=aim.rematched if aim is not None else False,
+        )
+
+    async def _focus(self, execution: Execution, aim: Aim, params: Any) -> Element:
+        """AXFocused first, as the contract says; then a click on it. What is not known to have failed is tried."""
+        element = aim.element
+        execution.halt.check()
+        given = False
+        with contextlib.suppress(NotAnswering):
+            given = await self._desktop.focus(element)
+        if (now := await self._has_focus(element, FOCUS_SECONDS if given else 0.0)) is not None:
+            return now
+        try:
+            x, y = await self._acting.point(execution, aim, params)
+        except BackendError:
+            return element
+        await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+        if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
+            return now
+        # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.
+        tree = await self._tree(execution, aim.routed, params)
+        other = focused_field(tree)
+        if other is not None and not tree.is_within(other, element):
+            raise not_found("the target could not be given the focus: another field keeps it", reason="focus")
+        return tree.by_key(element.key) or element
+
+    async def _has_focus(self, element: Element, seconds: float) -> Element | None:
+        end = asyncio.get_running_loop().time() + seconds
+        while True:
+            now = await self._desktop.refreshed(element)
+            if now is None:
+                raise not_found("the element is gone: find it again", reason="stale")
+            if "focused" in now.states:
+                return now
+            if asyncio.get_running_loop().time() > end or "focusable" not in now.states:
+                return None
+            await asyncio.sleep(0.01)
+
+    async def _tree(self, execution: Execution, routed: Routed, params: Any) -> Tree:
+        return await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+
+    def _blanked(self, routed: Routed, field: Element | None) -> tuple[Rect, ...]:
+        # Lists of suggestions repeat what is typed.
+        popups = tuple(each.outer for each in routed.windows if each.popup)
+        if field is None or field.rect.empty:
+            return (routed.window.outer, *popups)
+        return (field.rect, *popups)
+
+    async def _effect(self, field: Element | None, before: str | None, text: str, pasted: Pasted) -> d.Effect:
+        if not pasted.taken:
+            return "none"
+        if field is None or field.secret:
+            return "unverified"
+        end = asyncio.get_running_loop().time() + READ_BACK_SECONDS
+        # An entry of one line keeps what it can: breaks may become something else, or nothing.
+        wanted = text.strip("\r\n")[:_COMPARED_CHARS]
+        after = before
+        while True:
+            with contextlib.suppress(AppGone, NotAnswering):
+                now = await self._desktop.refreshed(field)
+                after = now.value if now is not None else None
+            if after is None:
+                return "unverified"
+            if wanted in after and after != before:
+                return "confirmed"
+            if asyncio.get_running_loop().time() > end:
+                # It took the text and shows something else, or what it showed before.
+                return "unverified" if after != before or wanted in after else "none"
+            await asyncio.sleep(0.02)
+
+    async def _save_tree(self, execution: Execution, routed: Routed, field: Element | None, params: Any) -> None:
+        tree = await self._tree(execution, routed, params)
+        drop = [each for each in tree.elements if field is not None and each.key == field.key]
+        if field is None:
+            drop = tree.elements
+        await self._looking.save_tree(execution, routed, tree, drop)
+
+
+def focused_field(tree: Tree) -> Element | None:
+    focused = [each for each in tree.elements if "focused" in each.states]
+    return next((each for each in focused if each.role in roles.TYPED_INTO), focused[-1] if focused else None)
+
+
+def typed_into(tree: Tree) -> Element | None:
+    """The field that a text without a target is for; None: whatever has the focus."""
+    field = focused_field(tree)
+    return field if field is not None and field.role in roles.TYPED_INTO and is_enabled(field) else None

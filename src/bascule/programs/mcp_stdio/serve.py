@@ -1,0 +1,287 @@
+"""The loop between an MCP client on stdin and stdout and the daemon.
+
+Answered here is what must be there before the daemon is: the opening, the list of tools, ping. Everything else is
+passed on, and its answer is passed back.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+
+from bascule.local_client import exits
+from bascule.local_client.values import encode
+from bascule.programs.mcp_stdio import mcp, tools, words
+from bascule.programs.mcp_stdio.link import Call
+
+TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection
+    from typing import Any, Protocol
+
+    from bascule.local_client.exits import DoorError
+    from bascule.programs.mcp_stdio.identity import Identity
+    from bascule.programs.mcp_stdio.link import Client
+
+    # What some tools can do without a daemon: tool, arguments, our handle.
+    Fallback = Callable[[str, dict[str, Any], str], dict[str, Any] | None]
+
+    class Watched(Protocol):
+        """What the loop waits for."""
+
+        unsent: bytearray
+
+        def fileno(self) -> int: ...
+
+    class Way(Protocol):
+        """To the daemon (`link.Link`), or to another broker (`foreign.Foreign`)."""
+
+        client: Client | None
+        ready: bool
+        fault: DoorError | None
+        identity: Identity | None
+        standing: Call | None
+
+        @property
+        def handle(self) -> str | None: ...
+        @property
+        def busy(self) -> bool: ...
+        @property
+        def socket(self) -> Watched | None: ...
+        def open(self, identity: Identity) -> None: ...
+        def request(self, call: Call) -> None: ...
+        def withdraw(self, call: Call) -> None: ...
+        def next_time(self) -> float | None: ...
+        def on_time(self) -> None: ...
+        def on_readable(self) -> None: ...
+        def on_writable(self) -> None: ...
+        def close(self) -> None: ...
+
+
+# `initialize` waits this long for the daemon to say which name is free; clients wait 600 ms and more.
+OPENING_SECONDS = 0.15
+# A payload of 1 MiB with JSON escapes and envelope around it, as on the link.
+MAX_LINE_BYTES = 8 * 1024 * 1024
+# No client has this many calls open; more is a loop gone wild.
+MAX_CALLS = 256
+# After stdin is closed: what was asked before may still be answered.
+CLOSING_SECONDS = 1.0
+_PIECE_BYTES = 256 * 1024
+
+
+class Program:
+    def __init__(
+        self,
+        way: Way,
+        identity: Callable[[dict[str, Any]], Identity],
+        *,
+        starts: bool,
+        toolsets: Collection[str] = tools.TOOLSETS,
+        hidden: Collection[str] = (),
+        fallback: Fallback | None = None,
+        stdin: int = 0,
+        stdout: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+        max_line_bytes: int = MAX_LINE_BYTES,
+    ) -> None:
+        self._way = way
+        way.client = self
+        self._make_identity = identity
+        self._starts = starts
+        self._stdin = stdin
+        self._stdout = stdout
+        self._clock = clock
+        self._max_line_bytes = max_line_bytes
+        self._toolsets = toolsets
+        self._hidden = hidden
+        # Messages and what happens to them belong to one set: an agent that may not write need not watch.
+        self._talks = "agents" in toolsets
+        # Off unless the user chose it.
+        self._fallback = fallback
+        self._calls: dict[str | int, Call] = {}
+        # Requests that open a session, and when they are answered at the latest.
+        self._opening: list[tuple[mcp.Request, float]] = []
+        # The handle in the instructions.
+        self._named: str | None = None
+        self._buffer = bytearray()
+        self._skipping = False
+        self._closing: float | None = None
+
+    def run(self) -> int:
+        way = self._way
+        while not self._finished():
+            readable, writable = self._wait()
+            if self._stdin in readable:
+                self._on_input()
+            if way.socket is not None and way.socket in readable:
+                way.on_readable()
+            if way.socket is not None and way.socket in writable:
+                way.on_writable()
+            way.on_time()
+            self._answer_openings()
+        # We leave: every open stream ends with its result.
+        for call in [each for each in self._calls.values() if each.stays]:
+            self._write(call.request.ended())
+        way.close()
+        return exits.OK
+
+    def _wait(self) -> tuple[list[Any], list[Any]]:
+        times = [deadline for _, deadline in self._opening]
+        times += [time for time in (self._way.next_time(), self._closing) if time is not None]
+        timeout = max(0.0, min(times) - self._clock()) if times and min(times) < float("inf") else None
+        socket = self._way.socket
+        reads: list[Any] = [socket] if socket else []
+        if self._closing is None:
+            reads.append(self._stdin)
+        writes = [socket] if socket and socket.unsent else []
+        readable, writable, _ = select.select(reads, writes, [], timeout)
+        return readable, writable
+
+    def _finished(self) -> bool:
+        if self._closing is None:
+            return False
+        return not (self._opening or self._way.busy) or self._clock() >= self._closing
+
+    # -- what the client says ---------------------------------------------------------------------
+
+    def _on_input(self) -> None:
+        data = os.read(self._stdin, _PIECE_BYTES)
+        if not data:
+            self._closing = self._clock() + CLOSING_SECONDS
+            return
+        # Only the new bytes can hold the end of the line that has begun.
+        searched = len(self._buffer)
+        self._buffer += data
+        start = 0
+        while (end := self._buffer.find(b"\n", max(start, searched))) >= 0:
+            line = bytes(self._buffer[start:end])
+            start = end + 1
+            if self._skipping:
+                self._skipping = False
+            elif line.strip():
+                self._on_line(line)
+        del self._buffer[:start]
+        if len(self._buffer) > self._max_line_bytes:
+            self._buffer.clear()
+            if not self._skipping:
+                self._skipping = True
+                text = f"a line is longer than {self._max_line_bytes} bytes"
+                self._write(mcp.BadRequest(None, mcp.PARSE_ERROR, text).answer())
+
+    def _on_line(self, line: bytes) -> None:
+        try:
+            message = mcp.read(line)
+            if isinstance(message, mcp.Request):
+                self._on_request(message, line)
+            elif message is not None and message["method"] == "notifications/cancelled":
+                self._on_cancelled(message.get("params"))
+        except mcp.BadRequest as fault:
+            self._write(fault.answer())
+
+    def _on_request(self, request: mcp.Request, line: bytes) -> None:
+        match request.method:
+            case "initialize" | "server/discover":
+                self._open(request.client)
+                self._opening.append((request, self._clock() + OPENING_SECONDS))
+                self._answer_openings()
+            case "ping":
+                self._write(request.answer({}))
+            case "tools/list":
+                self._write(request.listed("tools", tools.visible(self._toolsets, self._hidden)))
+            case "tools/call":
+                name = tools.name_of(request.params.get("name"), self._toolsets, self._hidden)
+                if name is None:
+                    text = f"there is no tool {request.params.get('name')}"
+                    raise mcp.BadRequest(request.number, mcp.INVALID_PARAMS, text)
+                self._pass_on(request, line, tools.table()["retry"][name])
+            case "resources/list" if self._talks:
+                self._write(request.listed("resources", tools.table()["resources"]))
+            case "resources/templates/list" if self._talks:
+                self._write(request.listed("resourceTemplates", []))
+            case "resources/read" | "resources/subscribe" | "resources/unsubscribe" if self._talks:
+                self._pass_on(request, line, "read")
+            case "subscriptions/listen" if self._talks and request.modern:
+                self._pass_on(request, line, "read")
+            case _:
+                raise request.no_such_method()
+
+    def _pass_on(self, request: mcp.Request, line: bytes, retry: str) -> None:
+        if request.number in self._calls:
+            raise mcp.BadRequest(request.number, mcp.INVALID_REQUEST, "this id is in use")
+        if len(self._calls) >= MAX_CALLS:
+            self._write(request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
+            return
+        if mcp.has_half_a_pair(line, request.params):
+            self._write(request.failed("a text holds half a surrogate pair; send proper Unicode"))
+            return
+        self._open(request.client)
+        call = Call(request, line, retry, self._clock(), self._named)
+        self._calls[request.number] = call
+        self._way.request(call)
+
+    def _open(self, client: dict[str, Any]) -> None:
+        if self._way.identity is None:
+            self._way.open(self._make_identity(client))
+
+    def _answer_openings(self) -> None:
+        if not self._opening:
+            return
+        now = self._clock()
+        settled = self._way.ready or self._way.fault is not None
+        due = [request for request, deadline in self._opening if settled or deadline <= now]
+        self._opening = [item for item in self._opening if item[0] not in due]
+        for request in due:
+            self._write(request.initialized(self._instructions(), resources=self._talks))
+
+    def _instructions(self) -> str:
+        name, fault = self._way.handle, self._way.fault
+        self._named = name
+        later = f"you will be the agent `{name}`, or, if that name is taken, what `you` says in a result."
+        if self._way.ready:
+            who = f"You are the agent `{name}` on this machine."
+        elif fault is None:
+            who = f"Bascule has not answered yet; {later}"
+        elif isinstance(fault, exits.NotRunning) and self._starts:
+            who = f"Bascule is being started; {later}"
+        else:
+            who = f"{fault.message}. Once it answers you are the agent `{name}`."
+        return f"{who} {mcp.HOW_TO}" if self._talks else who
+
+    def _on_cancelled(self, params: Any) -> None:
+        number = params.get("requestId") if isinstance(params, dict) else None
+        call = self._calls.pop(number, None) if isinstance(number, str | int) else None
+        if call is not None:
+            self._way.withdraw(call)
+
+    # -- what the daemon says ---------------------------------------------------------------------
+
+    def on_answer(self, call: Call, message: dict[str, Any]) -> None:
+        self._calls.pop(call.request.number, None)
+        if call.request.method in ("resources/subscribe", "resources/unsubscribe") and "result" in message:
+            self._way.standing = call if call.request.method == "resources/subscribe" else None
+        self._write(message)
+
+    def on_failure(self, call: Call, fault: DoorError) -> None:
+        request = call.request
+        self._calls.pop(request.number, None)
+        name = str(request.params.get("name"))
+        if isinstance(fault, exits.NotRunning) and self._fallback is not None and request.method == "tools/call":
+            # Nobody listens, so nothing was done yet.
+            try:
+                reduced = self._fallback(name, request.params.get("arguments") or {}, self._way.handle or "")
+            except exits.DoorError as failed:
+                fault = failed
+            else:
+                if reduced is not None:
+                    self._write(request.tool_called(reduced, encode(reduced).decode()))
+                    return
+        self._write(request.failed(words.describe(fault, name)))
+
+    def on_notification(self, message: dict[str, Any]) -> None:
+        self._write(message)
+
+    def _write(self, message: dict[str, Any]) -> None:
+        data = memoryview(encode(message) + b"\n")
+        while data:
+            data = data[os.write(self._stdout, data) :]
