@@ -13,12 +13,12 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from bascule.adapters.anchor_file import AnchorFile
 from bascule.daemon.config import BadConfig, Config
 from bascule.daemon.config import load as load_settings
 from bascule.desktop.rows import SESSION_VARIABLES
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.policy.text import text_digest as policy_digest
+from bascule.stores.anchor_file import AnchorFile
 from bascule.terminals.tmux import Tmux
 from bascule.wire.canonical import canonical
 from bascule.wire.canonical import digest as canonical_digest

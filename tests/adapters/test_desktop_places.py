@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from bascule.adapters.picture_files import PictureFiles
 from bascule.desktop.machine.workspaces import EvidencePlaces
 from bascule.foundation.errors import Forbidden
+from bascule.stores.picture_files import PictureFiles
 
 
 @pytest.fixture

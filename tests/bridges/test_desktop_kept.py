@@ -5,13 +5,13 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
 from scripted_host import EDITOR, PICTURE, FakeWindow
 
-from bascule.adapters.picture_files import PictureFiles
 from bascule.bridge_list import preset
 from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
     Forbidden,
 )
+from bascule.stores.picture_files import PictureFiles
 from bascule.stores.sqlite import SqliteStore
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}

@@ -11,12 +11,12 @@ import sqlite3
 import sys
 import tempfile
 
-from bascule.adapters.anchor_file import AnchorFile
 from bascule.admin.service import verify
 from bascule.broker.records import Message
 from bascule.foundation.errors import StorageFull
 from bascule.kernel.ledger import Segment
 from bascule.stores import sqlite
+from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.house import House

@@ -12,13 +12,13 @@ import pytest
 from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
-from bascule.adapters.anchor_file import AnchorFile
 from bascule.admin.records import HouseFact
 from bascule.admin.service import verify
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths
 from bascule.kernel.ledger import Segment
 from bascule.stores import sqlite, wal
+from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.schema import StoreUnusable
 from bascule.stores.sqlite import SqliteStore
 from bascule.testing.house import House

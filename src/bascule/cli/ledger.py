@@ -75,10 +75,10 @@ def _verify_stopped(state: str) -> dict[str, Any]:
     """No daemon runs: open the store ourselves, under its lock."""
     import msgspec
 
-    from bascule.adapters.anchor_file import AnchorFile
     from bascule.admin.service import verify
     from bascule.daemon.lifecycle import check_places, hold_lock
     from bascule.kernel.ledger import Segment
+    from bascule.stores.anchor_file import AnchorFile
     from bascule.stores.sqlite import SqliteStore
 
     if not os.path.exists(paths.database_file(state)):

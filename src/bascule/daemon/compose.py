@@ -6,8 +6,6 @@ from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from bascule import __version__
-from bascule.adapters.anchor_file import AnchorFile
-from bascule.adapters.picture_files import PictureFiles
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
 from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
@@ -35,6 +33,8 @@ from bascule.kernel.link_protocol import McpRequest
 from bascule.kernel.ports import PRESENCES
 from bascule.kernel.route import Route
 from bascule.programs.mcp_stdio.tools import toolsets_in
+from bascule.stores.anchor_file import AnchorFile
+from bascule.stores.picture_files import PictureFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.app import App, Form
 from bascule.surfaces.http.gate import Gate, SpaceGate, loopback_hosts

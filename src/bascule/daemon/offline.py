@@ -5,7 +5,6 @@ import os
 
 import msgspec
 
-from bascule.adapters.anchor_file import AnchorFile
 from bascule.admin.records import PERSON_KEY, HouseFact
 from bascule.broker.records import AgentRecord
 from bascule.daemon.lifecycle import check_places, hold_lock
@@ -18,6 +17,7 @@ from bascule.kernel.call import LOCAL
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.consent.states import State
 from bascule.kernel.journal import Journal, Table, Transaction
+from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.sqlite import SqliteStore
 
 

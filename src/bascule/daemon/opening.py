@@ -3,12 +3,12 @@
 import os
 from collections.abc import Iterable
 
-from bascule.adapters.anchor_file import AnchorFile
 from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation import paths
 from bascule.kernel.journal_ports import JournalStore, LedgerReader
 from bascule.kernel.ledger import rolled_back
+from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 

@@ -1,4 +1,5 @@
-"""Where the journal goes: memory, or one SQLite file.
+"""Where it is kept: the journal in memory or in one SQLite file, the ledger's anchors, pictures for questions.
 
-Both implement `kernel.journal_ports.JournalStore` and pass the same contract suite; only `daemon.compose` picks one.
+Both journals implement `kernel.journal_ports.JournalStore` and pass the same contract suite; only `daemon.compose`
+picks one.
 """

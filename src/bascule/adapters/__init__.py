@@ -1,1 +1,0 @@
-"""What touches the machine: implementations of the owners' ports, picked by `daemon.compose`."""
