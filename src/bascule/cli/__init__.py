@@ -1,4 +1,5 @@
-"""The command line: `bascule` and `bridgectl`. The top of the house: it may import everything.
+"""The command line: `bascule` and `bridgectl`. The top layer: it may import everything.
+Commands about one bridge lie in the bridge's folder, `<bridge>/cli`.
 
 Commands import what they need when they run, so that `bascule --help` is quick.
 """

@@ -6,7 +6,7 @@
 link over the daemon's unix socket. `verbs` holds what they do as programs without a socket; `connection` and
 `blocking` are the two shells that carry them out.
 
-May import `protocols`, `transports`, `wire`, `errors`, `call`, `ids`, `places`, `clock`; never the daemon's insides.
+May import the bridges' protocols and rows, `transports`, `wire`, `foundation`; never the daemon's insides.
 """
 
 from typing import TYPE_CHECKING, Any

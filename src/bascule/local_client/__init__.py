@@ -1,7 +1,7 @@
 """The client's side of the daemon's doors: HTTP over `http.sock` or to a broker on loopback, and link frames.
 
-For the programs that start thousands of times a day: helpers, shim, bridgectl. Standard library only, and
-only its cheap parts (no asyncio, http.client, typing, uuid, logging). May import `places`, nothing else.
+For the programs that start thousands of times a day: helpers, `bascule mcp`, bridgectl. Standard library only, and
+only its cheap parts (no asyncio, http.client, typing, uuid, logging). May import `foundation.paths`, nothing else.
 
     exits   exit codes, and the errors that lead to them
     values  ids and JSON, as strict as the daemon's

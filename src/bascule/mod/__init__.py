@@ -1,7 +1,7 @@
 """The mod SDK: make a game's functions callable by agents, over GABP.
 
-`from bascule.mod import Mod, tool`. msgspec is its only dependency; it may import `protocols.game*`, `wire` and
-`errors`, and works where nothing else of Bascule is installed.
+`from bascule.mod import Mod, tool`. msgspec is its only dependency; it may import `protocols`, `wire` and
+`foundation`, and works where nothing else of Bascule is installed.
 """
 
 from bascule.mod.context import Context

@@ -1,4 +1,4 @@
 """Byte shells around the sans-I/O readers of `wire`, the same for both ends of a connection.
 
-May import `wire`, `errors`, `clock`: a transport knows frames, not what is in them.
+May import `wire`, `local_client.peers`, `foundation`: a transport knows frames, not what is in them.
 """

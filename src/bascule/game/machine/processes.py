@@ -97,7 +97,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._answered((0, "its keeper ended"))
         asyncio.get_running_loop().call_later(DRAIN_SECONDS, self._transport.close)
 
-    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+    def connection_lost(self, exc: Exception | None) -> None:
         """The keeper is gone and the pipes are read to their end."""
         assert self._transport is not None
         self._transport.close()
@@ -268,7 +268,7 @@ class _Adopted:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 signal.pidfd_send_signal(self._descriptor, number)
 
-    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:  # noqa: ARG002 - the port's signature
+    def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         raise AssertionError("a game on stdio is not handed over")
 
 

@@ -7,5 +7,5 @@ another parser whether it sees the same commands, `assigning` and `fields` follo
 
 The reading is a courtesy: it lets a person be asked, and a mistake be told, before anything runs. The wall is the
 sandbox, and what is really executed is judged again (`kernel.policy.programs`). So whatever is not understood is never
-guessed at: it is noted as opaque. Pure, like all of `policy`.
+guessed at: it is noted as opaque. Pure, like all of `kernel.policy`.
 """

@@ -139,7 +139,7 @@ class WalkingOpener:
     def resolve(self, root: int, path: str, *, follow: bool) -> Found:
         return _walked(root, path, follow=follow)
 
-    def resolve_cached(self, root: int, path: str, *, follow: bool) -> Found | None:  # noqa: ARG002 - the port's
+    def resolve_cached(self, root: int, path: str, *, follow: bool) -> Found | None:
         return None
 
 
