@@ -14,7 +14,7 @@ from wires import Caller, LinkWire, Wire, request
 
 import bascule
 from bascule.kernel.identity.tokens import MAX_TOKEN_CHARS, WRONG_TOKEN_BURST, WRONG_TOKENS_PER_SECOND
-from bascule.wire.content_length import frame
+from gabp.content_length import frame
 
 LONG = os.environ.get("BASCULE_LONG") == "1"
 GUESSES = 1_000_000 if LONG else 10_000

@@ -25,8 +25,8 @@ from bascule.kernel.consent.limits import Limits as ApprovalLimits
 from bascule.kernel.policy.presets import NAMES
 from bascule.local_client.exits import WrongUsage
 from bascule.programs.mcp_stdio.tools import DEFAULT_TOOLSETS, toolsets_in
-from bascule.wire import codec
 from bascule.workspace.limits import WorkspaceLimits
+from gabp import codec
 
 DEFAULT_PORT = 5050
 # A settings file is a page, not a database.

@@ -9,7 +9,7 @@ from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import CONFLICT, NOTHING_CAME, OK
 from bascule.local_client.values import ticket_id
 from bascule.programs.helpers.terminal import payload_text, say, show, show_json
-from bascule.wire import codec
+from gabp import codec
 
 _ENDS = ("ticket.responded", "ticket.timeout", "ticket.cancelled")
 _CODES = {TicketStatus.TIMEOUT: NOTHING_CAME, TicketStatus.CANCELLED: CONFLICT}
