@@ -25,7 +25,7 @@ help:
 	@echo '  make test          what CI runs: the static checks, then every test but the long ones'
 	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
 	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
-	@echo '  make fresh         make up and make test in a new, minimal Debian that is removed afterwards'
+	@echo '  make fresh         make up, make test and the wheels in a new, minimal Debian that is removed afterwards'
 	@echo '  make format        rewrite the sources the way `make check` wants them'
 	@echo '  make docs          write the generated reference pages again'
 	@echo '  make wheel         build wheels and sdists of gabp, bascule-mod and bascule into dist/'

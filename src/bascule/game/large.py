@@ -9,7 +9,7 @@ from gabp.codec import BadJson, Raw, decoder
 from gabp.envelopes import utf8_text
 from gabp.kept import MAX_KEPT, Kept, KeptResult
 
-# As `bascule.mod` announces it: {"large-results": {"field": "resource"}}.
+# As `bascule_mod` announces it: {"large-results": {"field": "resource"}}.
 LARGE_RESULTS: Final = "large-results"
 # Such an answer is short; a longer one is not looked into.
 MAX_STANDIN_BYTES: Final = 4_096
