@@ -194,7 +194,7 @@ def test_spaces_are_listed_opened_by_name_and_closed(bascule, project):
 
 @pytest.mark.parametrize("noun", ["spaces", "runs", "processes", "agents"])
 def test_a_noun_without_a_verb_lists(house, bascule, noun):
-    bascule("exec", "--background", "--", "sleep", "600")
+    bascule("exec", "--background", "--", "true")
     alone = run_command(noun, "--state-dir", house.state_dir, "--json")
     listed = run_command(noun, "list", "--state-dir", house.state_dir, "--json")
     assert (alone.returncode, listed.returncode) == (0, 0)
