@@ -366,5 +366,5 @@ def test_the_sdk_works_where_only_msgspec_is_installed(tmp_path):
     assert done.stderr == ""
     others, ours, asynchronous = done.stdout.splitlines()
     assert others == "[]"
-    assert ours == "['mod', 'places', 'protocols', 'text', 'wire']"
+    assert ours == "['foundation', 'mod', 'protocols', 'wire']"
     assert asynchronous == "False"
