@@ -100,7 +100,7 @@ def test_the_daemon_does_what_its_description_says(daemon, jerry, caller):
 BUGS = """
 import msgspec
 from bascule.broker.agents import Agents
-from bascule.admin.service import House
+from bascule.admin.service import Admin
 from bascule.foundation.errors import Unauthenticated
 from bascule.surfaces.http.gate import Gate
 
@@ -109,8 +109,8 @@ def fails(*args):
 
 assert callable(Agents.list_agents)
 Agents.list_agents = fails
-status, admit = House.status, Gate.admit
-House.status = lambda *args: msgspec.structs.replace(status(*args), pid="a word")
+status, admit = Admin.status, Gate.admit
+Admin.status = lambda *args: msgspec.structs.replace(status(*args), pid="a word")
 
 def lenient(self, headers):
     try:

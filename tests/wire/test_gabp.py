@@ -186,8 +186,9 @@ def test_a_bad_message_keeps_the_id_that_an_answer_to_it_needs():
 
 
 @pytest.mark.req("GABP-2.1-3", "GABP-ENV-7")
-def test_strict_wants_a_uuid_and_the_content_type():
+def test_strict_mode_wants_a_uuid_known_fields_and_the_content_type():
     assert refusal(body(type="request", method="a/b").replace(ID.encode(), b"17"), Mode.STRICT).code == -32203
+    assert refusal(body(type="request", method="a/b", extra=1), Mode.STRICT).code == -32600
     with pytest.raises(BrokenStream, match="Content-Type"):
         Reader(Mode.STRICT).feed(frame(body(type="request", method="a/b")))
     Reader(Mode.COMPAT).feed(frame(body(type="request", method="a/b")))

@@ -28,8 +28,8 @@ Raw = msgspec.Raw
 
 # Deeper than any payload people write by hand, far from every recursion limit of a reader behind us.
 MAX_DEPTH = 64
-# The daemon wraps what it accepted at full depth into its own answers (envelope, item, payload), so
-# whoever reads those must allow the wrapping too.
+# A peer wraps what it accepted at full depth into its own answers (envelope, item, payload), so a reader of answers
+# allows the wrapping too.
 MAX_ANSWER_DEPTH = MAX_DEPTH + 8
 # An unknown field may have a name as long as the body; the sentence about it stays readable.
 MAX_MESSAGE_CHARS = 300

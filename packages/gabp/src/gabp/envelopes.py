@@ -348,7 +348,7 @@ def _explained(body: bytes, error: BadJson, mode: Mode) -> BadMessage:
     for field in _REQUIRED[known]:
         if field not in found:
             return BadMessage(MISSING_FIELD, f"a {known} needs `{field}`", id=id_, type=known)
-    unknown = mode is Mode.STRICT and error.message.startswith("contains unknown field")
+    unknown = mode is Mode.STRICT and error.message.startswith("unknown field")
     return BadMessage(INVALID_REQUEST if unknown else INVALID_VALUE, error.message, id=id_, type=known)
 
 

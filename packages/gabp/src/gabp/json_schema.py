@@ -1,6 +1,6 @@
 """JSON Schema, as far as tools use it: is this value what that schema says, and if not, where and why.
 
-Schemas come from game mods, which are not trusted, and are judged inside the daemon. So the work is bounded whatever
+Schemas come from game mods, which are not trusted, and are judged inside the bridge. So the work is bounded whatever
 the schema says (`MAX_STEPS`), a `$ref` stays inside its own schema, and a pattern that could take long is not tried.
 What cannot be judged passes: the mod that brought the schema checks its own arguments.
 

@@ -1,7 +1,7 @@
 """Regular expressions of strangers, tried only when their worst case is short.
 
 Python's matcher tries alternatives one after the other, and a pattern like `(a+)+$` makes it try 2^n of them: one tool
-schema would stop the daemon for good. The worst case of a pattern is read from its parse tree before it is used.
+schema would stop the bridge for good. The worst case of a pattern is read from its parse tree before it is used.
 """
 
 import re

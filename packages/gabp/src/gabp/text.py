@@ -1,7 +1,7 @@
 """Letters that nobody sees, or that act: which they are, and how a word with them stands in a message.
 
 A name that a peer chose could move the cursor of a terminal, write right to left, or look like another name. `escaped`
-writes such letters with a backslash. Bascule shows text to people by the same table. Standard library only.
+writes such letters with a backslash. Standard library only.
 """
 
 from __future__ import annotations
