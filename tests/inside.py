@@ -1,8 +1,8 @@
 """The one way from the black-box tests (conformance, e2e, mcp) and their helpers into the package.
 
 These tests treat Bascule as its users have it: commands, sockets, files, MCP, and the documented Python API
-(`bascule.client`, `bascule_mod`, `gabp`), which they import directly. For the rest they come here: programs and daemons to
-start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
+(`bascule.client`, `bascule_mod`, `gabp`), which they import directly. For the rest they come here: programs and daemons
+to start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
 rebuild of the inside changes this file and no test of theirs; `test_house.py` holds them to it.
 """
 
