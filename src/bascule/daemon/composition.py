@@ -33,6 +33,7 @@ from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
+from bascule.kernel.settings import Config
 
 # Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
 SWEEP_EVERY_MS = 60_000
@@ -50,6 +51,7 @@ class Composition:
     def __init__(
         self,
         bridges: Iterable[Declared],
+        config: Config,
         *,
         store: JournalStore,
         clock: Clock,
@@ -128,6 +130,7 @@ class Composition:
             log=log,
             desk=self.desk,
             gate=self.gate,
+            config=config,
             key=key,
             forget_agent=self._forget_agent,
         )

@@ -3,7 +3,6 @@
 from typing import Protocol
 
 from bascule.admin.ports import Anchors
-from bascule.daemon.config import Config
 from bascule.kernel.bridge import Port
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.surfaces.http.app import App
@@ -16,7 +15,6 @@ class SideApp(Protocol):
         """What a socket beside the daemon's own leads to: some methods, as the gate says who."""
 
 
-CONFIG: Port[Config] = Port("config")
 STATE_DIR: Port[str] = Port("state directory")
 CONFIG_DIR: Port[str] = Port("config directory")
 TOKENS: Port[TokenBook] = Port("tokens")
