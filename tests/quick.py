@@ -25,6 +25,7 @@ QUICK = frozenset(
         "wire",
         "test_call_gate.py",
         "test_call_gate_answers.py",
+        "test_coverage_table.py",
         "test_bridge_list.py",
         "test_later.py",
         "test_quick.py",
