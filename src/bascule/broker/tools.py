@@ -4,8 +4,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.kernel.tool import (
     ADDS,
     ANY,

@@ -13,6 +13,7 @@ from bascule.admin.records import PERSON_KEY, HouseFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
+from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
@@ -27,7 +28,6 @@ from bascule.kernel.gate import Gate, Quota
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
-from bascule.kernel.link_protocol import PROTOCOL_VERSION
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
 from bascule.kernel.refusals import Refusals

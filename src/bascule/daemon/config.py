@@ -19,11 +19,11 @@ from msgspec import Meta, structs
 
 from bascule.bridge_list import BRIDGES
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
-from bascule.foundation import paths
+from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
 from bascule.kernel.consent.limits import Limits as ApprovalLimits
 from bascule.kernel.declared import Declared
-from bascule.kernel.policy.presets import NAMES
+from bascule.kernel.policy.presets import DEFAULT_PRESET, NAMES
 from bascule.kernel.settings import BadConfig, Config, Settings, read_file
 from bascule.local_client.exits import WrongUsage
 from bascule.surfaces.mcp.tools import chosen, toolsets_of
@@ -36,13 +36,13 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
     spec_variables: ClassVar[Mapping[str, str]] = {"port": "BRIDGE_PORT"}
 
     # TCP port on 127.0.0.1; 0 turns TCP off (the unix sockets stay).
-    port: Annotated[int, Meta(ge=0, le=65_535)] = paths.DEFAULT_PORT
+    port: Annotated[int, Meta(ge=0, le=65_535)] = DEFAULT_PORT
     # How much survives: fsync (power loss), relaxed (a crash of Bascule), memory (nothing).
     durability: Literal["fsync", "relaxed", "memory"] = "fsync"
     # off: TCP needs no token, and plain curl works as in the broker spec; Host and Origin stay checked.
     auth: Literal["on", "off"] = "on"
     # The policy in force: restrictive, standard or permissive.
-    policy: str = "standard"
+    policy: str = DEFAULT_PRESET
     # Calls per second of one principal; 0 for no limit.
     calls_per_second: Annotated[float, Meta(ge=0)] = CALLS_PER_SECOND
     # Calls one principal may make at once before that counts.

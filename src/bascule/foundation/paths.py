@@ -9,8 +9,6 @@ import os
 import stat
 import sys
 
-# Where the daemon listens unless a setting says otherwise, as the broker spec's examples have it.
-DEFAULT_PORT = 5050
 # sun_path holds 108 bytes on Linux and 104 on macOS, the final NUL included.
 MAX_SOCKET_PATH_BYTES = 103
 # Tokens and keys have 43 characters.

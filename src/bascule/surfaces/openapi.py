@@ -9,8 +9,8 @@ from typing import Any, get_args
 import msgspec
 
 from bascule import __version__
+from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
-from bascule.foundation.paths import DEFAULT_PORT
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Consent, Row, Shape
 from bascule.wire import codec

@@ -27,8 +27,8 @@ from bascule.kernel.tool import (
     given,
     tool,
 )
+from bascule.workspace.protocol import SPACES_PROTOCOL_VERSION
 
-PROTOCOL_VERSION = "1.0"
 # About 2,000 tokens: an error at the end of a build and where it began, not the build.
 SHOWN_OUTPUT_CHARS = 8_000
 # The end says more than the beginning: that is where commands report.
@@ -354,7 +354,7 @@ async def _one(me: Session, wanted: str | UnsetType, kind: str, operation: dict[
 
 
 async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_copy: bool = False) -> dict[str, Any]:
-    params: dict[str, Any] = {"spaceId": space, "protocolVersion": PROTOCOL_VERSION, "operations": operations}
+    params: dict[str, Any] = {"spaceId": space, "protocolVersion": SPACES_PROTOCOL_VERSION, "operations": operations}
     if on_copy:
         params["onCopy"] = True
     run: dict[str, Any] = await me.call("runs.start", params, wait_ms=me.slice_ms)

@@ -9,9 +9,9 @@ from bascule import __version__
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
 from bascule.daemon import ground
 from bascule.foundation import paths
+from bascule.foundation.agreement import DEFAULT_PORT, PROTOCOL_VERSION
 from bascule.foundation.errors import BasculeError
 from bascule.local_client.exits import DoorError, NotRunning
-from bascule.local_client.http import PROTOCOL_VERSION
 
 MAX_PORT = 65535
 # What an HTTP server's head needs at most to show that it is ours.
@@ -140,7 +140,7 @@ def _tcp_door(patient: Patient) -> str:
         return said if said.rpartition(":")[2].isdigit() else "http://127.0.0.1:0"
     settings = patient.settings
     if settings is None or isinstance(settings, BasculeError):
-        port = paths.DEFAULT_PORT
+        port = DEFAULT_PORT
     else:
         from bascule.daemon.config import DaemonSettings
 

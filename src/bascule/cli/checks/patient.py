@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bascule import __version__
-from bascule.local_client.exits import STATUS_OF_CODE, ConnectionLost, DoorError, Refusal
-from bascule.local_client.http import PROTOCOL_VERSION
+from bascule.foundation.agreement import PROTOCOL_VERSION
+from bascule.local_client.exits import ConnectionLost, DoorError, Refusal, status_of
 from bascule.local_client.link import LinkSocket
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ def _request(link: LinkSocket, deadline: float, number: int, method: str, params
                 continue
             if isinstance(error := message.get("error"), dict):
                 data = error.get("data") or {"message": error.get("message")}
-                raise Refusal(STATUS_OF_CODE.get(str(data.get("code")), 500), data)
+                raise Refusal(status_of(str(data.get("code"))), data)
             result = message.get("result")
             return result if isinstance(result, dict) else {}
     raise ConnectionLost(

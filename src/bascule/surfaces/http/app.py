@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bascule import __version__
+from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import (
     BasculeError,
@@ -20,7 +21,6 @@ from bascule.foundation.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import LOCAL, Call, Principal
 from bascule.kernel.gate import Gate as CallGate
