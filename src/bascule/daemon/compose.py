@@ -36,8 +36,8 @@ from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
+from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App, Form
-from bascule.surfaces.http.gate import Gate, SpaceGate, loopback_hosts
 from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
@@ -162,7 +162,7 @@ class Daemon(Composition):
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
-        gate = Gate(
+        admission = Admission(
             door,
             hosts=loopback_hosts(port),
             tokens=self.tokens,
@@ -172,7 +172,7 @@ class Daemon(Composition):
             on_wrong_token=self._note_wrong_token,
         )
         return App(
-            gate,
+            admission,
             RouteTable(self.routes),
             self.gate,
             self.turns,
@@ -190,9 +190,9 @@ class Daemon(Composition):
             forms={name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()},
         )
 
-    def _side_app(self, gate: SpaceGate, served: frozenset[str], what: str) -> App:
+    def _side_app(self, admission: SpaceAdmission, served: frozenset[str], what: str) -> App:
         return App(
-            gate,
+            admission,
             ServedRoutes(self.routes, served, what),
             self.gate,
             self.turns,

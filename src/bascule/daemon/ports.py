@@ -5,14 +5,14 @@ from typing import Protocol
 from bascule.admin.ports import Anchors
 from bascule.kernel.bridge import Port
 from bascule.kernel.identity.tokens import TokenBook
+from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.gate import SpaceGate
 from bascule.surfaces.link import LinkConnections
 
 
 class SideApp(Protocol):
-    def __call__(self, gate: SpaceGate, served: frozenset[str], what: str, /) -> App:
-        """What a socket beside the daemon's own leads to: some methods, as the gate says who."""
+    def __call__(self, admission: SpaceAdmission, served: frozenset[str], what: str, /) -> App:
+        """What a socket beside the daemon's own leads to: some methods, as admission says who."""
 
 
 STATE_DIR: Port[str] = Port("state directory")

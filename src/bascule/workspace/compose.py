@@ -7,8 +7,8 @@ from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
 from bascule.foundation import paths
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.kernel.ports import SPACE_AGENTS
+from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.gate import SpaceGate
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
@@ -28,7 +28,7 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
     def app(space_id: str) -> App:
         """What a space's own socket leads to: messages, as the space's agent."""
         agents.move_in(space_id, "space", {"space": workspace.spaces.record(space_id).name})
-        return side_app(SpaceGate(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
+        return side_app(SpaceAdmission(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
 
     doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.is_out)
     workspace = Workspace(

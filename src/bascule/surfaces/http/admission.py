@@ -23,7 +23,7 @@ _PROTOCOL = b"%d" % PROTOCOL_VERSION
 _CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
 
 
-class Gate:
+class Admission:
     """Decides who a request comes from, or refuses it. One per door."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Gate:
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
 
 
-class SpaceGate:
+class SpaceAdmission:
     """In front of one space's own socket: there is one principal, whatever is sent."""
 
     def __init__(self, handle: str, is_welcome: Callable[[str], bool]) -> None:
