@@ -186,6 +186,22 @@ def test_json_carries_the_same_findings(state, free_port):
     }
 
 
+def test_where_a_package_is_missing_it_says_which_and_looks_at_the_rest(state):
+    program = (
+        "import sys\n"
+        "sys.modules['msgspec'] = None\n"
+        "from bascule.cli import doctor\n"
+        "from bascule.cli.checks.patient import Patient\n"
+        "sys.exit(doctor.run(Patient(sys.argv[1], port=0, config_dir=sys.argv[1])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(state)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "not installed: msgspec" in done.stdout
+    assert "\n1 failed" in done.stdout
+
+
 def test_every_warning_and_failure_says_what_to_do(state):
     state.chmod(0o755)
     for verdict in findings(Patient(str(state), port=70000)).values():
