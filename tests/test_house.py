@@ -277,7 +277,7 @@ def test_the_search_for_ways_inside_finds_them():
         "Living(state, constants={'bascule.surfaces.http.http.HEAD_SECONDS': 1})\n"
         "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
         "paths as places'])\n"
-        "import bascule\nfrom inside import Config\nmonkeypatch.setattr(Config, 'port', 1)\n"
+        "import bascule\nfrom inside import Tmux\nmonkeypatch.setattr(Tmux, 'port', 1)\n"
     )
     outside = (
         "from bascule.client import SyncClient\nimport bascule_mod\nfrom inside import BASCULE\n"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from bascule.broker import protocol as broker
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
-from bascule.daemon.config import Config
+from bascule.broker.settings import BrokerSettings
 from bascule.kernel import rows as kernel_rows
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
@@ -47,7 +47,7 @@ def limits() -> str:
     rows = []
     for name in Limits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
-        setting = code(key) if key in Config.__struct_fields__ else ""
+        setting = code(key) if key in BrokerSettings.__struct_fields__ else ""
         rows.append((code(name), shown(name, getattr(Limits(), name)), said[name], setting))
     return table(("limit", "default", "why", "setting"), rows)
 

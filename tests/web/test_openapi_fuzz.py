@@ -102,14 +102,14 @@ import msgspec
 from bascule.broker.agents import Agents
 from bascule.admin.service import Admin
 from bascule.foundation.errors import Unauthenticated
-from bascule.surfaces.http.gate import Gate
+from bascule.surfaces.http.admission import Admission
 
 def fails(*args):
     raise RuntimeError("on purpose")
 
 assert callable(Agents.list_agents)
 Agents.list_agents = fails
-status, admit = Admin.status, Gate.admit
+status, admit = Admin.status, Admission.admit
 Admin.status = lambda *args: msgspec.structs.replace(status(*args), pid="a word")
 
 def lenient(self, headers):
@@ -118,7 +118,7 @@ def lenient(self, headers):
     except Unauthenticated:
         return "local"
 
-Gate.admit = lenient
+Admission.admit = lenient
 """
 
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bascule import __version__
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
@@ -16,8 +17,6 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import (
     HOUSE_ERROR,
-    MAX_LINK_FRAME_BYTES,
-    PROTOCOL_VERSION,
     HelloParams,
     HelloResult,
     McpBecame,

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
@@ -17,7 +18,6 @@ from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.workspace.events import Teller
 from bascule.workspace.feeds import Feed
 from bascule.workspace.keeper import Keeper

@@ -8,12 +8,13 @@ the token behind them stops other users of the machine.
 from collections.abc import Callable
 
 from bascule import __version__
+from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
 from bascule.kernel.call import Principal
 from bascule.kernel.identity.principals import Door, WrongToken, identify, identify_in_space
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle
-from bascule.kernel.link_protocol import PROTOCOL_VERSION, mismatch_sentence
+from bascule.kernel.link_protocol import mismatch_sentence
 
 Headers = list[tuple[bytes, bytes]]
 # What a browser says about requests of no page at all: an address typed by the user.
@@ -22,7 +23,7 @@ _PROTOCOL = b"%d" % PROTOCOL_VERSION
 _CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
 
 
-class Gate:
+class Admission:
     """Decides who a request comes from, or refuses it. One per door."""
 
     def __init__(
@@ -86,7 +87,7 @@ class Gate:
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
 
 
-class SpaceGate:
+class SpaceAdmission:
     """In front of one space's own socket: there is one principal, whatever is sent."""
 
     def __init__(self, handle: str, is_welcome: Callable[[str], bool]) -> None:

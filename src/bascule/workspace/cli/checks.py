@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from bascule.cli.checks.patient import Patient, Verdict, info, ok, warn
+from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
 
 if TYPE_CHECKING:
     from bascule.workspace.machine.sandbox.launch import Tools
@@ -46,3 +46,10 @@ def check_limits(_: Patient) -> Verdict:
     if {"memory", "pids"} <= groups.kept:
         return ok(f"{most}, by control groups (version {groups.version}: {kept})")
     return info(f"{most}, by resource limits and a look four times a second: no control groups are ours to use here")
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("sandbox", check_sandbox),
+    Check("exec supervisor", check_supervisor),
+    Check("command limits", check_limits),
+)

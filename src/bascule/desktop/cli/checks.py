@@ -4,7 +4,7 @@ import importlib.util
 import os
 import sys
 
-from bascule.cli.checks.patient import Daemon, Patient, Verdict, info, ok, warn
+from bascule.cli.checks.patient import Check, Patient, Verdict, info, ok, warn
 from bascule.programs.desktop_host.linux.programs import LAUNCHERS
 
 _PACKAGES = {"dbus_fast": "dbus-fast", "Xlib": "python-xlib", "mss": "mss", "PIL": "Pillow"}
@@ -61,9 +61,9 @@ def check_accessibility(patient: Patient) -> Verdict:
 
 def check_switch(patient: Patient) -> Verdict:
     """What the daemon says of it: off until a person says otherwise, so that is no fault."""
-    if not isinstance(patient.daemon, Daemon) or not patient.daemon.desktop:
+    status = patient.ask("desktop.status")
+    if not status:
         return info("unknown while the daemon does not answer")
-    status = patient.daemon.desktop
     if not status.get("enabled"):
         return info("not enabled: no agent can see or use it", "to let them: `bascule desktop enable`")
     if status.get("stopped"):
@@ -72,3 +72,11 @@ def check_switch(patient: Patient) -> Verdict:
         return warn(f"enabled, but its host is not there: {problem}", "`bascule desktop doctor` says what is missing")
     stop = status.get("stopKeys") or "`bascule desktop stop`"
     return ok(f"enabled for {status.get('display') or 'the session of the daemon'}; {stop} stops it")
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("desktop packages", check_packages),
+    Check("desktop screen", check_screen),
+    Check("accessibility", check_accessibility),
+    Check("desktop", check_switch),
+)
