@@ -19,7 +19,7 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import LOCAL, Call, Principal, agent_principal
 from bascule.stores.memory import MemoryStore
-from bascule.wire import codec
+from gabp import codec
 from processes import scratch
 from report import Section, Settings, micros, middle, ratio
 

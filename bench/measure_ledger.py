@@ -19,8 +19,8 @@ from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import LOCAL, Call, agent_principal
-from bascule.wire import codec
 from ends_frames import FrameClient, as_user
+from gabp import codec
 from processes import Server
 from report import Section, Settings, middle, millis, rate, ratio
 

@@ -1,8 +1,8 @@
 """The one way from the black-box tests (conformance, e2e, mcp) and their helpers into the package.
 
 These tests treat Bascule as its users have it: commands, sockets, files, MCP, and the documented Python API
-(`bascule.client`, `bascule.mod`), which they import directly. For the rest they come here: programs and daemons to
-start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
+(`bascule.client`, `bascule_mod`, `gabp`), which they import directly. For the rest they come here: programs and daemons
+to start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
 rebuild of the inside changes this file and no test of theirs; `test_house.py` holds them to it.
 """
 
@@ -25,7 +25,6 @@ from bascule.stores.anchor_file import AnchorFile
 from bascule.terminals.tmux import Tmux
 from bascule.wire.canonical import canonical
 from bascule.wire.canonical import digest as canonical_digest
-from bascule.wire.codec import decode as decode_json
 from bascule.workspace.schemas import events_schema, operations_schema
 from bascule.workspace.validation import (
     BadOperation,
@@ -33,6 +32,7 @@ from bascule.workspace.validation import (
     validate_operation,
     validate_operations_message,
 )
+from gabp.codec import decode as decode_json
 
 __all__ = [
     "BASCULE",

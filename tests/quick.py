@@ -100,6 +100,7 @@ SLOW = frozenset(
         "test_places.py",
         "test_setup.py",
         "test_text.py",
+        "test_wheels.py",
         "test_walks.py",
         "approval/test_announce.py",
         "approval/test_live.py",

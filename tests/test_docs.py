@@ -55,7 +55,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
     named = ("conformance", "desktop_daemon", "desktop_host", "game", "tools", "wire")
-    for folder in ("docs", "tools", "src", *(f"tests/{name}" for name in named)):
+    for folder in ("docs", "tools", "src", "packages", *(f"tests/{name}" for name in named)):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path
@@ -156,7 +156,7 @@ def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives(
 
 
 # `Gate._decide` in `src/bascule/kernel/gate.py`, or with the file in parentheses.
-PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`(src/bascule/[\w/]+\.py)`")
+PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`((?:src|packages)/[\w/-]+\.py)`")
 
 
 def defined_in(file: Path) -> set[str]:
@@ -182,7 +182,7 @@ def test_what_a_page_says_is_in_a_file_is_defined_there():
 
 
 def sources_named(file: Path) -> set[str]:
-    return set(re.findall(r"`(src/bascule/[\w/.]*)`", file.read_text("utf-8")))
+    return set(re.findall(r"`((?:src|packages)/[\w/.-]*)`", file.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
@@ -202,7 +202,7 @@ def test_every_installed_command_has_its_help_on_the_commands_page():
 def error_texts() -> list[re.Pattern[str]]:
     """Every text in the sources, with anything where a value is put in."""
     patterns = set()
-    for file in (HERE / "src").rglob("*.py"):
+    for file in (file for folder in ("src", "packages") for file in (HERE / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             literal, pattern = text_of(node)
             if len(literal) >= MIN_LITERAL_CHARS:

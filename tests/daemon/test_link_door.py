@@ -13,7 +13,7 @@ from wires import Caller, LinkWire
 from bascule import __version__
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.wire.content_length import frame
+from gabp.content_length import frame
 from patience import PATIENCE
 
 HELLO = {"protocol": 1, "version": "test"}

@@ -13,8 +13,9 @@ from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
 from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.testing.house import House
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameReader, frame
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameReader, frame
 
 # A house remembers; after so many inputs the next one begins.
 INPUTS_PER_HOUSE = 500

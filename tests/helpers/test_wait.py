@@ -185,7 +185,7 @@ HEAVY = {
     *("typing", "email", "urllib", "urllib.parse", "dataclasses", "inspect", "random", "hashlib", "tempfile", "shlex"),
     *(
         "bascule.wire",
-        "bascule.protocols",
+        "gabp",
         "bascule.foundation.errors",
         "bascule.foundation.ids",
         "bascule.kernel.call",

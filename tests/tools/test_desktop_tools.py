@@ -15,7 +15,7 @@ from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import Retry
 from bascule.programs.mcp_stdio import tools
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
-from bascule.wire import codec
+from gabp import codec
 
 ME = Me("Anna")
 ROWS = {row.name: row for row in desktop_rows.METHODS}

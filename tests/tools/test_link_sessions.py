@@ -13,7 +13,7 @@ from bascule.surfaces.mcp.calling import Facts
 from bascule.surfaces.mcp.link_sessions import KeptAnswers, LinkSessions
 from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.testing.house import House
-from bascule.wire import codec
+from gabp import codec
 from patience import PATIENCE
 
 

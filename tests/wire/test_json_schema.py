@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.wire import tame_patterns
-from bascule.wire.json_schema import MAX_PROBLEMS, Schema, same
+from gabp import tame_patterns
+from gabp.json_schema import MAX_PROBLEMS, Schema, same
 
 
 def problems(schema, value):

@@ -27,7 +27,7 @@ from bascule.foundation.ids import is_house_handle, new_token
 from bascule.kernel.call import PERSON, Call, Principal, agent_of
 from bascule.kernel.identity.tokens import TokenBook, hash_token
 from bascule.kernel.journal import Transaction
-from bascule.wire import codec
+from gabp import codec
 
 # What a group is listed as.
 GROUP_TYPE = "group"

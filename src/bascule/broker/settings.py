@@ -11,7 +11,7 @@ from bascule.broker.protocol import AgentIdText
 from bascule.foundation import paths
 from bascule.foundation.ids import is_house_handle
 from bascule.kernel.settings import BadConfig, Count, Ms, Settings, limits_in, read_file
-from bascule.wire import codec
+from gabp import codec
 
 _defaults = Limits()
 

@@ -40,7 +40,7 @@ from bascule.foundation.errors import BasculeError, Conflict, Forbidden, Invalid
 from bascule.foundation.ids import new_ticket_id
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.kernel.journal import Journal, Transaction
-from bascule.wire import codec
+from gabp import codec
 
 _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})

@@ -229,7 +229,7 @@ def running_pid(state: str) -> int | None:
 
 
 def _pid_in(text: bytes) -> int:
-    from bascule.wire import codec
+    from gabp import codec
 
     try:
         return int(codec.decode(text, dict[str, Any])["pid"])

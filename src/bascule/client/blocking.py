@@ -17,8 +17,9 @@ from bascule.client.steps import FirstOf, Params, Program, Request
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.errors import BasculeError
 from bascule.transports.peercred import peer_of
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError, FrameReader, frame
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError, FrameReader, frame
 
 T = TypeVar("T")
 

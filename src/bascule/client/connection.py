@@ -17,8 +17,9 @@ from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.errors import BasculeError, Overloaded
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError
 
 T = TypeVar("T")
 

@@ -27,7 +27,7 @@ from bascule.kernel.policy.presets import DEFAULT_PRESET, NAMES
 from bascule.kernel.settings import BadConfig, Config, Settings, read_file
 from bascule.local_client.exits import WrongUsage
 from bascule.surfaces.mcp.tools import chosen, toolsets_of
-from bascule.wire import codec
+from gabp import codec
 
 _LONGEST_HOLD_MS = round(MCP_SLICE_SECONDS * 1000)
 

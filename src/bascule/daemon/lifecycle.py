@@ -31,7 +31,7 @@ from bascule.kernel.settings import Config
 from bascule.surfaces.http.http import Room
 from bascule.surfaces.http.server import HttpDoor
 from bascule.surfaces.mcp.mount import begin_loading
-from bascule.wire import codec
+from gabp import codec
 
 LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.

@@ -32,8 +32,9 @@ from bascule.surfaces.fair_share import FairShare
 from bascule.surfaces.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError
 
 # A peer that connects and says nothing holds a descriptor for nothing.
 HELLO_SECONDS = 10.0

@@ -13,7 +13,7 @@ from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Consent, Row, Shape
-from bascule.wire import codec
+from gabp import codec
 
 _SCHEMA = "#/components/schemas/{name}"
 _RESPONSE = "#/components/responses/{status}"

@@ -54,9 +54,9 @@ from bascule.testing.fakes import (
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
-from bascule.wire import codec
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.service import Workspace
+from gabp import codec
 
 __all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 

@@ -121,8 +121,9 @@ def _note_turn(state: str, event: str) -> None:
     if not handle or not is_agent_id(handle):
         return
     try:
-        # The wrapper has made the file; without one nobody wants to know.
-        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # The wrapper has made the file; without one nobody wants to know. No O_TRUNC: the words are equally long, and a
+        # wrapper that read the file while it is empty would type as if the program had no hooks.
+        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     os.write(file, b"busy" if event in ("UserPromptSubmit", "PostToolUse") else b"idle")

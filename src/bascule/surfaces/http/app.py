@@ -30,7 +30,8 @@ from bascule.kernel.rows import Shape
 from bascule.surfaces.fair_share import HTTP_CALLS, FairShare
 from bascule.surfaces.http.admission import Admission, Headers, SpaceAdmission
 from bascule.surfaces.http.routes import Found, RouteTable, query_params
-from bascule.wire import codec, sse
+from bascule.wire import sse
+from gabp import codec
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -25,7 +25,7 @@ from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool,
 from bascule.surfaces.mcp.news import News
 from bascule.surfaces.mcp.recent import RECENT_URI, read
 from bascule.surfaces.mcp.tools import shown
-from bascule.wire import codec
+from gabp import codec
 
 DOOR = "link"
 # No client has this many calls open; more is a loop gone wild.
