@@ -262,6 +262,8 @@ def _keys(kind: type[Settings]) -> str:
     schema = _schema(kind)["properties"]
     rows = []
     for key in kind.__struct_fields__:
+        if not said[key]:
+            raise SystemExit(f"gen_docs: the setting {key} of {kind.__name__} has no comment above it")
         default = getattr(kind(), key)
         shown = "" if default in (None, []) else code(json.dumps(default))
         names = ", ".join(code(name) for name in config.environment_names(kind, key))
