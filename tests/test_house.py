@@ -84,6 +84,27 @@ def test_the_search_for_forgotten_tasks_finds_them():
     assert lost_tasks(kept) == []
 
 
+def private_modules(source: str) -> list[str]:
+    """Modules of others that are imported though their names say that they may change any day."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    private = re.compile(r"(^|\.)_(?!_)")
+    return [module for module in found if private.search(module) and not module.startswith("bascule.")]
+
+
+def test_no_private_module_is_imported():
+    found = {name(file): private_modules(file.read_text("utf-8")) for file in PACKAGE}
+    assert {file: modules for file, modules in found.items() if modules} == {}
+    assert private_modules("import re._parser\nfrom re import _parser\nfrom __future__ import annotations\n") == [
+        "re._parser",
+        "re._parser",
+    ]
+
+
 def hasty_bounds(source: str) -> list[int]:
     """Lines that assert that less than ten seconds went by: on a busy machine they fail without a fault.
 

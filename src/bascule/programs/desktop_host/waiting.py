@@ -14,7 +14,8 @@ from bascule.programs.desktop_host.elements import Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.looking import Looking, check_selector, folder_of
 from bascule.programs.desktop_host.matching import matches
-from bascule.programs.desktop_host.routes import MAX_TITLE_CHARS, Routed, compiled, titled
+from bascule.programs.desktop_host.routes import Routed, titled
+from bascule.programs.desktop_host.title_patterns import MAX_TITLE_CHARS, compiled
 
 # A window that redraws itself sends hundreds of events: they are answered by one look.
 GATHER_SECONDS: Final = 0.005
