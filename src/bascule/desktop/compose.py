@@ -13,7 +13,7 @@ from bascule.desktop.ports import Launcher, Programs, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
-from bascule.foundation.deferred import Carrier
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.transports.backoff import delays
 
@@ -33,12 +33,12 @@ def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Pr
     switch = Switch(lent.store, lent.clock)
     apps = Apps(lent.store, lent.clock)
 
-    def hosting(carrier: Carrier, on_stopped: Callable[[], None]) -> Hosting:
+    def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
         return Hosting(
             launcher,
             lent.clock,
             lent.log,
-            carrier,
+            tasks,
             delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
             is_stopped=lambda: switch.stopped,

@@ -27,11 +27,13 @@ from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
 from bascule.foundation.clock import Clock
-from bascule.foundation.deferred import Carrier, Deferred
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.resolution import Resolution
@@ -54,7 +56,7 @@ class DesktopBridge:
         switch: Switch,
         apps: Apps,
         judging: Judging,
-        hosting: Callable[[Carrier, Callable[[], None]], Hosting],
+        hosting: Callable[[Tasks, Callable[[], None]], Hosting],
         workspaces: Workspaces,
         program_of: Programs,
         journal: Journal,
@@ -65,8 +67,8 @@ class DesktopBridge:
         self.switch = switch
         self.apps = apps
         self._judging = judging
-        self._carrier = Carrier()
-        self.hosting = hosting(self._carrier, self._keys_pressed)
+        self._tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
+        self.hosting = hosting(self._tasks, self._keys_pressed)
         self.traffic = Traffic()
         self._workspaces = workspaces
         self._program_of = program_of
@@ -113,14 +115,10 @@ class DesktopBridge:
                     "bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: self.traffic.count
                 ),
             ],
-            open=self.open,
             forget_agent=self.forget_agent,
             end=self.end,
             close=self.close,
         )
-
-    async def open(self) -> None:
-        await self._carrier.open()
 
     def end(self) -> None:
         """Whoever waits for something on the screen is answered."""
@@ -128,7 +126,7 @@ class DesktopBridge:
 
     async def close(self) -> None:
         await self.hosting.close()
-        await self._carrier.close()
+        await self._tasks.close()
 
     def forget_agent(self, agent_id: str) -> None:
         """A handle was revoked or taken over: whoever has it next may see nothing, and what it had under way ends."""
@@ -181,7 +179,7 @@ class DesktopBridge:
     def stop(self, call: Call, params: Nothing, tx: Transaction) -> None:
         """At once: neither the disk nor whoever asked for it is waited for."""
         self.switch.stop(tx, call.principal)
-        stopping = self._carrier.carry(self._stop_host(), call.method, withdrawn=False)
+        stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
         tx.then = lambda _: _detached(stopping)
 
@@ -205,7 +203,7 @@ class DesktopBridge:
         self.switch.resume(tx)
         tx.subject = "desktop"
         # Not before it is on disk: what a crash would undo must not have reached the screen.
-        tx.then = lambda _: self._carrier.carry(self._resuming(call, self._journal.durable()), call.method)
+        tx.then = lambda _: self._tasks.answer(self._resuming(call, self._journal.durable()), call.method)
 
     async def _resuming(self, call: Call, durable: Deferred[None] | None) -> a.DesktopStatus:
         if durable is not None:
@@ -304,7 +302,7 @@ class DesktopBridge:
         self._check(call)
         work = self._looking(call, params, effect)
         if isinstance(params, a.WaitUntilCall):
-            return self.traffic.waiting(self._carrier.carry(work, call.method))
+            return self.traffic.waiting(self._tasks.answer(work, call.method))
         return work
 
     async def _looking(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
@@ -426,7 +424,7 @@ class DesktopBridge:
         """Of the host itself, not of any window."""
         self.switch.must_be_enabled()
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
-        return self._carrier.carry(asking, call.method)
+        return self._tasks.answer(asking, call.method)
 
     async def abort(self, call: Call, params: a.AbortCall, effect: RecordedEffect) -> Any:
         """Without waiting for a turn behind what it aborts."""
@@ -456,7 +454,7 @@ class DesktopBridge:
                 # It has ended by itself.
                 return
 
-        self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
+        self._tasks.start(abort(), "desktop.abort")
 
     async def _refusing(self, call: Call, ask: Ask) -> Any:
         try:

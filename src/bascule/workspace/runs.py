@@ -13,6 +13,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.stream import Stream
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
@@ -20,7 +21,6 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.workspace.events import Teller
 from bascule.workspace.feeds import Feed
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop, events_message, is_over
 from bascule.workspace.pausing import Pausing
@@ -72,7 +72,7 @@ class Runs:
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
-        keeper: Keeper,
+        tasks: Tasks,
         threads: Threads,
         teller: Teller,
     ) -> None:
@@ -82,7 +82,7 @@ class Runs:
         self._journal = journal
         self._clock = clock
         self._limits = limits
-        self._keeper = keeper
+        self._tasks = tasks
         self._threads = threads
         self._teller = teller
         # Put in by the service: the two need each other.
@@ -187,7 +187,7 @@ class Runs:
         assert self.runner is not None
         if self._stopping:
             run.end_early(_STOPPING)
-        self._keeper.keep(self._worked(run, space), run.run_id)
+        self._tasks.start(self._worked(run, space), run.run_id)
 
     def _go_on(self, run: Run) -> None:
         self._work(run, self._spaces.of(run.record.space_id))

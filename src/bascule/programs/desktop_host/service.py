@@ -8,7 +8,7 @@ import contextlib
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -18,8 +18,8 @@ from bascule.desktop import protocol as d
 from bascule.desktop.errors import Code, DesktopError, invalid
 from bascule.desktop.host_methods import EXTENSIONS, METHODS, DesktopMethod
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.ids import new_fault_id
 from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
+from bascule.kernel.faults import EventLog, log_fault
 from bascule.programs.desktop_host import ports
 from bascule.programs.desktop_host.acting import Acting
 from bascule.programs.desktop_host.executions import Execution, Executions
@@ -44,10 +44,6 @@ MAX_WORKSPACES: Final = 256
 _NOT_SIGNED: Final = ("meta", "confirm")
 
 
-class Log(Protocol):
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None: ...
-
-
 class Host:
     """One desktop, one WORKSPACE_ROOT, any number of peers."""
 
@@ -56,7 +52,7 @@ class Host:
         desktop: ports.Desktop,
         root: EvidenceRoot,
         clock: Clock,
-        log: Log,
+        log: EventLog,
         *,
         phrase: bool = True,
         keep_out: Sequence[str] = KEEP_OUT,
@@ -307,8 +303,7 @@ class Host:
         except _KNOWN as error:
             failure = _said(error, timeout_ms)
         except Exception as error:  # noqa: BLE001 - the boundary: an unknown fault says an id and nothing else
-            fault = new_fault_id()
-            self._log("fault", level="error", fault=fault, error=error)
+            fault = log_fault(self._log, error)
             failure = DesktopError(Code.INTERNAL_ERROR, f"internal error {fault}: the host's log has it", fault=fault)
         raise self._about(failure, execution) from None
 
