@@ -19,7 +19,7 @@ from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import LiveSettings
-from bascule.transports.backoff import delays
+from bascule.foundation.backoff import Backoff
 
 PATIENCE_SECONDS = 60.0
 _WARM_UP = 20

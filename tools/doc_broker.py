@@ -7,7 +7,7 @@ from bascule.broker import protocol as broker
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
 from bascule.daemon.config import Config
-from bascule.kernel import rows as kernel_rows
+from bascule.foundation import limits as shared
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -54,7 +54,10 @@ def limits() -> str:
 
 def wire_limits() -> str:
     rows = []
-    for module, path in ((broker, "src/bascule/broker/protocol.py"), (kernel_rows, "src/bascule/kernel/rows.py")):
+    for module, path in (
+        (broker, "src/bascule/broker/protocol.py"),
+        (shared, "src/bascule/foundation/limits.py"),
+    ):
         rows += [
             (code(name), shown(name, value), why)
             for name, why in comments_on_numbers(read(path)).items()

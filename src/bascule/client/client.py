@@ -37,11 +37,11 @@ from bascule.client.streams import EventReader, InboxReader, Opening, StreamRead
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.foundation.tasks import Tasks
 from bascule.game.protocol import GameStatus
-from bascule.transports.backoff import delays
 
 T = TypeVar("T")
 
@@ -362,7 +362,7 @@ class Client:
         return self._returning
 
     async def _come_back(self) -> Connection:
-        pauses = delays()
+        pauses = Backoff()
         while True:
             try:
                 return await self._open()

@@ -13,9 +13,9 @@ from bascule.desktop.ports import Launcher, Programs, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.transports.backoff import delays
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
@@ -39,7 +39,7 @@ def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Pr
             lent.clock,
             lent.log,
             tasks,
-            delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
+            delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
             is_stopped=lambda: switch.stopped,
         )

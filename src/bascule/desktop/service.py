@@ -29,6 +29,7 @@ from bascule.desktop.traffic import Traffic
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
+from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
@@ -37,7 +38,7 @@ from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.resolution import Resolution
-from bascule.kernel.rows import MAX_WAIT_MS, Nothing
+from bascule.kernel.rows import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000

@@ -9,6 +9,7 @@ from msgspec import UNSET
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict
+from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.game import rows
 from bascule.game.attaching import attached_settings
 from bascule.game.catalog import KnownTool, check_arguments
@@ -58,7 +59,7 @@ from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.resolution import Resolution
-from bascule.kernel.rows import MAX_WAIT_MS, Nothing
+from bascule.kernel.rows import Nothing
 from bascule.protocols import game
 from bascule.protocols.game_kept import KeptResult
 from bascule.protocols.game_words import bounded_names, bounded_resources

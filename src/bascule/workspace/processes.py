@@ -10,6 +10,7 @@ from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.ids import new_id
+from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import PERSON, Principal
 from bascule.kernel.policy.programs import ProgramRules
@@ -18,9 +19,6 @@ from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.ports import Command, LogPage, OnOutput, Outcome, RunningCommand, Sandbox, Sandboxes
 from bascule.workspace.protocol import ProcessLogs, ProcessLogsParams, ProcessView
 from bascule.workspace.threads import Threads
-
-# As for every wait of the house.
-MAX_WAIT_MS = 60_000
 
 
 class Process:

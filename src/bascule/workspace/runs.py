@@ -12,6 +12,7 @@ from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
+from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call, Principal
@@ -52,8 +53,6 @@ from bascule.workspace.steps import said_type, steps_of
 from bascule.workspace.threads import Threads
 from bascule.workspace.validation import BadOperation, check_message, operation_ids
 
-# As for every wait of the house: a longer one is cut to this.
-MAX_WAIT_MS = 60_000
 # Operations that are looked at in the turn of the loop that takes the message; more of them are read on a thread.
 MAX_READ_AT_ONCE = 32
 # Of a frame beside the events in it.

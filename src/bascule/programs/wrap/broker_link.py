@@ -19,7 +19,7 @@ from bascule.broker.protocol import (
 )
 from bascule.client.client import Client
 from bascule.foundation.errors import BasculeError
-from bascule.kernel.rows import MAX_WAIT_MS
+from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.programs.helpers import bell
 from bascule.terminals import tmux
 
