@@ -214,7 +214,7 @@ class DesktopBridge:
 
     # -- looking and acting --
 
-    def _resolve(self, call: Call, params: a.Routed) -> Coroutine[Any, Any, Resolution]:
+    def _resolve(self, call: Call, params: d.Routed) -> Coroutine[Any, Any, Resolution]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
         return self._resolution(call, params)
@@ -224,8 +224,8 @@ class DesktopBridge:
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _resolution(self, call: Call, params: a.Routed, *, picture: bool = False) -> Resolution:
-        awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
+    async def _resolution(self, call: Call, params: d.Routed, *, picture: bool = False) -> Resolution:
+        awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
             return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
@@ -250,11 +250,11 @@ class DesktopBridge:
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
-            if isinstance(params, a.WaitUntilCall):
+            if isinstance(params, d.WaitUntilCall):
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
             raise refusal from None
 
-    async def _renewed(self, call: Call, params: a.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
+    async def _renewed(self, call: Call, params: d.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
         """After the person's yes. What is on the screen is compared by the host when it acts."""
         self._check(call)
         self._workspaces.place(params.workspace_path)
@@ -263,7 +263,7 @@ class DesktopBridge:
             return await self._resolution(call, params)
         return self._judging.of_window(call, found)
 
-    async def _count_miss(self, call: Call, params: a.Routed) -> None:
+    async def _count_miss(self, call: Call, params: d.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
@@ -287,36 +287,36 @@ class DesktopBridge:
             return True
         return self._judging.may_look_at(call.principal, found)
 
-    async def _resolved(self, call: Call, params: a.Routed, *, picture: bool) -> m.ResolveResult:
+    async def _resolved(self, call: Call, params: d.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
         )
         return found
 
-    def _resolve_windows(self, call: Call, params: a.DesktopCall) -> Resolution:
+    def _resolve_windows(self, call: Call, params: d.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
         return self._judging.of_the_list()
 
-    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
+    def look(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
         work = self._looking(call, params, effect)
-        if isinstance(params, a.WaitUntilCall):
+        if isinstance(params, d.WaitUntilCall):
             return self.traffic.waiting(self._tasks.answer(work, call.method))
         return work
 
-    async def _looking(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
+    async def _looking(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         target: Target = effect.resolution.resolved
         yes = self._note(call, target, effect)
         ask = target.params
         limit = params.timeout_ms
-        if isinstance(params, a.WaitUntilCall):
+        if isinstance(params, d.WaitUntilCall):
             limit = min(limit, MAX_WAIT_MS)
             ask = {**ask, "timeoutMs": limit}
             limit += WAIT_GRACE_MS
         request_id = params.request_id or str(uuid.uuid4())
-        waits = isinstance(params, a.WaitUntilCall)
+        waits = isinstance(params, d.WaitUntilCall)
         with yes, self.traffic.under_way(call.principal, request_id, waits=waits):
             try:
                 result = await self._looked(
@@ -340,7 +340,7 @@ class DesktopBridge:
         effect.details["executionId"] = result.execution_id
         return result
 
-    async def act(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
+    async def act(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
         target: Target = effect.resolution.resolved
         assert target.resolved is not None
@@ -390,7 +390,7 @@ class DesktopBridge:
         effect.changes.append(lambda tx: self.apps.keep(tx, yes))
         return yes
 
-    async def windows(self, call: Call, params: a.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
+    async def windows(self, call: Call, params: d.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
         self.switch.must_be_enabled()
         found: m.WindowsResult = await self._refusing(
             call,
@@ -413,7 +413,7 @@ class DesktopBridge:
     def health(self, call: Call, params: Nothing) -> Deferred[d.HealthResult]:
         return self._ask_host(call, {})
 
-    def doctor(self, call: Call, params: a.DoctorCall) -> Deferred[d.DoctorResult]:
+    def doctor(self, call: Call, params: d.DoctorCall) -> Deferred[d.DoctorResult]:
         if params.programs and agent_of(call.principal) is not None:
             raise Forbidden(
                 "which programs cannot be read is told to the user of this machine",
@@ -427,7 +427,7 @@ class DesktopBridge:
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
         return self._tasks.answer(asking, call.method)
 
-    async def abort(self, call: Call, params: a.AbortCall, effect: RecordedEffect) -> Any:
+    async def abort(self, call: Call, params: d.AbortCall, effect: RecordedEffect) -> Any:
         """Without waiting for a turn behind what it aborts."""
         self.switch.must_be_enabled()
         host = self.hosting.live
@@ -477,7 +477,7 @@ class DesktopBridge:
 def _intent(params: msgspec.Struct) -> dict[str, Any]:
     """The contract's params of the same call: what it is about, without what it is called."""
     plain = {name: value for name, value in msgspec.to_builtins(params).items() if name not in _OURS}
-    if isinstance(params, a.WaitUntilCall):
+    if isinstance(params, d.WaitUntilCall):
         plain["timeoutMs"] = min(params.timeout_ms, MAX_WAIT_MS)
     return {name: _without_nothing(value) for name, value in plain.items() if value is not None}
 

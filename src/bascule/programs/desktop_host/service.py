@@ -20,6 +20,7 @@ from bascule.desktop.host_methods import EXTENSIONS, METHODS, DesktopMethod
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
 from bascule.kernel.faults import EventLog, log_fault
+from bascule.kernel.rows import Nothing, Params
 from bascule.programs.desktop_host import ports
 from bascule.programs.desktop_host.acting import Acting
 from bascule.programs.desktop_host.executions import Execution, Executions
@@ -103,7 +104,7 @@ class Host:
             "desktop.stop": self._stop,
             "desktop.resume": self._resume,
         }
-        self._decoders = {name: codec.decoder(row.params) for name, row in METHODS.items()}
+        self._decoders = {name: codec.decoder(row.wire_type()) for name, row in METHODS.items()}
 
     # -- life --
 
@@ -170,22 +171,23 @@ class Host:
         if row is None:
             raise invalid("unknown method", methods=list(METHODS))
         decoded = self._decode(row, params)
-        workspace = self._workspace(decoded.meta)
-        client = Client(peer, decoded.meta.client)
+        call, meta = row.call_of(decoded), decoded.meta
+        workspace = self._workspace(meta)
+        client = Client(peer, meta.client)
         if row.confirmed:
             self._check_confirm(row, client, workspace, decoded, params)
         if row.at_once:
-            return await self._guarded(None, decoded.meta.timeout_ms, self._at_once[method](client, decoded, workspace))
+            return await self._guarded(None, meta.timeout_ms, self._at_once[method](client, call, workspace))
         if self._ready is None:
             raise DesktopError(Code.HOST_NOT_READY, "the host is still connecting to the desktop: try again")
-        if self.stopped and (row.confirmed or _is_about_acting(decoded)):
+        if self.stopped and (row.confirmed or _is_about_acting(call)):
             raise DesktopError(Code.HOST_STOPPED, "input was stopped: a person resumes it with desktop.resume")
-        with self.executions.running(client, decoded.meta.request_id, method) as execution:
+        with self.executions.running(client, meta, method) as execution:
             if row.confirmed and decoded.confirm.resolved is not None:
                 execution.expected = Expected(decoded.confirm.resolved)
             if on_execution is not None:
                 on_execution(execution)
-            return await self._execute(row, execution, decoded, workspace)
+            return await self._execute(row, execution, call, workspace)
 
     def _decode(self, row: DesktopMethod, params: codec.Raw) -> Any:
         try:
@@ -232,21 +234,21 @@ class Host:
             return
         raise DesktopError(Code.CONFIRM_REQUIRED, reason, method=row.name)
 
-    async def _execute(self, row: DesktopMethod, execution: Execution, decoded: Any, workspace: str) -> Any:
+    async def _execute(self, row: DesktopMethod, execution: Execution, call: Params, workspace: str) -> Any:
         if row.evidence:
             execution.folder = self._store(workspace).folder(execution.id)
         method = self._methods[row.name]
-        seconds = decoded.meta.timeout_ms / 1000
+        seconds = execution.timeout_ms / 1000
 
         async def run() -> Any:
             async with asyncio.timeout(seconds):
                 if not row.confirmed:
-                    return await method(execution, decoded)
-                return await self._alone(execution, method, decoded)
+                    return await method(execution, call)
+                return await self._alone(execution, method, call)
 
         outcome: dict[str, Any] = {}
         try:
-            result = await self._guarded(execution, decoded.meta.timeout_ms, run())
+            result = await self._guarded(execution, execution.timeout_ms, run())
             outcome = {"ok": True, "result": _without_values(result)}
             return result
         except DesktopError as error:
@@ -266,7 +268,7 @@ class Host:
         return found
 
     async def _alone(
-        self, execution: Execution, method: Callable[[Execution, Any], Awaitable[Any]], decoded: Any
+        self, execution: Execution, method: Callable[[Execution, Any], Awaitable[Any]], call: Params
     ) -> Any:
         if self._waiting >= MAX_WAITING:
             raise DesktopError(Code.HOST_NOT_READY, f"{MAX_WAITING} actions wait for the screen: try again")
@@ -277,7 +279,7 @@ class Host:
             self._waiting -= 1
         try:
             execution.halt.check()
-            return await method(execution, decoded)
+            return await method(execution, call)
         except BaseException:
             # Also when its time is over: the input thread does not know of that by itself.
             execution.halt.set()
@@ -334,7 +336,7 @@ class Host:
 
     # -- answered at once --
 
-    async def _health(self, client: Client, _params: d.HealthParams, _workspace: str) -> d.HealthResult:
+    async def _health(self, client: Client, _params: Nothing, _workspace: str) -> d.HealthResult:
         status = await self._status()
         permissions = d.Permissions(accessibility=status.accessibility, screen_recording=status.screen_recording)
         mac = platform.mac_ver()[0] if sys.platform == "darwin" else None
@@ -350,7 +352,7 @@ class Host:
             stop_keys=status.stop_keys,
         )
 
-    async def _doctor(self, client: Client, params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
+    async def _doctor(self, client: Client, params: d.DoctorCall, _workspace: str) -> d.DoctorResult:
         status = await self._status()
         issues, remedies, notes = list(status.issues), list(status.remedies), list(status.notes)
         if params.programs and status.accessibility == "granted":
@@ -388,7 +390,7 @@ class Host:
             )
         return await self._desktop.status()
 
-    async def _abort(self, client: Client, params: d.AbortParams, _workspace: str) -> d.AbortResult:
+    async def _abort(self, client: Client, params: d.AbortCall, _workspace: str) -> d.AbortResult:
         execution = self.executions.find(client, params.execution_id)
         if execution is None:
             raise invalid("no such execution of this client is under way", executionId=params.execution_id)
@@ -403,7 +405,7 @@ class Host:
             raise invalid("intent.method is not one that needs confirm", method=intent.method)
         try:
             # A token for what would be refused anyway helps nobody.
-            codec.convert({**intent.params, "meta": msgspec.to_builtins(params.meta)}, row.params)
+            codec.convert({k: v for k, v in intent.params.items() if k != "meta"}, row.wire_type(meta=False))
         except codec.BadJson as error:
             raise invalid(f"intent.params: {error.message}") from None
         digest = params_digest(intent.params)
@@ -419,10 +421,10 @@ class Host:
             peer=_peer_info(client.peer),
         )
 
-    async def _stop(self, client: Client, _params: m.StopParams, _workspace: str) -> m.StopResult:
+    async def _stop(self, client: Client, _params: Nothing, _workspace: str) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.stop_everything(client.peer))
 
-    async def _resume(self, _client: Client, _params: m.ResumeParams, _workspace: str) -> m.StopResult:
+    async def _resume(self, _client: Client, _params: d.Routed, _workspace: str) -> m.StopResult:
         self.stopped = False
         self._log("resumed", level="warning")
         return m.StopResult(stopped=False, aborted=0)
@@ -460,9 +462,9 @@ def params_digest(params: dict[str, Any]) -> str:
     return canonical.digest({name: value for name, value in params.items() if name not in _NOT_SIGNED})
 
 
-def _is_about_acting(decoded: Any) -> bool:
+def _is_about_acting(call: Params) -> bool:
     """Nobody need be asked about what would be refused anyway."""
-    intent = getattr(decoded, "intent", None)
+    intent = getattr(call, "intent", None)
     row = METHODS.get(intent.method) if intent is not None else None
     return row is not None and row.confirmed
 
