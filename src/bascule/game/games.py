@@ -22,7 +22,7 @@ from bascule.protocols.game_words import MAX_TITLE_CHARS, cut
 START_WAIT_SECONDS = 20.0
 # Between the end of a crashed game's connection and of its process.
 EXIT_SECONDS = 1.0
-# For a call to end after the game that it was made of.
+# How long a call may take to end once its game has ended.
 CALL_SECONDS = 5.0
 # Running at once. Fifty were measured; each is a process beside.
 MAX_RUNNING = 64
