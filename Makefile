@@ -2,17 +2,21 @@
 MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help up quick test test-long test-clients check format docs bench fresh clean environment dev-environment packages
+.PHONY: help up quick test test-long test-clients coverage check format docs wheel bench fresh clean environment dev-environment packages
 
 PY := .venv/bin/python
 # More arguments for what the target runs: make up ARGS="--port 5051", make test ARGS="-k ticket -x".
 ARGS =
+# Where `make wheel` puts what it builds.
+DIST = dist
+# What `make coverage` runs: TESTS=tests/wire.
+TESTS =
 # Tests wait for processes more than they compute, so three workers suit two cores; files stay together, and
 # tests/conftest.py says which come first.
 WORKERS = -n 3 --dist loadfile --no-loadscope-reorder
 
 # $(call quiet,command,advice): output and advice only when the command fails.
-quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" 'check: $(2)' >&2; exit 1; }
+quiet = report=$$($(1) 2>&1) || { printf '%s\n' "$$report" "$@: $(2)" >&2; exit 1; }
 
 help:
 	@echo 'Bascule: one local daemon through which AI agents act.'
@@ -23,9 +27,11 @@ help:
 	@echo '  make test          what CI runs: the static checks, then every test but the long ones'
 	@echo '  make test-long     every test with the large counts (an hour, not minutes)'
 	@echo '  make test-clients  real Claude Code and Codex from npm, with a scripted model (minutes, 800 MB)'
-	@echo '  make fresh         make up and make test in a new, minimal Debian that is removed afterwards'
+	@echo '  make coverage      branch coverage by package, the worst first; TESTS=tests/wire runs some of the tests'
+	@echo '  make fresh         make up, make test and the wheels in a new, minimal Debian that is removed afterwards'
 	@echo '  make format        rewrite the sources the way `make check` wants them'
 	@echo '  make docs          write the generated reference pages again'
+	@echo '  make wheel         build wheels and sdists of gabp, bascule-mod and bascule into dist/'
 	@echo '  make bench         measure; installs what it compares with first'
 	@echo '  make clean         remove .venv and caches; your messages and settings stay where they are'
 	@echo
@@ -52,6 +58,13 @@ test-clients: packages dev-environment
 	@place=$$(BASCULE_TEST_INSTALL=1 $(PY) tests/npm_tools.py tests/clients/npm_packages.json) && \
 	BASCULE_CLIENTS="$$place" sh tools/only_loopback.sh $(PY) -m pytest -m clients tests/clients $(ARGS)
 
+# The table is printed also when a test fails: what it measured is still true.
+coverage: packages dev-environment
+	@rm -rf build/coverage && mkdir -p build/coverage
+	@.venv/bin/coverage run -m pytest -q $(WORKERS) $(ARGS) $(TESTS); failed=$$?; \
+	.venv/bin/coverage combine --quiet && .venv/bin/coverage json --quiet -o build/coverage/report.json && \
+	$(PY) tools/coverage_table.py build/coverage/report.json && exit $$failed
+
 check: dev-environment
 	@# Two of the tools say a page when all is well: they are heard only when it is not.
 	@$(call quiet,.venv/bin/ruff format --check --output-format concise .,run: make format)
@@ -69,6 +82,14 @@ format: dev-environment
 docs: dev-environment
 	@$(PY) tools/gen_tools.py
 	@$(PY) tools/gen_docs.py
+
+# Without isolation: with the hatchling of the dev extra, so nothing is downloaded. gabp first: the others stand on it.
+wheel: dev-environment
+	@rm -f '$(DIST)'/*.whl '$(DIST)'/*.tar.gz
+	@for package in packages/gabp packages/bascule-mod .; do \
+		$(call quiet,$(PY) -m build --no-isolation --outdir '$(DIST)' $$package,$$package could not be built); \
+	done
+	@ls '$(DIST)'/*.whl '$(DIST)'/*.tar.gz
 
 bench: environment
 	@sh tools/setup.sh env bench

@@ -10,7 +10,7 @@ import uvloop
 from bare_broker import Frame
 from bascule import __version__
 from bascule.foundation import paths
-from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.transports.framed import FramedConnection
 from scene import ANSWER_SECONDS, PAYLOAD, PAYLOAD_BYTES, RECEIVER, Ask, Asker, Receiver
 

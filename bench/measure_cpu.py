@@ -12,14 +12,14 @@ from contextlib import contextmanager
 import uvloop
 
 from bascule.daemon.compose import Daemon
-from bascule.daemon.config import Config
+from bascule.daemon.config import from_values
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import LOCAL, Call, Principal, agent_principal
 from bascule.stores.memory import MemoryStore
-from bascule.wire import codec
+from gabp import codec
 from processes import scratch
 from report import Section, Settings, micros, middle, ratio
 
@@ -36,18 +36,20 @@ _LOOK_SECONDS = 0.02
 
 @contextmanager
 def house(directory: str, *, logging: bool) -> Iterator[tuple[Daemon, DaemonLog]]:
-    config = Config(
-        port=0,
-        durability="memory",
-        calls_per_second=_UNLIMITED,
-        burst_calls=_UNLIMITED,
-        max_open_tickets=_UNLIMITED,
-        max_kept_messages=_UNLIMITED,
-        max_kept_bytes=_UNLIMITED,
-        max_inbox_messages=_UNLIMITED,
-        max_inbox_messages_per_sender=_UNLIMITED,
-        max_inbox_bytes_per_sender=_UNLIMITED,
-        max_inbox_bytes=_UNLIMITED,
+    config = from_values(
+        {
+            "port": 0,
+            "durability": "memory",
+            "calls_per_second": _UNLIMITED,
+            "burst_calls": _UNLIMITED,
+            "max_open_tickets": _UNLIMITED,
+            "max_kept_messages": _UNLIMITED,
+            "max_kept_bytes": _UNLIMITED,
+            "max_inbox_messages": _UNLIMITED,
+            "max_inbox_messages_per_sender": _UNLIMITED,
+            "max_inbox_bytes_per_sender": _UNLIMITED,
+            "max_inbox_bytes": _UNLIMITED,
+        }
     )
     clock = SystemClock()
     log = DaemonLog(clock, path=paths.log_file(directory), form="off", level="info" if logging else "error")

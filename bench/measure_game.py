@@ -38,7 +38,7 @@ MANY_CHANNELS = 60
 ECHO_MOD = os.path.join(processes.HERE, "bare_frames.py")
 
 MOD = """
-from bascule.mod import Mod
+from bascule_mod import Mod
 
 mod = Mod("bench")
 

@@ -12,15 +12,15 @@ import processes
 from bascule.admin.protocol import VerifyResult
 from bascule.bridge_list import tables_of
 from bascule.daemon.compose import Daemon
-from bascule.daemon.config import Config
+from bascule.daemon.config import from_values
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import LOCAL, Call, agent_principal
-from bascule.wire import codec
 from ends_frames import FrameClient, as_user
+from gabp import codec
 from processes import Server
 from report import Section, Settings, middle, millis, rate, ratio
 
@@ -33,24 +33,26 @@ _UNLIMITED = 10**9
 
 def fill(state: str, tickets: int) -> None:
     """A store with so many tickets, every second one answered, made by the house itself."""
-    config = Config(
-        port=0,
-        durability="relaxed",
-        calls_per_second=_UNLIMITED,
-        burst_calls=_UNLIMITED,
-        max_open_tickets=_UNLIMITED,
-        max_kept_messages=_UNLIMITED,
-        max_kept_bytes=_UNLIMITED,
-        max_inbox_messages=_UNLIMITED,
-        max_inbox_messages_per_sender=_UNLIMITED,
-        max_inbox_bytes_per_sender=_UNLIMITED,
-        log_level="error",
+    config = from_values(
+        {
+            "port": 0,
+            "durability": "relaxed",
+            "calls_per_second": _UNLIMITED,
+            "burst_calls": _UNLIMITED,
+            "max_open_tickets": _UNLIMITED,
+            "max_kept_messages": _UNLIMITED,
+            "max_kept_bytes": _UNLIMITED,
+            "max_inbox_messages": _UNLIMITED,
+            "max_inbox_messages_per_sender": _UNLIMITED,
+            "max_inbox_bytes_per_sender": _UNLIMITED,
+            "log_level": "error",
+        }
     )
 
     async def inside() -> None:
         clock = SystemClock()
-        log = DaemonLog(clock, path=paths.log_file(state), form="off", level=config.log_level)
-        daemon = Daemon(config, state, clock, log, open_store(config, state, log, tables_of()))
+        log = DaemonLog(clock, path=paths.log_file(state), form="off", level="error")
+        daemon = Daemon(config, state, clock, log, open_store("relaxed", state, log, tables_of()))
         call = daemon.gate.call
 
         async def all_of(principal, method: str, params: list[dict]) -> list:

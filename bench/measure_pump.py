@@ -9,7 +9,7 @@ from typing import Any
 import uvloop
 
 import processes
-from bascule.protocols.game_errors import GameError
+from gabp.errors import GameError
 from game_scene import games_of
 from report import Section, Settings, middle, millis, ratio
 
@@ -25,7 +25,7 @@ EXAMPLE = os.path.join(os.path.dirname(processes.HERE), "examples", "burrow")
 # `work` is about what a look at a small world costs. A poll that had nothing to do is not counted.
 PUMP = """
 import time
-from bascule.mod import Mod
+from bascule_mod import Mod
 
 mod = Mod("bench")
 taken = []

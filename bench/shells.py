@@ -89,7 +89,7 @@ async def swerex_execute(times: int) -> list[float]:
 
 async def cell(directory: str, times: int) -> list[float]:
     """Our sandbox adapter alone: a warm cell of a space, with the supervisor that sees every exec."""
-    from bascule.bridge_list import standard
+    from bascule.testing.policies import standard
     from bascule.workspace.machine.files.roots import WorkspaceFiles
     from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
     from bascule.workspace.ports import Command

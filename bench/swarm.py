@@ -19,7 +19,7 @@ import uvloop
 
 from bascule import __version__
 from bascule.foundation import paths
-from bascule.kernel.link_protocol import PROTOCOL_VERSION
+from bascule.foundation.agreement import PROTOCOL_VERSION
 from ends_frames import Envelope, encode
 from swarm_clients import Http, Link
 

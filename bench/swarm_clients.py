@@ -5,8 +5,8 @@ import re
 import time
 from collections.abc import Callable
 
-from bascule.wire.content_length import frame
 from ends_frames import Envelope, FrameClient
+from gabp.content_length import frame
 
 _LENGTH = re.compile(rb"\r\ncontent-length: (\d+)", re.IGNORECASE)
 

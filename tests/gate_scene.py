@@ -5,7 +5,6 @@ import functools
 
 import msgspec
 
-from bascule.bridge_list import preset
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import LOCAL, Call, agent_principal
@@ -31,6 +30,7 @@ from bascule.kernel.rows import (
     self_,
 )
 from bascule.testing.clock import FakeClock
+from bascule.testing.policies import preset
 from bascule.testing.stores import HeldStore
 from patience import PATIENCE
 

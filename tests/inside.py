@@ -1,8 +1,8 @@
 """The one way from the black-box tests (conformance, e2e, mcp) and their helpers into the package.
 
 These tests treat Bascule as its users have it: commands, sockets, files, MCP, and the documented Python API
-(`bascule.client`, `bascule.mod`), which they import directly. For the rest they come here: programs and daemons to
-start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
+(`bascule.client`, `bascule_mod`, `gabp`), which they import directly. For the rest they come here: programs and daemons
+to start, functions that a specification demands but no door offers, a house in memory, limits that may change. So a
 rebuild of the inside changes this file and no test of theirs; `test_house.py` holds them to it.
 """
 
@@ -13,16 +13,18 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from bascule.daemon.config import BadConfig, Config
-from bascule.daemon.config import load as load_settings
+from msgspec import structs
+
+from bascule.daemon.config import from_values as settings_from
+from bascule.daemon.config import load
 from bascule.desktop.rows import SESSION_VARIABLES
 from bascule.kernel.ledger import Anchor
 from bascule.kernel.policy.text import text_digest as policy_digest
+from bascule.kernel.settings import BadConfig
 from bascule.stores.anchor_file import AnchorFile
 from bascule.terminals.tmux import Tmux
 from bascule.wire.canonical import canonical
 from bascule.wire.canonical import digest as canonical_digest
-from bascule.wire.codec import decode as decode_json
 from bascule.workspace.schemas import events_schema, operations_schema
 from bascule.workspace.validation import (
     BadOperation,
@@ -30,6 +32,7 @@ from bascule.workspace.validation import (
     validate_operation,
     validate_operations_message,
 )
+from gabp.codec import decode as decode_json
 
 __all__ = [
     "BASCULE",
@@ -38,7 +41,6 @@ __all__ = [
     "SESSION_VARIABLES",
     "BadConfig",
     "BadOperation",
-    "Config",
     "Tmux",
     "append_anchor",
     "canonical",
@@ -74,6 +76,15 @@ def loaded_command() -> Callable[[Sequence[str]], int]:
     return main
 
 
+# -- settings ------------------------------------------------------------------------------------------
+
+
+def load_settings(config_dir: str, environment: dict[str, str]) -> SimpleNamespace:
+    """Every key with its value, whichever bridge declares it."""
+    loaded = load(config_dir, environment)
+    return SimpleNamespace(**{key: value for part in loaded.parts for key, value in structs.asdict(part).items()})
+
+
 # -- daemons -------------------------------------------------------------------------------------------
 
 # What `bascule up` does, and beside it: constants of modules set before anything starts (a test need not
@@ -89,7 +100,7 @@ for name, value in said["constants"].items():
     assert hasattr(importlib.import_module(module), attribute), name
     setattr(importlib.import_module(module), attribute, value)
 from bascule.bridge_list import BRIDGES
-from bascule.daemon.config import Config
+from bascule.daemon.config import from_values
 from bascule.daemon.lifecycle import run
 if said["uid"] is not None:
     os.setgroups([])
@@ -97,7 +108,7 @@ if said["uid"] is not None:
     os.setuid(said["uid"])
 bridges = (*BRIDGES, *more_bridges)
 ready = lambda daemon: print("ready", flush=True)
-sys.exit(run(Config(**said["config"]), said["state"], on_ready=ready, bridges=bridges))
+sys.exit(run(from_values(said["config"], bridges=bridges), said["state"], on_ready=ready, bridges=bridges))
 """
 # For tests in which a person is set and unlocks; what a hash costs is tested elsewhere.
 CHEAP_PASSPHRASE = {"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4}
@@ -162,7 +173,7 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
 
     lifecycle.Daemon = Fixture  # type: ignore[misc] # the one class that this daemon has another of
     mount.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))
-    config = Config(port=port, durability="memory", log="off")
+    config = settings_from({"port": port, "durability": "memory", "log": "off"})
     return lifecycle.run(config, state, on_ready=lambda _: os.write(1, b"ready\n"))
 
 

@@ -10,9 +10,9 @@ from bascule.kernel.declared import Declared
 from bascule.kernel.journal_ports import Batch
 from bascule.kernel.policy.presets import NAMES
 from bascule.kernel.rows import Acts, Changes, Consent, Effect, Nothing, Operation, Reads, Record, Shape
-from bascule.programs.mcp_stdio import tools
 from bascule.stores.schema import TABLES, StoreUnusable
 from bascule.stores.sqlite import SqliteStore
+from bascule.surfaces.mcp.tools import tools_of, toolsets_of
 
 READ = Reads[Nothing, list[str]]("toy.read", "For these tests.")
 CHANGE = Changes[Nothing, str | None]("toy.change", "For these tests.", effect=Effect.WRITE)
@@ -94,15 +94,13 @@ def test_names_of_methods_routes_and_tables_are_each_declared_once():
         [row.name for row in rows_of()],
         [(route.verb, route.path) for bridge in BRIDGES for route in bridge.routes],
         tables_of(),
-        [tool.name for bridge in BRIDGES for tool in bridge.tools()],
+        [each.name for each in toolsets_of()],
+        [tool.name for tool in tools_of(toolsets_of())],
     ):
         assert len(names) == len(set(names))
 
 
-def test_the_bridges_declare_every_tool_and_every_table_of_the_store_but_the_journals():
-    assert {tool.name for bridge in BRIDGES for tool in bridge.tools()} == {
-        tool["name"] for tool in tools.table()["tools"]
-    }
+def test_the_bridges_declare_every_table_of_the_store_but_the_journals():
     assert set(TABLES) - set(tables_of()) == {"segments", "begun"}
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from bascule.bridge_list import methods_of, tables_of
+from bascule.broker.settings import BrokerSettings
 from bascule.daemon import config
 from bascule.daemon.compose import routes_of
 from bascule.stores.schema import TABLES
@@ -54,7 +55,7 @@ def generate(*arguments: str, root: Path = HERE) -> "subprocess.CompletedProcess
 def checkout(tmp_path) -> Path:
     """A copy of what the generator reads and writes."""
     named = ("conformance", "desktop_daemon", "desktop_host", "game", "tools", "wire")
-    for folder in ("docs", "tools", "src", *(f"tests/{name}" for name in named)):
+    for folder in ("docs", "tools", "src", "packages", *(f"tests/{name}" for name in named)):
         shutil.copytree(HERE / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__", "openapi.json"))
     shutil.copy(HERE / "pyproject.toml", tmp_path)
     return tmp_path
@@ -144,15 +145,16 @@ def test_the_examples_of_the_settings_page_are_loaded_and_mean_the_same(tmp_path
         folder.mkdir()
         (folder / file).write_text(text, "utf-8")
         loaded.append(config.load(str(folder), {}))
-    assert loaded[0] == loaded[1] != config.Config()
-    assert loaded[0].agents[0].pane == "%0"
+    assert loaded[0] == loaded[1] != config.from_values({})
+    assert loaded[0].of(BrokerSettings).agents[0].pane == "%0"
 
 
 def test_the_settings_page_names_every_key_and_variable():
     text = (HERE / "docs" / "reference" / "config.md").read_text("utf-8")
-    for key in config.Config.__struct_fields__:
+    owners = {key: kind for kind in config.settings_of() for key in kind.__struct_fields__}
+    for key, kind in owners.items():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{key}` |"))
-        assert all(f"`{variable}`" in row for variable in config.environment_names(key))
+        assert all(f"`{variable}`" in row for variable in config.environment_names(kind, key))
         meaning = row.split("|")[2].strip()
         assert meaning, key
 
@@ -164,7 +166,7 @@ def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives(
 
 
 # `Gate._decide` in `src/bascule/kernel/gate.py`, or with the file in parentheses.
-PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`(src/bascule/[\w/]+\.py)`")
+PLACE = re.compile(r"`([A-Za-z_][\w.]*)`\s(?:in\s|\()`((?:src|packages)/[\w/-]+\.py)`")
 
 
 def defined_in(file: Path) -> set[str]:
@@ -190,7 +192,7 @@ def test_what_a_page_says_is_in_a_file_is_defined_there():
 
 
 def sources_named(file: Path) -> set[str]:
-    return set(re.findall(r"`(src/bascule/[\w/.]*)`", file.read_text("utf-8")))
+    return set(re.findall(r"`((?:src|packages)/[\w/.-]*)`", file.read_text("utf-8")))
 
 
 @pytest.mark.parametrize("file", [file for file in PAGES if file.name != "CHANGELOG.md"], ids=name)
@@ -210,7 +212,7 @@ def test_every_installed_command_has_its_help_on_the_commands_page():
 def error_texts() -> list[re.Pattern[str]]:
     """Every text in the sources, with anything where a value is put in."""
     patterns = set()
-    for file in (HERE / "src").rglob("*.py"):
+    for file in (file for folder in ("src", "packages") for file in (HERE / folder).rglob("*.py")):
         for node in ast.walk(ast.parse(file.read_text("utf-8"))):
             literal, pattern = text_of(node)
             if len(literal) >= MIN_LITERAL_CHARS:

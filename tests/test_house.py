@@ -14,8 +14,10 @@ HERE = Path(__file__).resolve().parent.parent
 # A module with one idea fits; a longer one usually has a second idea in it.
 MAX_LINES = 500
 
-SOURCES = sorted(file for folder in ("src", "tests", "tools", "bench") for file in (HERE / folder).rglob("*.py"))
-PACKAGE = [file for file in SOURCES if file.is_relative_to(HERE / "src")]
+SOURCES = sorted(
+    file for folder in ("src", "packages", "tests", "tools", "bench") for file in (HERE / folder).rglob("*.py")
+)
+PACKAGE = [file for file in SOURCES if file.relative_to(HERE).parts[0] in ("src", "packages")]
 
 # The codes, then at least two words that say why.
 SUPPRESSION = re.compile(r"#\s*(noqa|type:\s*ignore|pragma:\s*no cover)")
@@ -26,7 +28,7 @@ WITH_REASON = re.compile(
 
 
 # What users import by its short name; everything else is found where it lives.
-PUBLIC = frozenset({"client", "mod"})
+PUBLIC = frozenset({"client", "bascule_mod"})
 
 
 def name(file: Path) -> str:
@@ -307,10 +309,10 @@ def test_the_search_for_ways_inside_finds_them():
         "Living(state, constants={'bascule.surfaces.http.http.HEAD_SECONDS': 1})\n"
         "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
         "paths as places'])\n"
-        "import bascule\nfrom inside import Config\nmonkeypatch.setattr(Config, 'port', 1)\n"
+        "import bascule\nfrom inside import Tmux\nmonkeypatch.setattr(Tmux, 'port', 1)\n"
     )
     outside = (
-        "from bascule.client import SyncClient\nimport bascule.mod\nfrom inside import BASCULE\n"
+        "from bascule.client import SyncClient\nimport bascule_mod\nfrom inside import BASCULE\n"
         "database = 'bascule.db'\nrun(['bascule', 'up'])\nmonkeypatch.setenv('BASCULE_MCP', 'off')\n"
     )
     assert reaches_inside(inside) == [1, 2, 3, 4, 5, 6, 7, 8, 10]

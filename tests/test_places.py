@@ -9,6 +9,7 @@ import tempfile
 import pytest
 
 from bascule.foundation import paths
+from gabp.bridge_file import NoHome, bridge_file
 
 PASSWD_HOME = pwd.getpwuid(os.getuid()).pw_dir
 
@@ -30,7 +31,7 @@ def test_everything_of_ours_is_found_from_home(tmp_path, monkeypatch):
     assert paths.home() == str(tmp_path)
     assert paths.state_dir() == f"{tmp_path}/.local/state/bascule"
     assert paths.config_dir() == f"{tmp_path}/.config/bascule"
-    assert paths.bridge_file() == f"{tmp_path}/.config/gabp/bridge.json"
+    assert bridge_file() == bridge_file(paths.home()) == f"{tmp_path}/.config/gabp/bridge.json"
     assert paths.expand("~/games") == f"{tmp_path}/games"
     assert paths.expand("~") == str(tmp_path)
 
@@ -42,6 +43,7 @@ def test_a_home_that_is_not_a_directory_by_its_full_path_does_not_count(named, m
     else:
         monkeypatch.setenv("HOME", named)
     assert paths.home() == PASSWD_HOME
+    assert bridge_file() == bridge_file(PASSWD_HOME)
     assert paths.expand("~/games") == f"{PASSWD_HOME}/games"
 
 
@@ -49,6 +51,7 @@ def test_a_home_of_another_user_does_not_count(other_users_directory, monkeypatc
     # What `sudo -E` leaves in the environment: files of root's must not appear in there.
     monkeypatch.setenv("HOME", other_users_directory)
     assert paths.home() == PASSWD_HOME
+    assert bridge_file() == bridge_file(PASSWD_HOME)
 
 
 def test_a_user_without_a_passwd_entry_has_home_or_is_told_to_set_it(tmp_path, monkeypatch):
@@ -61,6 +64,8 @@ def test_a_user_without_a_passwd_entry_has_home_or_is_told_to_set_it(tmp_path, m
     monkeypatch.delenv("HOME")
     with pytest.raises(paths.UnsafePlace, match=r"has no passwd entry and .*; set HOME"):
         paths.home()
+    with pytest.raises(NoHome, match=r"has no passwd entry and .*; set HOME"):
+        bridge_file()
 
 
 # As sitecustomize: the user of this process has no passwd entry.

@@ -19,6 +19,13 @@ PACKAGES = next(
     for line in (HERE / "tools/setup.sh").read_text().splitlines()
     if line.startswith("TEST_PACKAGES=")
 )
+# What an installed environment depends on: dependencies, and the version that the builds read.
+VERSIONED = (
+    "pyproject.toml",
+    "packages/gabp/pyproject.toml",
+    "packages/bascule-mod/pyproject.toml",
+    "src/bascule/__init__.py",
+)
 TOOLS = ("sh", "cat", "cksum", "dirname", "grep", "flock", "env", "mkdir", "cp", "chmod")
 
 # A Python as far as setup.sh can see. `has-ensurepip` beside it appears when its package is installed.
@@ -53,11 +60,12 @@ class Machine:
         self.log = root / "log"
         self.ensurepip = root / "has-ensurepip"
         self.root = root
-        (self.checkout / "tools").mkdir(parents=True)
+        for name in ("tools", "packages/gabp", "packages/bascule-mod", "src/bascule"):
+            (self.checkout / name).mkdir(parents=True)
         self.programs.mkdir()
         self.ensurepip.touch()
         self.environment = {"PATH": str(self.programs)}
-        for name in ("tools/setup.sh", "pyproject.toml", "Makefile"):
+        for name in ("tools/setup.sh", "Makefile", *VERSIONED):
             shutil.copy(HERE / name, self.checkout / name)
         for name in TOOLS:
             if found := shutil.which(name):
@@ -172,15 +180,17 @@ def test_a_second_run_starts_no_python_at_all(machine):
     assert machine.ran("python") == []
 
 
-def test_a_changed_pyproject_installs_again_into_the_same_environment(machine):
+@pytest.mark.parametrize("changed", VERSIONED)
+def test_a_changed_dependency_or_version_installs_all_three_again_into_the_same_environment(machine, changed):
     machine.python("python3", "3.12")
     machine.setup("env")
     machine.ran("")
-    with (machine.checkout / "pyproject.toml").open("a") as file:
+    with (machine.checkout / changed).open("a") as file:
         file.write("# changed\n")
     assert machine.setup("env").returncode == 0
     ran = machine.ran("python")
-    assert [line for line in ran if "--editable" in line]
+    (line,) = (line for line in ran if "--editable" in line)
+    assert line.endswith("--editable packages/gabp --editable packages/bascule-mod --editable .")
     assert not [line for line in ran if "venv --clear" in line]
 
 

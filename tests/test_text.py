@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.foundation.text import DEFAULT_IGNORABLE, MAX_MARKS, escaped, is_plain, one_line, rows, typeable, visible
+from bascule.foundation.text import MAX_MARKS, one_line, rows, typeable, visible
+from gabp.text import DEFAULT_IGNORABLE, escaped, is_plain
 
 TRICKS = {
     "escape sequence": "ok\x1b[2Krm -rf /",

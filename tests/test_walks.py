@@ -13,7 +13,7 @@ from walks import Rig, Walk, click, game, opened_desktop, opened_rig, send, shel
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "life-of-a-request.md"
 # A step of a walk on that page: `Gate.call` (`src/bascule/kernel/gate.py`).
-STEP = re.compile(r"`([\w.<>]+)`\s\(`(src/bascule/[\w/]+\.py)`\)")
+STEP = re.compile(r"`([\w.<>]+)`\s\(`((?:src|packages)/[\w/-]+\.py)`\)")
 # Files, and hops between files, a few above what they were when this was written: growth is noticed and argued for.
 # A walk that became shorter lowers its bound.
 BOUNDS = {"send": (37, 82), "shell": (84, 300), "click": (57, 157), "game": (53, 172)}

@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 # What runs beside every request: the look at the loop's lag twice a second, the thread that writes the log.
 _BACKGROUND = frozenset({"_probe_lag", "_drain"})
+# Of the checkout: what a request passes.
+SOURCES = ("src", "packages")
 # Below it on the stack is how the daemon was started.
 _EVENT_LOOP = asyncio.runners.__file__
 _MAX_REPLY_BYTES = 1 << 24
@@ -42,6 +44,7 @@ class Hop(NamedTuple):
 class _Recorder:
     def __init__(self, root: str) -> None:
         self._root = root + os.sep
+        self._sources = tuple(os.path.join(root, folder, "") for folder in SOURCES)
         self._hops: dict[tuple[CodeType | None, CodeType], int] | None = None
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> None:
@@ -63,7 +66,7 @@ class _Recorder:
 
     def _is_ours(self, code: CodeType) -> bool:
         # Modules that are loaded late are no part of the way.
-        return code.co_filename.startswith(self._root) and code.co_name != "<module>"
+        return code.co_filename.startswith(self._sources) and code.co_name != "<module>"
 
     def begin(self) -> None:
         self._hops = {}
@@ -76,11 +79,11 @@ class _Recorder:
         ]
 
     def _file(self, code: CodeType) -> str:
-        return f"src/bascule/{code.co_filename.removeprefix(self._root)}"
+        return code.co_filename.removeprefix(self._root)
 
 
 def install(root: str, control: str) -> None:
-    """Trace the package below `root` for whoever connects to `control`."""
+    """Trace the packages of the checkout `root` for whoever connects to `control`."""
     recorder = _Recorder(root)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(control)

@@ -21,11 +21,10 @@ from lacking_desktop import missing_here  # noqa: E402 - found by the path above
 from living import Living, short_dir  # noqa: E402 - found by the path above
 from wires import Answer, Caller, LinkWire, Wire  # noqa: E402 - found by the path above
 
-import bascule  # noqa: E402 - where it is installed
 from patience import PATIENCE  # noqa: E402 - after the path, like its neighbours
 from walk_tracer import Control, Hop, program  # noqa: E402 - after the path, like its neighbours
 
-PACKAGE = str(Path(bascule.__file__).parent)
+CHECKOUT = str(Path(__file__).resolve().parent.parent)
 PASSPHRASE = {"passphrase": "correct horse battery staple"}
 # The session of whoever runs this is not the one that is clicked in.
 SESSION = ("DISPLAY", "WAYLAND_DISPLAY", "XAUTHORITY", "DBUS_SESSION_BUS_ADDRESS", "XDG_RUNTIME_DIR")
@@ -37,7 +36,7 @@ for name in {session!r}:
     os.environ.pop(name, None)
 """
 MOD = """
-from bascule.mod import Mod
+from bascule_mod import Mod
 mod = Mod("arena")
 
 @mod.tool
@@ -88,7 +87,7 @@ class Rig:
         places = PLACES.format(config=str(folder / "config"), home=str(folder), session=SESSION)
         self.daemon = Living(
             str(folder / "s"),
-            bug=places + program(PACKAGE, control),
+            bug=places + program(CHECKOUT, control),
             constants={"bascule.kernel.identity.passphrase.SCRYPT_LOG_N": 4},
             desktop_root=str(folder),
             # Nobody here waits as long as a real client does.

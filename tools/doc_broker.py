@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from bascule.broker import protocol as broker
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
-from bascule.daemon.config import Config
-from bascule.foundation import limits as shared
+from bascule.broker.settings import BrokerSettings
+from bascule.foundation import agreement
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -47,7 +47,7 @@ def limits() -> str:
     rows = []
     for name in Limits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
-        setting = code(key) if key in Config.__struct_fields__ else ""
+        setting = code(key) if key in BrokerSettings.__struct_fields__ else ""
         rows.append((code(name), shown(name, getattr(Limits(), name)), said[name], setting))
     return table(("limit", "default", "why", "setting"), rows)
 
@@ -56,12 +56,13 @@ def wire_limits() -> str:
     rows = []
     for module, path in (
         (broker, "src/bascule/broker/protocol.py"),
-        (shared, "src/bascule/foundation/limits.py"),
+        (agreement, "src/bascule/foundation/agreement.py"),
     ):
         rows += [
             (code(name), shown(name, value), why)
             for name, why in comments_on_numbers(read(path)).items()
-            if isinstance(value := getattr(module, name), int)
+            # Of what both sides agree on, the limits.
+            if isinstance(value := getattr(module, name), int) and (module is broker or name.startswith("MAX_"))
         ]
     return table(("limit", "value", "why"), rows)
 

@@ -12,23 +12,23 @@ sys.path.insert(0, str(HERE / "tests" / "conformance"))
 
 from game_requirements import GAME_REQUIREMENTS, game_proofs
 
-# Where the bridge's limits stand.
+# Where the limits stand, of the protocol and of the bridge.
 _MODULES = (
-    "game.protocol",
-    "protocols.game",
-    "protocols.game_kept",
-    "protocols.game_words",
-    "game.games",
-    "game.life",
-    "game.events",
-    "game.following",
-    "game.subscriptions",
-    "game.pins",
-    "game.ports",
-    "game.settings",
-    "game.attaching",
-    "game.machine.connector",
-    "game.machine.processes",
+    "bascule.game.protocol",
+    "gabp.messages",
+    "gabp.kept",
+    "gabp.words",
+    "bascule.game.games",
+    "bascule.game.life",
+    "bascule.game.events",
+    "bascule.game.following",
+    "bascule.game.subscriptions",
+    "bascule.game.pins",
+    "bascule.game.ports",
+    "bascule.game.settings",
+    "bascule.game.attaching",
+    "bascule.game.machine.connector",
+    "bascule.game.machine.processes",
 )
 _TITLES = {
     "ENV": "Envelope",
@@ -79,8 +79,9 @@ def methods() -> str:
 def limits() -> str:
     rows = []
     for name in _MODULES:
-        module = importlib.import_module(f"bascule.{name}")
-        said = comments_on_numbers(read(f"src/bascule/{name.replace('.', '/')}.py"))
+        module = importlib.import_module(name)
+        root = "packages/gabp/src" if name.startswith("gabp.") else "src"
+        said = comments_on_numbers(read(f"{root}/{name.replace('.', '/')}.py"))
         rows += [
             (code(limit), str(value), why)
             for limit, why in said.items()

@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import contextlib
 import importlib
+import inspect
 import io
 import json
 import os
@@ -12,11 +13,12 @@ import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, get_args
 
 import msgspec
 
-from bascule.bridge_list import methods_of
+from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon import config
 from bascule.daemon.compose import Daemon, routes_of
 from bascule.daemon.logs import DaemonLog
@@ -24,9 +26,11 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import ALL_ERRORS
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Row
+from bascule.kernel.settings import Settings
 from bascule.local_client.exits import BY_STATUS, EXIT_CODES
 from bascule.stores.memory import MemoryStore
 from bascule.surfaces.mcp.mount import Mount
+from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.surfaces.openapi import describe
 from doc_text import code, comments_on_fields, fence, kind_of, page, read, table
 
@@ -44,7 +48,9 @@ def handlers() -> dict[str, str]:
         with tempfile.TemporaryDirectory() as folder:
             clock = SystemClock()
             log = DaemonLog(clock, path=None, terminal=None, form="json", level="error")
-            daemon = Daemon(config.Config(announce="off"), folder, clock, log, MemoryStore(), config_dir=folder)
+            daemon = Daemon(
+                config.from_values({"announce": "off"}), folder, clock, log, MemoryStore(), config_dir=folder
+            )
             bound = [each for bridge in daemon.bridges.values() for each in bridge.methods]
             await daemon.close()
         return {each.row.name: f"{each.handler.__module__}:{each.handler.__qualname__}" for each in bound}
@@ -222,23 +228,23 @@ EXAMPLE_JSON = """\
 
 
 def settings() -> str:
-    said = comments_on_fields(read("src/bascule/daemon/config.py"), "Config")
-    schema = _schema(config.Config)["properties"]
-    rows = []
-    for key in config.Config.__struct_fields__:
-        default = getattr(config.Config(), key)
-        shown = "" if default in (None, []) else code(json.dumps(default))
-        names = ", ".join(code(name) for name in config.environment_names(key))
-        kind = "list of agents" if key == "agents" else kind_of(schema[key])
-        rows.append((code(key), said[key], kind, shown, names))
+    declared = [(bridge.name, bridge.settings()) for bridge in BRIDGES]
+    sections = [("daemon", config.DaemonSettings), *((name, kind) for name, kind in declared if kind is not None)]
     return page(
         "Settings",
         "From weakest to strongest: the defaults, a file, the environment, the options of `bascule up`. The file is "
         f"{' or '.join(code(name) for name in config.CONFIG_FILES)} in `~/.config/bascule` (`BASCULE_CONFIG_DIR`), or "
         "what `--config` names. In JSON keys may also be written in camel case. A key that does not exist is an error, "
         "and the message says which was probably meant.",
-        table(("key", "meaning", "type", "default", "environment"), rows),
-        "Other variables: `BASCULE_STATE_DIR` (where the daemon keeps its things), `BRIDGE_BROKER_URL` (another "
+        *(part for name, kind in sections for part in (f"## {name.capitalize()}", _keys(kind))),
+        "## Toolsets",
+        "The names that `mcp_toolsets` takes, and `--toolset` of `bascule mcp` and `bascule setup`:",
+        table(
+            ("set", "an agent can", "shown by default"),
+            [(code(each.name), each.sentence, "yes" if each.by_default else "") for each in toolsets_of()],
+        ),
+        "## Other variables",
+        "`BASCULE_STATE_DIR` (where the daemon keeps its things), `BRIDGE_BROKER_URL` (another "
         "broker for the helpers, on loopback; the daemon's own address means its socket), `BRIDGE_BROKER_CA` (the PEM "
         "file that vouches for that broker's certificate, with https), `BRIDGE_AGENT_ID`, "
         "`BRIDGE_AGENT_TOKEN` and `BRIDGE_TICKET` (who and about what a helper speaks). The limits behind these keys, "
@@ -249,6 +255,19 @@ def settings() -> str:
         "## JSON",
         fence("json", EXAMPLE_JSON),
     )
+
+
+def _keys(kind: type[Settings]) -> str:
+    said = comments_on_fields(Path(inspect.getfile(kind)).read_text("utf-8"), kind.__name__)
+    schema = _schema(kind)["properties"]
+    rows = []
+    for key in kind.__struct_fields__:
+        default = getattr(kind(), key)
+        shown = "" if default in (None, []) else code(json.dumps(default))
+        names = ", ".join(code(name) for name in config.environment_names(kind, key))
+        form = f"list of {key}" if schema[key].get("type") == "array" else kind_of(schema[key])
+        rows.append((code(key), said[key], form, shown, names))
+    return table(("key", "meaning", "type", "default", "environment"), rows)
 
 
 # -- errors and exit codes ------------------------------------------------------------------------

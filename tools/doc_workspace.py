@@ -5,10 +5,10 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from bascule.daemon.config import Config
 from bascule.workspace import protocol as workspace
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.schemas import events_schema, operations_schema
+from bascule.workspace.settings import WorkspaceSettings
 from doc_broker import shown, tests_named
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
@@ -33,7 +33,7 @@ def limits() -> str:
             code(name),
             shown(name, getattr(WorkspaceLimits(), name)),
             said[name],
-            code(name) if name in Config.__struct_fields__ else "",
+            code(name) if name in WorkspaceSettings.__struct_fields__ else "",
         )
         for name in WorkspaceLimits.__struct_fields__
     ]

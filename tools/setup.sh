@@ -164,7 +164,8 @@ venv_works() {
 environment() {
     extra=${1:-}
     stamp=$venv/.bascule-${extra:-run}
-    wanted="$root $(cksum <pyproject.toml)"
+    # The builds read the version from that module.
+    wanted="$root $(cat pyproject.toml packages/*/pyproject.toml src/bascule/__init__.py | cksum)"
     if [ -x $venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
         return 0
     fi
@@ -181,7 +182,9 @@ environment() {
         "$python" -m venv --clear $venv
     fi
     say "installing bascule${extra:+ and what $extra needs} into $venv"
-    $venv/bin/python -m pip --disable-pip-version-check --no-input --quiet --quiet install --editable ".${extra:+[$extra]}" ||
+    # All three of this repository in one command: pip then takes gabp from here and not from an index.
+    $venv/bin/python -m pip --disable-pip-version-check --no-input --quiet --quiet install \
+        --editable packages/gabp --editable packages/bascule-mod --editable ".${extra:+[$extra]}" ||
         fail "pip could not install; its message is above. Nothing is half done: run make again."
     printf '%s' "$wanted" >$venv/.bascule-run
     printf '%s' "$wanted" >"$stamp"

@@ -15,7 +15,7 @@ import msgspec
 import pygame
 from cave import HEIGHT, WIDTH, Cave, Spot, Tile
 
-from bascule.mod import Context, Mod, ToolError
+from bascule_mod import Context, Mod, ToolError
 
 CELL = 24
 FRAMES_PER_SECOND = 60

@@ -2,7 +2,7 @@
 
 import random
 
-from bascule.mod import Mod
+from bascule_mod import Mod
 
 mod, secret = Mod("guess"), random.randint(1, 100)
 

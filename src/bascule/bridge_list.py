@@ -12,7 +12,6 @@ from bascule.kernel.rows import Row
 from bascule.workspace.declared import WorkspaceDeclared
 
 if TYPE_CHECKING:
-    from bascule.kernel.policy.engine import Policy
     from bascule.kernel.policy.rules import Rule
 
 # A bridge stands behind those whose ports it needs.
@@ -46,16 +45,3 @@ def presets_of(bridges: Iterable[Declared] = BRIDGES) -> "Mapping[str, tuple[Rul
 
     rules = [bridge.rules() for bridge in bridges]
     return {name: (*ON_EFFECTS, *(rule for each in rules for rule in each.get(name, ()))) for name in NAMES}
-
-
-def preset(name: str) -> "Policy":
-    """One of ours, by name."""
-    from bascule.kernel.policy.engine import preset_in
-
-    return preset_in(presets_of(), name)
-
-
-def standard() -> "Policy":
-    from bascule.kernel.policy.presets import DEFAULT_PRESET
-
-    return preset(DEFAULT_PRESET)

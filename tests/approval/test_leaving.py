@@ -13,7 +13,7 @@ from bascule.foundation.errors import Unauthenticated
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Acts, Effect
-from bascule.wire import codec
+from gabp import codec
 
 WATCH = Acts[TreeParams, str]("tree.watch", "For these tests.", effect=Effect.MESSAGE, behind=True, waits=True)
 

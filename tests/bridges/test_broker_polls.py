@@ -7,7 +7,7 @@ from bascule.broker.limits import Limits
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import Call, Principal
 from bascule.testing.stores import HeldStore
-from bascule.wire import codec
+from gabp import codec
 
 
 def send_now(house, ticket_id, to="Jerry"):

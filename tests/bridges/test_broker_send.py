@@ -7,7 +7,7 @@ from broker_acts import JERRY, SPOCK, ack, cancel, reply, send, show, status_of,
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import AgentParams, RegisterParams, SendParams
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, TooLarge
-from bascule.wire import codec
+from gabp import codec
 
 BODY = {"agentId": "Jerry", "payload": {"ask": [1, 2]}, "ticketId": "t", "metadata": {"origin": "claude"}}
 

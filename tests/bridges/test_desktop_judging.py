@@ -4,9 +4,9 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE
 from scripted_host import EDITOR, FakeWindow
 
-from bascule.bridge_list import preset
 from bascule.desktop.guesses import MAX_MISSES, WITHIN_SECONDS
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, NotFound, PolicyDenied
+from bascule.testing.policies import preset
 
 XTERM = {"app": {"bundleId": "xterm"}}
 

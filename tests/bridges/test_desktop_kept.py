@@ -5,7 +5,6 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
 from scripted_host import EDITOR, PICTURE, FakeWindow
 
-from bascule.bridge_list import preset
 from bascule.foundation.errors import (
     ApprovalRequired,
     BasculeError,
@@ -13,6 +12,7 @@ from bascule.foundation.errors import (
 )
 from bascule.stores.picture_files import PictureFiles
 from bascule.stores.sqlite import SqliteStore
+from bascule.testing.policies import preset
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}
 

@@ -6,7 +6,6 @@ import pytest
 from desktop_scene import CLICK, JERRY, SPOCK, TYPE, answer_of
 from scripted_host import EDITOR
 
-from bascule.bridge_list import preset
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.refusals import refusal
 from bascule.desktop.rows import METHODS
@@ -21,6 +20,7 @@ from bascule.foundation.errors import (
     StorageFull,
     Unavailable,
 )
+from bascule.testing.policies import preset
 from bascule.testing.stores import HeldStore
 
 WAIT = {"route": EDITOR, "condition": {"selectorExists": {"byRole": "AXSheet"}}}

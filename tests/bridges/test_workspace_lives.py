@@ -5,8 +5,8 @@ import time
 import pytest
 from workspace_scene import JERRY, PATH, Scene, create, make_machine, read, say, shell
 
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.errors import Forbidden, NotFound, Overloaded
-from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.testing.house import House
 from bascule.testing.stores import HeldStore
 from bascule.workspace import runner

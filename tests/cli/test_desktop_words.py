@@ -12,7 +12,7 @@ from bascule.desktop.cli import person as desktop_person
 from bascule.desktop.cli import ways as desktop_ways
 from bascule.foundation.errors import ApprovalRequired, Conflict, NotFound, PeerFailed
 from bascule.local_client.exits import NOT_FOUND, NOTHING_CAME, REFUSED, USAGE, WrongUsage
-from bascule.wire import codec
+from gabp import codec
 
 ROWS = {row.name: row for row in desktop_rows.METHODS}
 ANSWER = {

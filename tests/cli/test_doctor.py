@@ -19,7 +19,6 @@ from bascule import __version__
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
 from bascule.cli.checks.patient import Mark, Patient
-from bascule.daemon import config
 from bascule.foundation import paths
 from patience import PATIENCE
 
@@ -178,13 +177,29 @@ def test_json_carries_the_same_findings(state, free_port):
     report = json.loads(done.stdout)
     assert (report["ok"], report["version"]) == (True, __version__)
     by_name = {check["name"]: check for check in report["checks"]}
-    assert list(by_name) == [name for name, _ in doctor.CHECKS + doctor.PROGRAMS]
+    assert list(by_name) == [name for name, _ in (*doctor.CHECKS, *doctor.bridge_checks(), *doctor.PROGRAMS)]
     assert by_name["daemon"] == {
         "name": "daemon",
         "result": "info",
         "message": "not running",
         "fix": "start it with `bascule up -d`",
     }
+
+
+def test_where_a_package_is_missing_it_says_which_and_looks_at_the_rest(state):
+    program = (
+        "import sys\n"
+        "sys.modules['msgspec'] = None\n"
+        "from bascule.cli import doctor\n"
+        "from bascule.cli.checks.patient import Patient\n"
+        "sys.exit(doctor.run(Patient(sys.argv[1], port=0, config_dir=sys.argv[1])))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(state)], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert done.returncode == 1, done.stderr
+    assert "not installed: msgspec" in done.stdout
+    assert "\n1 failed" in done.stdout
 
 
 def test_every_warning_and_failure_says_what_to_do(state):
@@ -436,7 +451,6 @@ def test_the_port_comes_from_the_settings_while_nothing_runs(state, free_port):
     patient = Patient(str(state), config_dir=str(state), environment={"BASCULE_PORT": str(free_port)})
     assert daemon_checks.check_settings(patient).mark is Mark.OK
     assert daemon_checks.check_port(patient).what == f"127.0.0.1:{free_port} is free"
-    assert daemon_checks.DEFAULT_PORT == config.DEFAULT_PORT
 
 
 def test_a_wrong_setting_is_a_failure_with_its_own_hint(state):

@@ -2,8 +2,8 @@
 
 import pytest
 
-from bascule.cli.checks import desktop
-from bascule.cli.checks.patient import Daemon, Mark, Patient
+from bascule.cli.checks.patient import Mark, Patient
+from bascule.desktop.cli import checks as desktop
 
 
 def patient(tmp_path, **environment):
@@ -66,7 +66,7 @@ def test_on_a_mac_it_says_that_there_is_no_backend(tmp_path, monkeypatch):
 )
 def test_the_daemon_says_whether_agents_may_use_it(tmp_path, status, mark, said):
     asked = patient(tmp_path)
-    asked.daemon = Daemon(version="1", protocol=1, status={}, person_is_set=True, desktop=status)
+    asked.ask = {"desktop.status": status}.get
     verdict = desktop.check_switch(asked)
     assert verdict.mark is mark
     assert said in f"{verdict.what} {verdict.fix}"

@@ -12,7 +12,7 @@ from bascule.client.desktop_verbs import target_of
 from bascule.desktop import protocol as d
 from bascule.desktop import rows as desktop_rows
 from bascule.foundation.errors import ApprovalRequired
-from bascule.wire import codec
+from gabp import codec
 
 ROWS = {row.name: row for row in desktop_rows.METHODS}
 EVIDENCE = {"dir": "/e/"}

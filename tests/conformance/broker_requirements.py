@@ -366,8 +366,19 @@ def requirements(text: str, section_of: dict[str, str] | None = None) -> dict[st
         note = " ".join(line.removeprefix("~ ") for line in lines if line.startswith("~"))
         sentence = " ".join(line for line in lines if not line.startswith("~"))
         section = name.split("-")[1] if section_of is None else section_of[name]
-        table[name] = Requirement(section, sentence, level, status, note)
+        table[name] = _checked(name, Requirement(section, sentence, level, status, note), table)
     return table
+
+
+def _checked(name: str, row: Requirement, before: dict[str, Requirement]) -> Requirement:
+    family, _, number = name.rpartition("-")
+    assert int(number) == 1 + sum(each.rpartition("-")[0] == family for each in before), f"{name} does not count up"
+    assert row.level in {"must", "should", "may"}, f"{name} is {row.level}"
+    assert row.status in {"done", "differs", "later"}, f"{name} is {row.status}"
+    assert row.sentence.endswith("."), f"{name} has no sentence"
+    # Whoever reads that something is missing or different wants to know what there is instead.
+    assert row.note or row.status == "done", f"{name} has no note"
+    return row
 
 
 REQUIREMENTS: dict[str, Requirement] = {**requirements(SPECIFICATION), **requirements(*DECISIONS)}

@@ -1,7 +1,7 @@
 """What the desktop bridge contract 2.2 demands, in our own words, and how far we are.
 
 The form is that of `broker_requirements`. Tests are in `tests/desktop_host`, over the socket of a real host before real
-windows, and in `tests/desktop_daemon`, through a real daemon; `test_desktop_requirements_table.py` holds the two
+windows, and in `tests/desktop_daemon`, through a real daemon; `test_requirements_table.py` holds the two
 together.
 """
 

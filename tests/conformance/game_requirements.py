@@ -3,7 +3,7 @@
 The numbered sections are those of the transport specification, every sentence of which that asks for something has an
 entry. ENV, MET, TOOL, EVT, ATT, ERR and SEC hold what the rest of the protocol asks: envelope, methods, tools, events,
 attention, error codes, security. GAME-* is what agents and their users are promised. Tests anywhere in tests/game name
-entries with `@pytest.mark.req("GABP-2.1-2")`; `test_game_requirements_table.py` holds the two together. The form is
+entries with `@pytest.mark.req("GABP-2.1-2")`; `test_requirements_table.py` holds the two together. The form is
 that of `broker_requirements.py`.
 """
 

@@ -5,7 +5,7 @@ from datetime import datetime
 import pytest
 from real_house import Agent, until
 
-from inside import Config
+from inside import load_settings
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,8 @@ def test_a_settled_ticket_is_removed_after_the_time_that_was_set_without_anybody
 
 @pytest.mark.req("BRK-8-2", "DEC-BRK-9")
 def test_time_to_live_and_reply_deadline_are_30_minutes_unless_set(house_with):
-    assert (Config().ticket_ttl_ms, Config().default_timeout_ms) == (1_800_000, 1_800_000)
+    unset = load_settings("/nonexistent", {})
+    assert (unset.ticket_ttl_ms, unset.default_timeout_ms) == (1_800_000, 1_800_000)
     house = house_with()
     agent = house.register()
     view = house.ticket(house.send(agent.handle))

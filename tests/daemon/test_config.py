@@ -5,17 +5,17 @@ import os
 
 import pytest
 
+from bascule.broker.settings import BrokerSettings, DeclaredAgent
 from bascule.daemon.config import (
     CONFIG_FILES,
-    MAX_CONFIG_BYTES,
-    SPEC_VARIABLES,
-    BadConfig,
-    Config,
-    DeclaredAgent,
-    declared_agents,
+    DaemonSettings,
     environment_names,
+    from_values,
     load,
+    settings_of,
 )
+from bascule.kernel.declared import Declared
+from bascule.kernel.settings import MAX_FILE_BYTES, BadConfig, Config, Settings
 
 AGENTS = [{"agentId": "Tom", "type": "script", "metadata": {"k": "v"}, "pane": "%3"}]
 DECLARED = [DeclaredAgent(agent_id="Tom", type="script", metadata={"k": "v"}, pane="%3")]
@@ -68,6 +68,13 @@ SAMPLES = {
 BESIDE = {"tls_cert": {"tls_key": "/k"}, "tls_key": {"tls_cert": "/c"}}
 
 
+OWNERS = {key: kind for kind in settings_of() for key in kind.__struct_fields__}
+
+
+def value(config: Config, key: str) -> object:
+    return getattr(config.of(OWNERS[key]), key)
+
+
 def expected(key: str) -> object:
     return DECLARED if key == "agents" else SAMPLES[key]
 
@@ -87,14 +94,14 @@ def toml(values: dict[str, object]) -> str:
 
 
 def test_every_key_has_a_sample_here():
-    assert set(SAMPLES) == set(Config.__struct_fields__)
-    assert [key for key in SAMPLES if getattr(Config(), key) == expected(key)] == []
+    assert set(SAMPLES) == set(OWNERS)
+    assert [key for key in SAMPLES if value(from_values({}), key) == expected(key)] == []
 
 
 @pytest.mark.parametrize("key", SAMPLES)
 def test_a_key_can_be_set_in_toml(tmp_path, key):
     (tmp_path / "config.toml").write_text(toml({key: SAMPLES[key], **BESIDE.get(key, {})}))
-    assert getattr(load(str(tmp_path), {}), key) == expected(key)
+    assert value(load(str(tmp_path), {}), key) == expected(key)
 
 
 @pytest.mark.parametrize("style", [camel, str], ids=["camelCase", "snake_case"])
@@ -102,37 +109,40 @@ def test_a_key_can_be_set_in_toml(tmp_path, key):
 def test_a_key_can_be_set_in_json(tmp_path, key, style):
     values = {style(name): value for name, value in {key: SAMPLES[key], **BESIDE.get(key, {})}.items()}
     (tmp_path / "broker.config.json").write_text(json.dumps(values))
-    assert getattr(load(str(tmp_path), {}), key) == expected(key)
+    assert value(load(str(tmp_path), {}), key) == expected(key)
 
 
 @pytest.mark.parametrize("key", SAMPLES)
 def test_a_key_can_be_set_in_the_environment_under_each_of_its_names(tmp_path, key):
     text = json.dumps(AGENTS) if key == "agents" else str(SAMPLES[key])
-    beside = {environment_names(name)[0]: str(value) for name, value in BESIDE.get(key, {}).items()}
-    for name in environment_names(key):
-        assert getattr(load(str(tmp_path), {name: text, **beside}), key) == expected(key)
+    beside = {environment_names(OWNERS[name], name)[0]: path for name, path in BESIDE.get(key, {}).items()}
+    for name in environment_names(OWNERS[key], key):
+        assert value(load(str(tmp_path), {name: text, **beside}), key) == expected(key)
 
 
 def test_the_specs_own_variables_are_known():
-    assert environment_names("default_timeout_ms") == ("BASCULE_DEFAULT_TIMEOUT_MS", "BRIDGE_DEFAULT_TIMEOUT_MS")
-    assert set(SPEC_VARIABLES.values()) == {"BRIDGE_DEFAULT_TIMEOUT_MS", "BRIDGE_AGENT_REGISTRY", "BRIDGE_PORT"}
+    named = {name for kind in settings_of() for name in kind.spec_variables.values()}
+    assert named == {"BRIDGE_DEFAULT_TIMEOUT_MS", "BRIDGE_AGENT_REGISTRY", "BRIDGE_PORT"}
+    both = ("BASCULE_DEFAULT_TIMEOUT_MS", "BRIDGE_DEFAULT_TIMEOUT_MS")
+    assert environment_names(BrokerSettings, "default_timeout_ms") == both
 
 
 def test_without_anything_the_defaults_hold(tmp_path):
-    assert load(str(tmp_path), {}) == load(str(tmp_path / "nonexistent"), {}) == Config()
-    assert (Config().port, Config().auth, Config().durability, Config().policy) == (5050, "on", "fsync", "standard")
+    assert load(str(tmp_path), {}) == load(str(tmp_path / "nonexistent"), {}) == from_values({})
+    own = DaemonSettings()
+    assert (own.port, own.auth, own.durability, own.policy) == (5050, "on", "fsync", "standard")
 
 
 def test_the_file_beats_the_default_the_environment_the_file_and_the_command_line_all(tmp_path):
     (tmp_path / "config.toml").write_text("port = 1\nlease_ms = 1\nmax_waits = 1\n")
     environment = {"BASCULE_LEASE_MS": "2", "BASCULE_MAX_WAITS": "2"}
     config = load(str(tmp_path), environment, overrides={"max_waits": 3, "port": None})
-    assert (config.port, config.lease_ms, config.max_waits) == (1, 2, 3)
+    assert [value(config, key) for key in ("port", "lease_ms", "max_waits")] == [1, 2, 3]
 
 
 def test_our_own_variable_beats_the_specs(tmp_path):
     environment = {"BRIDGE_PORT": "1", "BASCULE_PORT": "2"}
-    assert load(str(tmp_path), environment).port == 2
+    assert value(load(str(tmp_path), environment), "port") == 2
 
 
 def test_a_named_file_is_read_instead_of_those_in_the_folder(tmp_path):
@@ -140,17 +150,38 @@ def test_a_named_file_is_read_instead_of_those_in_the_folder(tmp_path):
         (tmp_path / name).write_text("not read at all")
     other = tmp_path / "other.json"
     other.write_text('{"port": 7}')
-    assert load(str(tmp_path), {}, file=str(other)).port == 7
+    assert value(load(str(tmp_path), {}, file=str(other)), "port") == 7
 
 
 def test_variables_that_are_no_settings_are_left_alone(tmp_path):
     environment = {"BASCULE_STATE_DIR": "/x", "BASCULE_CONFIG_DIR": "/y", "BRIDGE_AGENT_ID": "Tom", "PATH": "/bin"}
-    assert load(str(tmp_path), environment) == Config()
+    assert load(str(tmp_path), environment) == from_values({})
 
 
 def test_limits_come_from_the_settings():
-    limits = Config(max_waits=3, lease_ms=4, offline="reject").limits()
+    limits = BrokerSettings(max_waits=3, lease_ms=4, offline="reject").limits()
     assert (limits.max_waits, limits.lease_ms, limits.reject_offline) == (3, 4, True)
+
+
+class Another(Settings, frozen=True, kw_only=True):
+    port: int = 1
+
+
+class AnotherDeclared(Declared):
+    name = "another"
+
+    def settings(self):
+        return Another
+
+
+def test_a_key_belongs_to_one_bridge():
+    with pytest.raises(ValueError, match="the setting 'port' is declared twice: DaemonSettings, Another"):
+        from_values({}, bridges=[AnotherDeclared()])
+
+
+def test_settings_that_no_bridge_of_the_list_declares_are_named():
+    with pytest.raises(LookupError, match="no bridge of the list declares BrokerSettings"):
+        from_values({}, bridges=[]).of(BrokerSettings)
 
 
 # -- what is wrong is named -----------------------------------------------------------------------
@@ -168,6 +199,8 @@ def test_limits_come_from_the_settings():
         ("config.toml", "calls_per_second = nan", ["calls_per_second"]),
         ("config.toml", 'durability = "some"', ["`durability`"]),
         ("config.toml", 'policy = "lax"', ["'lax' is none of restrictive, standard, permissive"]),
+        ("config.toml", 'mcp_toolsets = "agent"', ["mcp_toolsets: there is no toolset 'agent'"]),
+        ("config.toml", 'mcp_toolsets = ""', ["mcp_toolsets: no toolset is named"]),
         ("config.toml", 'tls_key = "key.pem"', ["tls_cert and tls_key belong together"]),
         ("config.toml", "port = ", ["config.toml is not TOML"]),
         ("config.toml", "\xff", ["config.toml is not TOML"]),
@@ -198,7 +231,7 @@ def test_two_files_are_one_too_many(tmp_path):
 
 
 def test_a_file_too_large_for_settings_is_refused(tmp_path):
-    (tmp_path / "config.toml").write_text("#" * (MAX_CONFIG_BYTES + 1))
+    (tmp_path / "config.toml").write_text("#" * (MAX_FILE_BYTES + 1))
     with pytest.raises(BadConfig, match="larger than"):
         load(str(tmp_path), {})
 
@@ -221,8 +254,8 @@ def test_agents_in_the_environment_that_are_no_list_are_named(tmp_path, text):
 def test_agents_of_the_settings_and_of_the_registry_file_are_put_together(tmp_path):
     registry = tmp_path / "agents.json"
     registry.write_text('[{"agentId":"Jerry"}]')
-    config = Config(agents=DECLARED, agent_registry=str(registry))
-    assert [agent.agent_id for agent in declared_agents(config)] == ["Tom", "Jerry"]
+    settings = BrokerSettings(agents=DECLARED, agent_registry=str(registry))
+    assert [agent.agent_id for agent in settings.declared_agents()] == ["Tom", "Jerry"]
 
 
 @pytest.mark.parametrize("text", ["{}", '[{"agentId":"a/b"}]', "[", '[{"agentId":"Tom","extra":1}]'])
@@ -230,7 +263,7 @@ def test_a_registry_file_that_is_none_is_named(tmp_path, text):
     registry = tmp_path / "agents.json"
     registry.write_text(text)
     with pytest.raises(BadConfig, match=r"agents\.json") as caught:
-        declared_agents(Config(agent_registry=str(registry)))
+        BrokerSettings(agent_registry=str(registry)).check(())
     assert "JSON list" in caught.value.hint
 
 

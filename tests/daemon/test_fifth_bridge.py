@@ -1,8 +1,10 @@
 """A bridge that the daemon does not come with: everything it declares is served by a real daemon process.
 
-Nothing of ours is edited for it. A bridge of our own would be one line of `bridge_list.BRIDGES`.
+One line of `bridge_list` is edited for it, in every process that reads the list: the daemon's and the commands'.
 """
 
+import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -10,31 +12,57 @@ import pytest
 from living import Living, run_command
 from wires import Caller, LinkWire
 
+from patience import PATIENCE
+
 sys.path.insert(0, str(Path(__file__).parent.parent / "mcp"))
 
 from speaking import Agent
 
-# The list of a daemon with one more bridge.
-ONE_MORE = f"""
+# Run before anything else of ours is imported: `bascule.bridge_list` is its own source with one line more.
+ONE_LINE_MORE = f"""
+import importlib.util, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
-from toy_bridge import ToyDeclared
-more_bridges.append(ToyDeclared())
+found = importlib.util.find_spec("bascule.bridge_list")
+before = found.loader.get_source(found.name)
+last = "    DesktopDeclared(),\\n"
+after = before.replace(last, last + "    __import__('toy_bridge').ToyDeclared(),\\n")
+assert len(after.splitlines()) == len(before.splitlines()) + 1
+sys.modules[found.name] = importlib.util.module_from_spec(found)
+exec(compile(after, found.origin, "exec"), sys.modules[found.name].__dict__)
 """
+# `bascule`, edited.
+EDITED = [
+    *(sys.executable, "-P", "-c"),
+    ONE_LINE_MORE + "from bascule.cli.main import main\nsys.exit(main(sys.argv[1:]))\n",
+]
 
 
 @pytest.fixture
 def live(state):
-    """A daemon with the fifth bridge; `mcp=True` serves its tool, too."""
+    """A daemon with the fifth bridge; `mcp` serves its tool, too."""
     opened = []
 
-    def start(*, mcp=False):
-        opened.append(Living(state, bug=ONE_MORE, mcp="on" if mcp else "off"))
+    def start(**config):
+        opened.append(Living(state, bug=ONE_LINE_MORE, **config))
         return opened[-1]
 
     yield start
     for daemon in opened:
         if daemon.process.poll() is None:
             daemon.kill()
+
+
+def edited(*arguments, config_dir):
+    """A command that ends by itself."""
+    return subprocess.run(
+        [*EDITED, *arguments],
+        env={"PATH": os.environ["PATH"], "BASCULE_CONFIG_DIR": str(config_dir)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
 
 
 def test_its_method_is_served_over_http_and_the_link_and_counts_in_one_table(live):
@@ -50,11 +78,75 @@ def test_its_method_is_served_over_http_and_the_link_and_counts_in_one_table(liv
 
 
 def test_its_tool_is_listed_and_called_over_mcp(live):
-    jerry = Agent(live(mcp=True), "Jerry")
+    jerry = Agent(live(mcp="on"), "Jerry")
     client = jerry.modern()
     assert "put_mark" in {tool["name"] for tool in client.ask("tools/list")["tools"]}
     answer = client.call("put_mark", name="elm")
     assert answer["structuredContent"] == {"name": "elm", "count": 1, "agents": 1}
+
+
+def test_its_toolset_can_be_left_out_of_mcp(live):
+    client = Agent(live(mcp="on", mcp_toolsets="agents"), "Jerry").modern()
+    assert "put_mark" not in {tool["name"] for tool in client.ask("tools/list")["tools"]}
+
+
+@pytest.mark.parametrize("toolset", ["marks", "agents"])
+def test_its_tool_is_called_over_the_link_by_who_opens_its_toolset(live, toolset):
+    daemon = live()
+    token = Caller(daemon).register("Jerry").token
+    call = {"id": 1, "method": "tools/call", "params": {"name": "put_mark", "arguments": {"name": "ash"}}}
+    with LinkWire(daemon.link_socket) as link:
+        link.hello(token).call("mcp.open", {"toolsets": [toolset], "trust": "peer"})
+        answer = link.call("mcp.request", {"call": "c-1", "leftMs": 60_000, "message": call})["message"]
+    if toolset == "marks":
+        assert answer["result"]["structuredContent"]["count"] == 1
+    else:
+        assert answer["error"]["message"] == "there is no tool put_mark"
+
+
+def test_its_setting_is_read_from_the_file_by_the_daemon_and_its_check_is_a_line_of_the_doctors(state, tmp_path):
+    (tmp_path / "config.toml").write_text('max_marks = 1\nmcp = "off"\nannounce = "off"\n')
+    before = edited("doctor", "--state-dir", state, "--port", "0", config_dir=tmp_path)
+    assert "marks             at most 1, daemon stopped" in before.stdout, before.stderr
+    reading, writing = os.pipe()
+    with subprocess.Popen(
+        [*EDITED, "up", "--state-dir", state, "--port", "0", "--log", "off", "--ready-fd", str(writing)],
+        env={"PATH": os.environ["PATH"], "BASCULE_CONFIG_DIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        pass_fds=[writing],
+    ) as daemon:
+        try:
+            os.close(writing)
+            with open(reading, "rb") as ready:
+                assert ready.readline() == b"ready\n"
+            with LinkWire(f"{state}/link.sock") as link:
+                assert link.hello().call("marks.put", {"name": "oak"})["count"] == 1
+                assert link.refusal("marks.put", {"name": "elm"})["message"] == "there are 1 marks already"
+            after = edited("doctor", "--state-dir", state, config_dir=tmp_path)
+            assert "marks             at most 1, daemon running" in after.stdout, after.stderr
+        finally:
+            daemon.terminate()
+            assert daemon.wait(PATIENCE) == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('max_marks = "many"', "config.toml: `max_marks`: expected `int`"),
+        ("max_mark = 1", "config.toml: unknown key 'max_mark'\n  did you mean 'max_marks'?"),
+    ],
+)
+def test_a_wrong_value_and_a_wrong_name_of_its_setting_are_said(state, tmp_path, text, said):
+    (tmp_path / "config.toml").write_text(text)
+    done = edited("up", "--state-dir", state, config_dir=tmp_path)
+    assert said in done.stderr
+    assert done.returncode == 2
+
+
+def test_a_daemon_without_the_bridge_knows_no_such_setting(state, tmp_path):
+    (tmp_path / "config.toml").write_text("max_marks = 1")
+    done = run_command("up", "--state-dir", state, environment={"BASCULE_CONFIG_DIR": str(tmp_path)})
+    assert "unknown key 'max_marks'" in done.stderr
 
 
 def test_its_rule_is_part_of_the_preset_and_is_explained_by_the_cli(live, state):

@@ -11,8 +11,9 @@ from living import Living, eventually, short_dir
 from wires import Caller, LinkWire
 
 from bascule import __version__
-from bascule.kernel.link_protocol import CREDIT_WINDOW, MAX_LINK_FRAME_BYTES
-from bascule.wire.content_length import frame
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
+from bascule.kernel.link_protocol import CREDIT_WINDOW
+from gabp.content_length import frame
 from patience import PATIENCE
 
 HELLO = {"protocol": 1, "version": "test"}

@@ -14,12 +14,13 @@ from strangers import NOBODY, only_root
 from wires import Caller, Wire
 
 from bascule.bridge_list import methods_of
+from bascule.broker.settings import BrokerSettings, DeclaredAgent
 from bascule.client import SyncClient
 from bascule.daemon.compose import routes_of
-from bascule.daemon.config import BadConfig, Config, DeclaredAgent, declared_agents
-from bascule.daemon.lifecycle import check_readable
 from bascule.daemon.space_doors import MAX_SPACE_CONNECTIONS, SPACE_METHODS
 from bascule.foundation.errors import NotFound
+from bascule.kernel.settings import BadConfig
+from bascule.workspace.settings import WorkspaceSettings
 from faults.lacking import missing_here
 
 ROUTES = routes_of()
@@ -433,7 +434,7 @@ def test_a_flood_from_inside_stops_nobody_outside(daemon, own):
 
 def test_a_spaces_handle_cannot_be_declared_in_the_settings():
     with pytest.raises(BadConfig, match="cannot be declared: handles like this are those of spaces"):
-        declared_agents(Config(agents=[DeclaredAgent(agent_id="spc_5f0c5f0c5f0c5f0c5f0c")]))
+        BrokerSettings(agents=[DeclaredAgent(agent_id="spc_5f0c5f0c5f0c5f0c5f0c")]).check(())
 
 
 @pytest.mark.parametrize("named", ["", "state", "state/workspace", "link"])
@@ -443,5 +444,5 @@ def test_no_directory_with_the_daemons_own_sockets_can_be_made_readable_in_sandb
     (tmp_path / "link").symlink_to(tmp_path)
     ours = (str(tmp_path / "state"),)
     with pytest.raises(BadConfig, match="which is Bascule's own, lie within each other"):
-        check_readable(Config(workspace_readable=str(tmp_path / named)), ours)
-    check_readable(Config(workspace_readable=f"{tmp_path}/toolchain,{tmp_path}/state-of-others"), ours)
+        WorkspaceSettings(workspace_readable=str(tmp_path / named)).check(ours)
+    WorkspaceSettings(workspace_readable=f"{tmp_path}/toolchain,{tmp_path}/state-of-others").check(ours)

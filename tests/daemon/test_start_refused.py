@@ -43,7 +43,7 @@ def test_a_wrong_setting_is_one_sentence_and_one_hint_at_the_real_command(state,
         ([], {"BASCULE_AGENTS": "Jerry"}, "BASCULE_AGENTS"),
         ([], {"BASCULE_TLS_CERT": "cert.pem"}, "tls_cert and tls_key belong together"),
         ([], {"BRIDGE_AGENT_REGISTRY": "/nonexistent/agents.json"}, "/nonexistent/agents.json cannot be read"),
-        ([], {"BASCULE_DESKTOP_ROOT": "/nonexistent"}, "desktop_root: /nonexistent is no directory"),
+        ([], {"BASCULE_DESKTOP_ROOT": "/nonexistent"}, "desktop_root: /nonexistent is not a directory"),
     ],
 )
 def test_a_wrong_argument_or_variable_is_named(state, more, environment, said):

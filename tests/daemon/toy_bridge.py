@@ -1,7 +1,11 @@
-"""A fifth bridge, whole: one method with a route, one tool, one rule, one table, and a port of the broker."""
+"""A fifth bridge, whole: a method with a route, a toolset, a rule, a table, a setting, and a port of the broker.
+
+What it adds to `bascule doctor` is in `toy_checks`: a check belongs to the command, and no daemon imports that.
+"""
 
 import msgspec
 
+from bascule.foundation.errors import Conflict
 from bascule.kernel.bridge import Bridge, Gauge, Lent, Ports
 from bascule.kernel.call import Call
 from bascule.kernel.declared import Declared
@@ -10,7 +14,8 @@ from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Example, Rule
 from bascule.kernel.ports import COUNT_MAIL
 from bascule.kernel.rows import Changes, Effect, Http, Params, Result
-from bascule.kernel.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Tool, given, tool
+from bascule.kernel.settings import Count, Settings
+from bascule.kernel.tool import ADDS, INTEGER, STRING, Arguments, Retry, Session, Toolset, given, tool
 from bascule.kernel.tool import Result as ToolResult
 
 
@@ -43,12 +48,16 @@ NO_SECRETS = Rule(
 )
 
 
+class ToySettings(Settings, frozen=True, kw_only=True):
+    # Marks that are kept.
+    max_marks: Count = 100
+
+
 class PutMarkArguments(Arguments, frozen=True, kw_only=True):
     name: str
 
 
 @tool(
-    "agents",
     "put_mark",
     "Make a mark",
     "Make a mark.",
@@ -66,9 +75,13 @@ class ToyDeclared(Declared):
     name = "toy"
     rows = (PUT,)
     made_by = "toy_bridge:make_toy"
+    checked_by = "toy_checks:CHECKS"
 
-    def tools(self) -> tuple[Tool, ...]:
-        return (put_mark,)
+    def toolset(self) -> Toolset:
+        return Toolset(name="marks", sentence="make marks", by_default=True, tools=(put_mark,))
+
+    def settings(self) -> type[Settings]:
+        return ToySettings
 
     def rules(self) -> dict[str, tuple[Rule, ...]]:
         return {"standard": (NO_SECRETS,)}
@@ -79,6 +92,7 @@ class ToyDeclared(Declared):
 
 class Toy:
     def __init__(self, lent: Lent, ports: Ports) -> None:
+        self._most = lent.config.of(ToySettings).max_marks
         self._count_mail = ports.need(COUNT_MAIL)
         self._marks: Table[Mark] = Table("marks", Mark)
         self._marks.rows.update(lent.store.load("marks", Mark))
@@ -93,6 +107,8 @@ class Toy:
 
     def put(self, call: Call, params: MarkParams, tx: Transaction) -> MarkResult:
         old = self._marks.rows.get(params.name)
+        if old is None and len(self._marks.rows) >= self._most:
+            raise Conflict(f"there are {self._most} marks already")
         mark = Mark(1 if old is None else old.count + 1)
         tx.put(self._marks, params.name, mark)
         tx.subject = params.name

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from lacking_desktop import missing_here
+from Xlib import X, display
 
 from patience import PATIENCE
 
@@ -164,7 +165,19 @@ class Desktop:
     def shows(self, title):
         """Whether the X server shows such a window, as a program that is not ours sees it."""
         command = ["xdotool", "search", "--onlyvisible", "--name", "^" + re.escape(title) + "$"]
-        return bool(subprocess.run(command, env=self.environment, capture_output=True, check=False).stdout.strip())
+        found = subprocess.run(command, env=self.environment, capture_output=True, check=False).stdout.split()
+        return bool(found) and (self.window_manager is None or not self._managed().isdisjoint(map(int, found)))
+
+    def _managed(self):
+        """What the window manager lists. It maps a window first, and whoever looks between the two finds none."""
+        connection = display.Display(self.display)
+        try:
+            listed = connection.screen().root.get_full_property(
+                connection.intern_atom("_NET_CLIENT_LIST"), X.AnyPropertyType
+            )
+            return set(listed.value) if listed is not None else set()
+        finally:
+            connection.close()
 
     def kill_accessibility(self):
         """End the accessibility bus of this desktop; the pids of what ended."""

@@ -192,6 +192,16 @@ def test_spaces_are_listed_opened_by_name_and_closed(bascule, project):
     assert "otter" not in bascule("spaces", "list").stdout
 
 
+@pytest.mark.parametrize("noun", ["spaces", "runs", "processes", "agents"])
+def test_a_noun_without_a_verb_lists(house, bascule, noun):
+    bascule("exec", "--background", "--", "true")
+    alone = run_command(noun, "--state-dir", house.state_dir, "--json")
+    listed = run_command(noun, "list", "--state-dir", house.state_dir, "--json")
+    assert (alone.returncode, listed.returncode) == (0, 0)
+    assert [sorted(each) for each in json.loads(alone.stdout)] == [sorted(each) for each in json.loads(listed.stdout)]
+    assert json.loads(listed.stdout)
+
+
 def test_a_place_that_is_no_project_is_refused_with_the_reason(bascule):
     done = bascule("exec", "--space", "/", "--", "ls")
     assert done.returncode != 0

@@ -11,7 +11,7 @@ from typing import Any
 from linearize import DOUBT, Op
 
 from bascule.foundation import paths
-from bascule.wire.content_length import FrameReader, frame
+from gabp.content_length import FrameReader, frame
 from patience import PATIENCE
 
 LOST = (ConnectionError, EOFError, asyncio.IncompleteReadError)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from typing import Any, NamedTuple, Self
 
 from bascule.foundation import paths
-from bascule.wire.content_length import FrameReader, frame
+from gabp.content_length import FrameReader, frame
 from patience import PATIENCE
 
 _DEAD = (ConnectionError, asyncio.IncompleteReadError, FileNotFoundError)

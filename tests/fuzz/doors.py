@@ -11,10 +11,11 @@ from bascule.kernel.link_protocol import McpRequest
 from bascule.surfaces.fair_share import FairShare
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
-from bascule.surfaces.mcp.tools import tools_of
+from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.testing.house import House
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameReader, frame
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameReader, frame
 
 # A house remembers; after so many inputs the next one begins.
 INPUTS_PER_HOUSE = 500
@@ -64,7 +65,7 @@ class _Scene:
         self.house._loop.set_exception_handler(lambda _loop, context: self._faults.append(context))
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
-        self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, tools_of())
+        self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, toolsets_of())
         self.house._loop.run_until_complete(self._mcp_sessions.open())
 
     def close(self) -> None:

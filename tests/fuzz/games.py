@@ -5,13 +5,12 @@ from typing import Any
 
 from readers import pieces, same_however_cut
 
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import BridgeSession
-from bascule.protocols.game_mod_session import ModSession
-from bascule.protocols.game_states import State
-from bascule.wire import codec, gabp
-from bascule.wire.gabp import Mode
-from bascule.wire.json_schema import MAX_PROBLEMS, Schema
+from gabp import codec, envelopes, messages
+from gabp.bridge_session import BridgeSession
+from gabp.envelopes import Mode
+from gabp.json_schema import MAX_PROBLEMS, Schema
+from gabp.mod_session import ModSession
+from gabp.states import State
 
 _ID = "550e8400-e29b-41d4-a716-446655440000"
 _CODES = {-32700, -32600, -32200, -32201, -32202, -32203}
@@ -21,25 +20,25 @@ _MODES = tuple(Mode)
 
 def gabp_streams(data: bytes) -> None:
     for mode in _MODES:
-        same_however_cut(data, lambda cut, mode=mode: _read(gabp.Reader(mode, max_body_bytes=256), cut))
+        same_however_cut(data, lambda cut, mode=mode: _read(envelopes.Reader(mode, max_body_bytes=256), cut))
 
 
-def _read(reader: gabp.Reader, cut: list[bytes] | Iterator[bytes]) -> tuple[list[object], bool]:
+def _read(reader: envelopes.Reader, cut: list[bytes] | Iterator[bytes]) -> tuple[list[object], bool]:
     out: list[object] = []
     broken = False
     for piece in cut:
         try:
-            messages = reader.feed(piece)
-        except gabp.BrokenStream as error:
-            messages, broken = error.messages, True
-        out += [_plain(message) for message in messages]
+            received = reader.feed(piece)
+        except envelopes.BrokenStream as error:
+            received, broken = error.messages, True
+        out += [_plain(message) for message in received]
         if broken:
             break
     return out, broken
 
 
 def _plain(message: Any) -> object:
-    if isinstance(message, gabp.BadMessage):
+    if isinstance(message, envelopes.BadMessage):
         assert message.code in _CODES
         return message.code, message.message
     return [
@@ -50,10 +49,13 @@ def _plain(message: Any) -> object:
 
 def _opened(mode: Mode) -> tuple[BridgeSession, ModSession]:
     bridge, mod = BridgeSession(mode), ModSession(mode)
-    bridge.hello(game.HelloParams(token=_TOKEN, bridge_version="1", platform="linux", launch_id=_ID))
+    bridge.hello(messages.HelloParams(token=_TOKEN, bridge_version="1", platform="linux", launch_id=_ID))
     mod.receive(bridge.take())
-    welcome = game.Welcome(
-        agent_id="a", app=game.App(name="a", version="1"), capabilities=game.Capabilities(), schema_version="1.0"
+    welcome = messages.Welcome(
+        agent_id="a",
+        app=messages.App(name="a", version="1"),
+        capabilities=messages.Capabilities(),
+        schema_version="1.0",
     )
     mod.welcome(welcome)
     bridge.receive(mod.take())
@@ -67,14 +69,14 @@ def game_sessions(data: bytes) -> None:
     bridge, mod = _opened(_MODES[kind & 1])
     session: Any = mod if kind & 2 else bridge
     rest = data[1:]
-    stream = rest if kind & 4 else b"".join(map(gabp._framed, rest.split(b"\n")))
+    stream = rest if kind & 4 else b"".join(map(envelopes._framed, rest.split(b"\n")))
     _, cut = pieces(b"\x02\x40\x80" + stream)
     for piece in cut:
         session.receive(piece)
         # Whatever was said, what is answered is what a reader of the same mode takes: of a compat peer's own ids not
         # all are UUIDs, and each gets its own back.
-        for answer in gabp.Reader(session.mode).feed(session.take()):
-            assert not isinstance(answer, gabp.BadMessage)
+        for answer in envelopes.Reader(session.mode).feed(session.take()):
+            assert not isinstance(answer, envelopes.BadMessage)
     session.end_of_stream()
     assert session.state is State.CLOSED
 

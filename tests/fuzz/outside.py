@@ -11,7 +11,6 @@ from readers import pieces, same_however_cut
 
 from bascule.cli.main import build_parser
 from bascule.daemon import config
-from bascule.daemon.config import BadConfig
 from bascule.local_client.choice import own_door
 from bascule.local_client.exits import DoorError, NotRunning
 from bascule.local_client.http import Conversation, _parse_event, refusal_in
@@ -22,6 +21,7 @@ from bascule.programs.mcp_stdio.link import Link
 from bascule.programs.mcp_stdio.remote_mcp import _opened
 from bascule.programs.mcp_stdio.serve import Program
 from bascule.programs.mcp_stdio.starter import Starter
+from bascule.programs.mcp_stdio.tools import toolsets
 
 _NULL = os.open("/dev/null", os.O_RDWR)
 
@@ -74,15 +74,15 @@ def settings(data: bytes) -> None:
     kind, text = (data[0] % 3, data[1:]) if data else (0, b"")
     environment: dict[str, str] = {}
     if kind == 2:
-        key = config.Config.__struct_fields__[len(text) % len(config.Config.__struct_fields__)]
-        environment[config.environment_names(key)[0]] = text.decode("utf-8", "surrogateescape")
-    original, config._read_bytes = config._read_bytes, lambda _path: text
+        keys = [(kind, key) for kind in config.settings_of() for key in kind.__struct_fields__]
+        environment[config.environment_names(*keys[len(text) % len(keys)])[0]] = text.decode("utf-8", "surrogateescape")
+    original, config.read_file = config.read_file, lambda _path: text
     try:
         config.load("/nonexistent", environment, file=None if kind == 2 else ("x.toml", "x.json")[kind])
-    except BadConfig:
+    except config.BadConfig:
         return
     finally:
-        config._read_bytes = original
+        config.read_file = original
 
 
 _PARSER = build_parser()
@@ -135,6 +135,7 @@ def _program(connect: Any, stdin: int) -> tuple[Program, Link]:
         link,
         lambda _client: Identity(own_door("/nonexistent"), "Jerry", "test", {}),
         starts=False,
+        toolsets=toolsets(),
         stdin=stdin,
         stdout=_NULL,
         clock=lambda: 1.0,

@@ -2,7 +2,7 @@
 
 from readers import pieces, read_frames
 
-from bascule.wire.content_length import FrameReader
+from gabp.content_length import FrameReader
 
 _kept: list[bytes] = []
 

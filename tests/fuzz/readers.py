@@ -5,9 +5,9 @@ from typing import Any
 
 from bascule.local_client.exits import BadAnswer
 from bascule.local_client.link import Frames
-from bascule.wire.content_length import FrameError, FrameReader
 from bascule.wire.lines import LineReader, LineTooLong
 from bascule.wire.sse import EventTooLarge, SseReader, encode_event
+from gabp.content_length import FrameError, FrameReader
 
 # Byte by byte costs as much as everything else together; short streams have all the cuts of long ones.
 MAX_SINGLE_BYTES = 16

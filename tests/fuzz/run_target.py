@@ -15,7 +15,7 @@ def main() -> None:
     name = sys.argv[1]
     module = (TARGETS | PLANTED)[name].module
     # Without it the fuzzer sees one input after the other and learns nothing.
-    with atheris.instrument_imports(include=["bascule", module]):
+    with atheris.instrument_imports(include=["bascule", "bascule_mod", "gabp", module]):
         target = getattr(importlib.import_module(module), name)
     held = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     limit = f"-rss_limit_mb={held + MAX_GROWTH_MB}"

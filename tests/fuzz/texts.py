@@ -7,8 +7,9 @@ from bascule.admin.protocol import METHODS as HOUSE_METHODS
 from bascule.broker.rows import METHODS as BROKER_METHODS
 from bascule.foundation.errors import InvalidRequest, MethodNotAllowed, NotFound
 from bascule.surfaces.http.routes import RouteTable, query_params
-from bascule.wire import codec, jsonrpc
+from bascule.wire import jsonrpc
 from bascule.wire.canonical import canonical
+from gabp import codec
 
 _ROWS = {row.name: row for row in (*BROKER_METHODS, *HOUSE_METHODS)}
 _DECODERS = [codec.decoder(row.params) for row in _ROWS.values()]

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Self
 
-from bascule.mod import Mod
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
-from bascule.protocols.game_errors import GameError
-from bascule.protocols.game_session import Broken, Noted
-from bascule.wire.gabp import Mode, to_json
+from bascule_mod import Mod
+from gabp import messages
+from gabp.bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
+from gabp.envelopes import Mode, to_json
+from gabp.errors import GameError
+from gabp.session import Broken, Noted
 from patience import PATIENCE
 
 
@@ -46,7 +46,7 @@ class HandBridge:
         self.others: list[object] = []
         self._ended = False
         self.session.hello(
-            game.HelloParams(
+            messages.HelloParams(
                 token=mod._answering.token if token is None else token,
                 bridge_version="1",
                 platform="linux",
@@ -113,7 +113,7 @@ class HandBridge:
         return answer.value
 
     def call(self, name: str, **arguments: Any) -> Any:
-        return json.loads(bytes(self.ask(game.TOOLS_CALL, {"name": name, "arguments": arguments})))
+        return json.loads(bytes(self.ask(messages.TOOLS_CALL, {"name": name, "arguments": arguments})))
 
     def error(self, method: str, params: dict[str, Any]) -> GameError:
         error = self.until(self.send(method, params)).error

@@ -22,8 +22,8 @@ from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import LiveSettings
-from bascule.protocols.game_kept import KeptResult
-from bascule.wire.codec import decode
+from gabp.codec import decode
+from gabp.kept import KeptResult
 from patience import PATIENCE
 
 # A game of everything: calls are counted in a file, so that a test knows how often they really ran.
@@ -31,7 +31,7 @@ MOD = '''
 import os, sys, time
 from typing import Generator, Literal
 import msgspec
-from bascule.mod import Context, Mod, ToolError
+from bascule_mod import Context, Mod, ToolError
 
 mod = Mod("arena", version="1.2")
 runs = os.environ.get("RUNS_FILE")

@@ -4,9 +4,9 @@ import asyncio
 import json
 from typing import Any, Self
 
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
-from bascule.wire.gabp import Mode, Reader
+from gabp import envelopes
+from gabp.content_length import frame
+from gabp.envelopes import Mode, Reader
 
 WELCOME: dict[str, Any] = {
     "agentId": "scripted",
@@ -74,7 +74,7 @@ class ScriptedMod:
 
     def _answer(self, writer: asyncio.StreamWriter, request: Any, params: Any) -> None:
         if request.method not in self.answers:
-            writer.write(gabp.error_response(request.id, -32601, f"no {request.method}"))
+            writer.write(envelopes.error_response(request.id, -32601, f"no {request.method}"))
             return
         answer = self.answers[request.method]
         answer = answer(params) if callable(answer) else answer
@@ -83,4 +83,4 @@ class ScriptedMod:
             for text in answer:
                 writer.write(frame(text.replace(b"$ID", request.id.encode())))
         elif answer is not None:
-            writer.write(gabp.response(request.id, gabp.to_json(answer)))
+            writer.write(envelopes.response(request.id, envelopes.to_json(answer)))

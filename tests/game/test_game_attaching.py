@@ -142,7 +142,7 @@ async def test_a_game_that_could_not_be_attached_to_is_attached_to_again_by_the_
 
 TOOLS = """
 import os
-from bascule.mod import Mod
+from bascule_mod import Mod
 
 mod = Mod("arena")
 

@@ -23,11 +23,10 @@ from scripted_mod import ScriptedMod
 from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.ports import Address, ConnectFault
 from bascule.game.states import GameState
-from bascule.mod import Endpoint, Mod
-from bascule.protocols import game
-from bascule.protocols.game_errors import ErrorCode
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
+from bascule_mod import Endpoint, Mod
+from gabp import envelopes, messages
+from gabp.content_length import frame
+from gabp.errors import ErrorCode
 from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -68,7 +67,7 @@ def served():
         yield mod
 
 
-def talk(mod: Mod, data: bytes, *, pieces: int | None = None) -> list[gabp.Message]:
+def talk(mod: Mod, data: bytes, *, pieces: int | None = None) -> list[envelopes.Message]:
     """Everything the mod answers until it closes."""
     with socket.create_connection(("127.0.0.1", mod.port), PATIENCE) as sock:
         with contextlib.suppress(ConnectionError):
@@ -78,7 +77,7 @@ def talk(mod: Mod, data: bytes, *, pieces: int | None = None) -> list[gabp.Messa
         with contextlib.suppress(ConnectionError):
             while part := sock.recv(65536):
                 answer += part
-    return gabp.Reader().feed(answer)
+    return envelopes.Reader().feed(answer)
 
 
 # -- against a mod --------------------------------------------------------------------------------
@@ -91,7 +90,7 @@ def test_a_mod_closes_a_broken_connection_with_a_reason_and_serves_the_others(se
         answers = talk(served, ATTACKS[attack])
         if answers:
             (answer,) = answers
-            assert answer.id == gabp.NIL_ID
+            assert answer.id == envelopes.NIL_ID
             assert answer.error.code == ErrorCode.PARSE_ERROR
             assert len(answer.error.message) < 500
         # A reset may have overtaken it where more was sent than was read; never when all of it was read.
@@ -108,7 +107,7 @@ def test_an_attack_that_comes_byte_by_byte_is_no_better(served):
 @pytest.mark.req("GABP-6.2-3")
 def test_a_session_byte_by_byte_works(served):
     with HandBridge(served) as bridge:
-        id_ = bridge.session.request(game.TOOLS_CALL, b'{"name":"target/echo","arguments":{"value":5}}')
+        id_ = bridge.session.request(messages.TOOLS_CALL, b'{"name":"target/echo","arguments":{"value":5}}')
         for byte in bridge.session.take():
             bridge._socket.sendall(bytes([byte]))
         assert bytes(bridge.until(id_).value) == b"5"
@@ -121,8 +120,8 @@ def test_a_bridge_that_has_sent_all_and_half_closes_is_let_go(served):
 
 
 def test_a_frame_or_a_hello_that_never_comes_is_given_up(monkeypatch, served):
-    monkeypatch.setattr("bascule.mod.server.FRAME_SECONDS", 0.1)
-    monkeypatch.setattr("bascule.mod.server.HELLO_SECONDS", 0.1)
+    monkeypatch.setattr("bascule_mod.server.FRAME_SECONDS", 0.1)
+    monkeypatch.setattr("bascule_mod.server.HELLO_SECONDS", 0.1)
     with HandBridge(served) as slow:
         slow._socket.sendall(b"Content-Length: 100\r\n\r\n{")
         assert slow.closed()
@@ -135,7 +134,7 @@ def test_nothing_that_comes_behind_a_violation_is_executed(served):
     ran: list[int] = []
     served.tool(lambda: ran.append(1), name="target/act")
     with HandBridge(served) as bridge:
-        bridge.session.request(game.TOOLS_CALL, b'{"name":"target/act"}')
+        bridge.session.request(messages.TOOLS_CALL, b'{"name":"target/act"}')
         bridge._socket.sendall(b"Content-Length: x\r\n\r\n" + bridge.session.take())
         assert bridge.closed()
         with HandBridge(served) as other:
@@ -204,7 +203,7 @@ def test_a_bridge_that_never_reads_loses_events_and_then_its_connection_and_nobo
         assert [event.missed for event in good.events] == [0] * sent
         # Events were dropped for the deaf one; answers never are, so in the end it is cut off.
         for _ in range(20):
-            deaf.send(game.TOOLS_CALL, {"name": "loud/large"})
+            deaf.send(messages.TOOLS_CALL, {"name": "loud/large"})
         good.wait(lambda: mod.bridges == 1)
         assert good.call("loud/large") == "x" * 900_000
 
@@ -268,7 +267,9 @@ async def test_a_mod_that_floods_is_bounded_and_others_are_still_served(tmp_path
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         await arena.subscribe("me", ["noise"])
-        flood = b"".join(gabp.event(gabp.NIL_ID, "noise", seq, b'"%b"' % (b"x" * 2_000)) for seq in range(10_000))
+        flood = b"".join(
+            envelopes.event(envelopes.NIL_ID, "noise", seq, b'"%b"' % (b"x" * 2_000)) for seq in range(10_000)
+        )
         mod.send(flood)
         await until(lambda: arena.events.cursor >= 10_000)
         assert len(arena.events._events) <= 2_048
@@ -338,7 +339,7 @@ async def test_a_mods_words_reach_the_log_short_and_its_schemas_cannot_stop_the_
         assert bytes(await arena.call_tool("me", "a/evil", {"x": "a" * 5_000 + "b"})) == b"1"
         assert time.thread_time() - began < 10
         assert list(arena.catalog.tools) == ["a/evil"]
-        mod.send(gabp.response("x" * 100, b"1") + frame(json.dumps({"v": "\x1b" * 1000}).encode()))
+        mod.send(envelopes.response("x" * 100, b"1") + frame(json.dumps({"v": "\x1b" * 1000}).encode()))
         await until(lambda: len(arena.notes) >= 3)
         assert all(len(note) <= 500 and "\x1b" not in note for note in arena.notes)
 

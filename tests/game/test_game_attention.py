@@ -4,9 +4,9 @@ import pytest
 from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
+from gabp import envelopes
+from gabp.content_length import frame
+from gabp.errors import ErrorCode, GameError
 
 
 def item(id_, *, blocking=True, state="open", summary="look"):
@@ -34,7 +34,7 @@ class Matters:
         self.mod.answers["attention/current"] = {"attention": current}
         self.seq += 1
         event = {"v": "gabp/1", "id": f"00000000-0000-4000-8000-{self.seq:012}", "type": "event", "seq": self.seq}
-        body = gabp.to_json({**event, "channel": f"attention/{what}", "payload": about})
+        body = envelopes.to_json({**event, "channel": f"attention/{what}", "payload": about})
         self.mod.send(frame(body, content_type=content_type))
 
 
@@ -213,6 +213,6 @@ async def test_a_mod_without_attention_that_refuses_its_channels_is_heard_all_th
         ground.games.find("arena").subscriptions.add("me", ["noise/a"])
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        mod.send(gabp.event("550e8400-e29b-41d4-a716-446655440000", "noise/a", 1, b"1"))
+        mod.send(envelopes.event("550e8400-e29b-41d4-a716-446655440000", "noise/a", 1, b"1"))
         await until(lambda: arena.events.cursor == 1)
         assert not [note for note in arena.notes if "subscribed" in note]

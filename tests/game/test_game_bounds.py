@@ -18,17 +18,16 @@ from scripted_mod import TOOL, WELCOME, ScriptedMod
 from bascule.game.game import MAX_LOGGED_NOTES
 from bascule.game.link import Link
 from bascule.game.protocol import GameState
-from bascule.mod import Endpoint, Mod
-from bascule.mod import server as mod_server
-from bascule.mod.endpoint import BadEndpoint, observed
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import Answered, BridgeSession
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_kept import Kept
-from bascule.protocols.game_mod_session import Greeted, ModSession
-from bascule.wire import gabp
-from bascule.wire.codec import decode
-from bascule.wire.gabp import to_json
+from bascule_mod import Endpoint, Mod
+from bascule_mod import server as mod_server
+from bascule_mod.endpoint import BadEndpoint, observed
+from gabp import envelopes, messages
+from gabp.bridge_session import Answered, BridgeSession
+from gabp.codec import decode
+from gabp.envelopes import to_json
+from gabp.errors import ErrorCode, GameError
+from gabp.kept import Kept
+from gabp.mod_session import Greeted, ModSession
 from patience import PATIENCE
 
 
@@ -39,7 +38,7 @@ def tcp() -> Endpoint:
 # -- the mod ------------------------------------------------------------------------------------------
 
 
-HELLO = game.HelloParams(
+HELLO = messages.HelloParams(
     token="t" * 64, bridge_version="1", platform="linux", launch_id="550e8400-e29b-41d4-a716-446655440000"
 )
 
@@ -87,7 +86,7 @@ def test_a_stream_that_never_stops_between_two_frames_is_no_slow_frame():
             assert turn()
         rest = b""
         for number in range(12):
-            bridge.request(game.TOOLS_CALL, b'{"name":"x/one"}')
+            bridge.request(messages.TOOLS_CALL, b'{"name":"x/one"}')
             data = rest + bridge.take()
             # Always one part of the next one too; four seconds later the rest of it.
             sock.sendall(data[:-20])
@@ -146,7 +145,7 @@ def test_a_mod_without_descriptors_waits_for_one_and_does_not_spin(monkeypatch, 
         connecting = threading.Timer(1.0, lacking.clear)
         connecting.start()
         with HandBridge(mod) as bridge:
-            assert bridge.ask(game.TOOLS_LIST, {}) is not None
+            assert bridge.ask(messages.TOOLS_LIST, {}) is not None
         connecting.join(PATIENCE)
     # Four times a second, not as fast as the loop can turn.
     assert 2 <= len(tries) < 40
@@ -163,7 +162,7 @@ def test_events_that_nobody_can_be_sent_in_time_are_dropped_and_not_kept():
         stuck.wait(PATIENCE)
 
     with pumped(mod), HandBridge(mod) as bridge:
-        bridge.ask(game.SUBSCRIBE, {"channels": ["noise"]})
+        bridge.ask(messages.SUBSCRIBE, {"channels": ["noise"]})
         bridge.session._wanted.add("noise")
         mod._server.post(hold)
         assert going.wait(PATIENCE)
@@ -189,7 +188,7 @@ def test_without_any_bridge_an_event_is_counted_and_kept_nowhere():
             emit(1)
         assert not mod._server._posted
         with HandBridge(mod) as bridge:
-            bridge.ask(game.SUBSCRIBE, {"channels": ["noise"]})
+            bridge.ask(messages.SUBSCRIBE, {"channels": ["noise"]})
             bridge.session._wanted.add("noise")
             emit(2)
             bridge.wait(lambda: bool(bridge.events))
@@ -205,7 +204,7 @@ def test_a_port_that_is_none_is_told_as_one(address):
 def test_a_welcome_that_fails_is_told_and_the_game_goes_on(monkeypatch, caplog):
     mod = Mod("x", endpoint=tcp())
     faults = [0]
-    monkeypatch.setattr("bascule.mod.endpoint.observed", lambda: 1 / faults.pop() if faults else None)
+    monkeypatch.setattr("bascule_mod.endpoint.observed", lambda: 1 / faults.pop() if faults else None)
     ended = threading.Event()
     serving = threading.Thread(target=mod.serve, args=(ended.is_set,))
     serving.start()
@@ -215,7 +214,7 @@ def test_a_welcome_that_fails_is_told_and_the_game_goes_on(monkeypatch, caplog):
         with HandBridge(mod, welcome=False) as unlucky:
             assert unlucky.refused().code == ErrorCode.INTERNAL_ERROR
         with HandBridge(mod) as bridge:
-            assert bridge.ask(game.TOOLS_LIST, {}) is not None
+            assert bridge.ask(messages.TOOLS_LIST, {}) is not None
     finally:
         ended.set()
         serving.join(PATIENCE)
@@ -240,7 +239,7 @@ def attention(id_: str, state: str) -> dict[str, object]:
 
 
 def event(channel: str, seq: int, payload: object) -> bytes:
-    return gabp.event("550e8400-e29b-41d4-a716-446655440000", channel, seq, to_json(payload))
+    return envelopes.event("550e8400-e29b-41d4-a716-446655440000", channel, seq, to_json(payload))
 
 
 class Faults:
@@ -261,11 +260,11 @@ async def test_a_mod_that_opens_and_clears_without_end_is_asked_once_at_a_time(t
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         for number in range(300):
-            mod.send(event(game.ATTENTION_OPENED, number, attention("a", "open")))
-            mod.send(event(game.ATTENTION_CLEARED, number, attention("a", "cleared")))
-        mod.send(event(game.ATTENTION_OPENED, 300, attention("last", "open")))
+            mod.send(event(messages.ATTENTION_OPENED, number, attention("a", "open")))
+            mod.send(event(messages.ATTENTION_CLEARED, number, attention("a", "cleared")))
+        mod.send(event(messages.ATTENTION_OPENED, 300, attention("last", "open")))
         await until(lambda: arena.attention is not None and arena.attention.attention_id == "last")
-        assert mod.methods().count(game.ATTENTION_CURRENT) == 2
+        assert mod.methods().count(messages.ATTENTION_CURRENT) == 2
         assert (arena.state, arena.connects, faults.found) == (GameState.LIVE, 1, [])
 
 
@@ -278,9 +277,9 @@ async def test_what_comes_before_a_violation_in_the_same_read_does_not_hide_it(t
         arena = ground.games.find("arena")
         opened, cleared = (
             event(channel, 0, attention("a", state))
-            for channel, state in ((game.ATTENTION_OPENED, "open"), (game.ATTENTION_CLEARED, "cleared"))
+            for channel, state in ((messages.ATTENTION_OPENED, "open"), (messages.ATTENTION_CLEARED, "cleared"))
         )
-        mod.send(opened + cleared + event(game.CHANGES_CHANNEL, 0, {}) + b"Content-Length: x\r\n\r\n")
+        mod.send(opened + cleared + event(messages.CHANGES_CHANNEL, 0, {}) + b"Content-Length: x\r\n\r\n")
         await arena.reached(GameState.RECONNECTING)
         assert "the framing is broken" in arena.problem
         assert faults.found == []
@@ -289,7 +288,7 @@ async def test_what_comes_before_a_violation_in_the_same_read_does_not_hide_it(t
 
 @on_loop
 async def test_agents_that_use_up_every_place_leave_some_to_the_bridge_itself(tmp_path):
-    changed = WELCOME | {"capabilities": {"extensions": game.EXTENSIONS}}
+    changed = WELCOME | {"capabilities": {"extensions": messages.EXTENSIONS}}
     mod = ScriptedMod(session_hello=changed, tools_call=lambda _: None)
     async with mod, playground(tmp_path) as ground:
         faults = Faults()
@@ -297,9 +296,9 @@ async def test_agents_that_use_up_every_place_leave_some_to_the_bridge_itself(tm
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         calls = [arena.call_tool(f"agent-{number}", "a/b", {}) for number in range(300)]
-        await until(lambda: mod.methods().count(game.TOOLS_CALL) >= 240)
+        await until(lambda: mod.methods().count(messages.TOOLS_CALL) >= 240)
         mod.answers["tools/list"] = {"tools": [TOOL, {**TOOL, "name": "a/new"}]}
-        mod.send(event(game.CHANGES_CHANNEL, 0, {}))
+        mod.send(event(messages.CHANGES_CHANNEL, 0, {}))
         await until(lambda: "a/new" in arena.catalog.tools)
         assert (arena.connects, faults.found) == (1, [])
         for call in calls:
@@ -325,8 +324,8 @@ async def test_a_bridge_too_takes_a_busy_stream_for_no_slow_frame():
         def send(self, data: bytes) -> None:
             for happening in mod.receive(data):
                 if isinstance(happening, Greeted):
-                    mod.welcome(decode(to_json(WELCOME), game.Welcome))
-                elif happening.method == game.SUBSCRIBE:
+                    mod.welcome(decode(to_json(WELCOME), messages.Welcome))
+                elif happening.method == messages.SUBSCRIBE:
                     mod.answer(happening.id, b'{"subscribed":["noise"]}')
 
         def close(self) -> None: ...
@@ -375,7 +374,7 @@ async def test_a_mod_that_does_nothing_right_does_not_fill_the_log(tmp_path):
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         for number in range(1_000):
-            mod.send(gabp.response(f"unasked-{number}", b"1"))
+            mod.send(envelopes.response(f"unasked-{number}", b"1"))
         assert bytes(await arena.call_tool("me", "a/b", {})) == b"7"
         noted = [line for line in ground.logged if line["event"] == "game_note"]
         assert len(noted) == MAX_LOGGED_NOTES + 1

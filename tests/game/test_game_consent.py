@@ -16,7 +16,7 @@ from patience import PATIENCE
 
 RISKY = """
 import os
-from bascule.mod import Mod
+from bascule_mod import Mod
 
 mod = Mod("arena")
 

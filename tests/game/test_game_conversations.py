@@ -8,15 +8,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from two_ends import TOKEN, message, opened, said
 
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import Came
-from bascule.protocols.game_errors import ErrorCode
-from bascule.protocols.game_mod_session import Asked, arguments_of
-from bascule.protocols.game_session import Broken
-from bascule.protocols.game_states import State
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
-from bascule.wire.gabp import Mode, to_json
+from gabp import envelopes, messages
+from gabp.bridge_session import Came
+from gabp.content_length import frame
+from gabp.envelopes import Mode, to_json
+from gabp.errors import ErrorCode
+from gabp.mod_session import Asked, arguments_of
+from gabp.session import Broken
+from gabp.states import State
 
 
 @pytest.mark.req("DEC-GABP-1")
@@ -40,7 +39,7 @@ def test_a_broken_stream_closes_with_a_clear_error_and_nothing_after_it_is_dispa
     (happened,) = mod.receive(data + message(type="request", method="tools/list"))
     assert isinstance(happened, Broken)
     assert happened.message
-    assert said(mod) == [(gabp.NIL_ID, ErrorCode.PARSE_ERROR)]
+    assert said(mod) == [(envelopes.NIL_ID, ErrorCode.PARSE_ERROR)]
     assert mod.state is State.CLOSED
     (happened,) = bridge.receive(data)
     assert isinstance(happened, Broken)
@@ -98,7 +97,7 @@ def test_no_bytes_at_all_make_a_session_raise(parts, mode, size, as_mod):
     stream = b"".join(parts)
     for at in range(0, len(stream), size):
         session.receive(stream[at : at + size])
-        gabp.Reader(Mode.STRICT).feed(session.take())
+        envelopes.Reader(Mode.STRICT).feed(session.take())
     session.end_of_stream()
     assert session.state is State.CLOSED
 
@@ -118,7 +117,7 @@ class Conversation(RuleBasedStateMachine):
         self.to_mod += self.bridge.take()
         cut = int(len(self.to_mod) * share)
         for each in self.mod.receive(self.to_mod[:cut]):
-            if each.method == game.SUBSCRIBE:
+            if each.method == messages.SUBSCRIBE:
                 self.mod.answer(each.id, b'{"subscribed":["c"]}')
             else:
                 self.asked.append(each)
@@ -128,14 +127,14 @@ class Conversation(RuleBasedStateMachine):
         for each in self.bridge.receive(self.to_bridge[:cut]):
             if isinstance(each, Came):
                 self.events.append((each.seq, each.missed))
-            elif each.method == game.TOOLS_CALL:
+            elif each.method == messages.TOOLS_CALL:
                 assert each.id not in self.answers
                 self.answers[each.id] = json.loads(bytes(each.value))
         self.to_bridge = self.to_bridge[cut:]
 
     @rule(n=st.integers())
     def call(self, n):
-        id_ = self.bridge.request(game.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"n": n}}))
+        id_ = self.bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"n": n}}))
         self.waiting[id_] = {"n": n}
 
     @rule(which=st.randoms())

@@ -14,11 +14,10 @@ from bascule.foundation.errors import Overloaded
 from bascule.game.calls import Calls
 from bascule.game.events import MAX_DROPPED_CHANNELS, EventLog
 from bascule.game.subscriptions import MAX_CHANNELS_PER_CLIENT, Subscriptions
-from bascule.mod import Endpoint, Mod
-from bascule.protocols import game
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire import gabp
-from bascule.wire.codec import Raw
+from bascule_mod import Endpoint, Mod
+from gabp import envelopes, messages
+from gabp.codec import Raw
+from gabp.errors import ErrorCode, GameError
 
 
 def loud_mod(**options) -> Mod:
@@ -41,7 +40,7 @@ def test_ten_bridges_share_a_mod_and_an_eleventh_is_told_why_not():
             for number in range(200):
                 emit(number)
             asked = [
-                (bridge, n, bridge.send(game.TOOLS_CALL, {"name": "loud/echo", "arguments": {"value": n}}))
+                (bridge, n, bridge.send(messages.TOOLS_CALL, {"name": "loud/echo", "arguments": {"value": n}}))
                 for n in range(20)
                 for bridge in bridges
             ]
@@ -202,7 +201,7 @@ def test_channels_that_a_mod_makes_up_cost_no_memory():
     bridge, _ = opened()
     bridge.subscribe(["made/*"])
     for seq in range(1_000):
-        bridge.receive(gabp.event(gabp.NIL_ID, f"made/up{seq}", 3, b"1"))
+        bridge.receive(envelopes.event(envelopes.NIL_ID, f"made/up{seq}", 3, b"1"))
     assert len(bridge.seen) <= bridge.limits.max_channels
 
 

@@ -13,9 +13,9 @@ import pytest
 from playground import on_loop, playground
 
 from bascule.game.settings import parse
-from bascule.protocols import game as gabp
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire.codec import decode
+from gabp import messages
+from gabp.codec import decode
+from gabp.errors import ErrorCode, GameError
 from patience import PATIENCE
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
@@ -130,7 +130,7 @@ async def test_an_agent_plays_burrow_to_the_end(tmp_path):
         assert base64.b64decode(picture.content).startswith(b"\x89PNG")
         text = await burrow.read_resource("me", "gabp://game/map")
         assert "@" in text.content
-        state = await burrow.get_state("me", gabp.StateGetParams())
+        state = await burrow.get_state("me", messages.StateGetParams())
         assert state.state["score"] >= 110
         with pytest.raises(GameError) as caught:
             await call("move", direction="north")

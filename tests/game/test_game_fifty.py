@@ -13,7 +13,7 @@ GAMES = 50
 # As many at a time as a small machine has a use for.
 AT_ONCE = 4
 TINY = """
-from bascule.mod import Mod
+from bascule_mod import Mod
 mod = Mod("tiny")
 mod.tool(lambda n: n, name="tiny/echo")
 mod.serve()

@@ -15,13 +15,13 @@ from arcade import arcade
 from living import run_command
 from playground import Playground, on_loop, playground
 
-from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
 from bascule.game import life
 from bascule.game.machine.bridge_file import BridgeJson
 from bascule.game.ports import Address
 from bascule.game.settings import parse
-from bascule.mod import Endpoint, Mod
+from bascule_mod import Endpoint, Mod
+from gabp.bridge_file import bridge_file
 from patience import PATIENCE
 
 
@@ -65,7 +65,7 @@ async def test_the_bridge_file_holds_the_newest_live_launch_and_goes_with_the_la
 async def test_a_game_that_reads_only_the_file_has_it_to_itself_until_it_is_welcomed(tmp_path):
     source = (
         "import os\nfor name in list(os.environ):\n    if name.startswith('GABP'):\n        del os.environ[name]\n"
-        "from bascule.mod import Mod\n"
+        "from bascule_mod import Mod\n"
         f"Mod('arena', bridge_file={str(tmp_path / 'config/gabp/bridge.json')!r}).serve()\n"
     )
     async with playground(tmp_path) as ground:
@@ -82,14 +82,14 @@ def test_the_bridge_file_is_where_the_platform_keeps_such_files(monkeypatch, tmp
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("APPDATA", str(tmp_path / "Roaming"))
     monkeypatch.setattr("sys.platform", platform)
-    assert paths.bridge_file() == f"{tmp_path}/{beneath}/gabp/bridge.json"
+    assert bridge_file() == f"{tmp_path}/{beneath}/gabp/bridge.json"
 
 
 @pytest.mark.req("GABP-5.1-1")
 def test_a_mod_that_knows_only_home_finds_the_file_of_the_daemon_with_that_home():
     source = (
         "import os\nfor name in list(os.environ):\n    if name.startswith('GABP'):\n        del os.environ[name]\n"
-        "from bascule.mod import Mod\nMod('arena').serve()\n"
+        "from bascule_mod import Mod\nMod('arena').serve()\n"
     )
     with arcade() as place:
         place.list_mod(source, transport="tcp", discovery="file")
@@ -174,7 +174,7 @@ def test_a_socket_has_the_name_of_the_specification(tmp_path):
 @pytest.mark.req("GABP-1.1-2")
 @on_loop
 async def test_a_token_is_checked_over_stdio_too(tmp_path):
-    source = "import os\nos.environ['GABP_TOKEN'] = 'x' * 64\nfrom bascule.mod import Mod\nMod('arena').serve()\n"
+    source = "import os\nos.environ['GABP_TOKEN'] = 'x' * 64\nfrom bascule_mod import Mod\nMod('arena').serve()\n"
     async with playground(tmp_path) as ground:
         ground.write(source=source, transport="stdio")
         status = await ground.games.start("arena")

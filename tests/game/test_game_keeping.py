@@ -216,7 +216,7 @@ async def test_a_helper_that_a_game_left_is_not_taken_for_it_for_ever(tmp_path):
 # A program that runs before anybody launches anything, as Steam does; it finds the launch by the file.
 ALREADY_THERE = """
 import sys
-from bascule.mod import Mod
+from bascule_mod import Mod
 mod = Mod("arena", bridge_file=sys.argv[1])
 mod.tool(lambda value: value, name="arena/echo")
 mod.serve()
@@ -272,7 +272,7 @@ async def test_a_launcher_that_nobody_follows_is_told_after_its_time_and_can_be_
 async def test_a_game_gets_its_environment_directory_and_pipes_as_they_were_meant(tmp_path, monkeypatch):
     source = """
     import json, os, signal, sys
-    from bascule.mod import Mod
+    from bascule_mod import Mod
     mod = Mod("arena")
     found = {
         "odd": os.environb[b"ODD"].hex(),

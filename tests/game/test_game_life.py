@@ -13,9 +13,9 @@ from scripted_mod import ScriptedMod
 from bascule.foundation.errors import Conflict, NotFound, Unavailable
 from bascule.game import life
 from bascule.game.states import NEXT, GameState, Turn, after
-from bascule.mod.mod import Mod
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire import gabp
+from bascule_mod.mod import Mod
+from gabp import envelopes
+from gabp.errors import ErrorCode, GameError
 from patience import PATIENCE
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -27,7 +27,7 @@ import os, signal, subprocess, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
 open(os.environ["RUNS_FILE"], "w").write(str(child.pid))
-from bascule.mod import Mod
+from bascule_mod import Mod
 Mod("stubborn").serve()
 """
 
@@ -117,7 +117,7 @@ async def test_a_game_sees_the_launch_and_none_of_the_daemons_secrets(tmp_path, 
     monkeypatch.setenv("BASCULE_STATE_DIR", "/secret")
     monkeypatch.setenv("GABP_TOKEN", "stale")
     source = (
-        "import json, os\nfrom bascule.mod import Mod\nmod = Mod('arena')\n"
+        "import json, os\nfrom bascule_mod import Mod\nmod = Mod('arena')\n"
         # Backwards, for the token is masked in what a game answers.
         "@mod.tool\ndef environment() -> dict[str, str]:\n"
         "    return {name: value[::-1] for name, value in os.environ.items()}\nmod.serve()\n"
@@ -264,7 +264,7 @@ async def test_a_lost_connection_is_made_again_and_everything_is_as_before(tmp_p
         assert (await ground.games.start("arena")).state == "live"
         arena = ground.games.find("arena")
         await arena.subscribe("me", ["noise/a"])
-        mod.send(gabp.event(gabp.NIL_ID, "noise/a", 3, b"1"))
+        mod.send(envelopes.event(envelopes.NIL_ID, "noise/a", 3, b"1"))
         await until(lambda: arena.events.cursor == 1)
         call = arena.call_tool("me", "a/b", {})
         mod.answers["tools/call"] = None
@@ -281,7 +281,7 @@ async def test_a_lost_connection_is_made_again_and_everything_is_as_before(tmp_p
         ]
         # The call is not made again by itself.
         assert "tools/call" not in mod.methods()
-        mod.send(gabp.event(gabp.NIL_ID, "noise/a", 6, b"1"))
+        mod.send(envelopes.event(envelopes.NIL_ID, "noise/a", 6, b"1"))
         await until(lambda: arena.events.page(0, ("noise/a",), 9).cursor >= 4)
         last = arena.events.page(0, ("noise/a",), 9).events[-1]
         # Same mod, so its numbers tell what went by meanwhile.

@@ -18,14 +18,13 @@ from two_ends import LAUNCH, hello, message, opened
 from bascule.game.machine import connector
 from bascule.game.ports import Address, ConnectFault
 from bascule.local_client import peers
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import Answered, BridgeSession, Refused
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_kept import KeptResult
-from bascule.protocols.game_session import Noted, SessionLimits
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
-from bascule.wire.gabp import Mode
+from gabp import envelopes, messages
+from gabp.bridge_session import Answered, BridgeSession, Refused
+from gabp.content_length import frame
+from gabp.envelopes import Mode
+from gabp.errors import ErrorCode, GameError
+from gabp.kept import KeptResult
+from gabp.session import Noted, SessionLimits
 from patience import PATIENCE
 
 CALLS = 40
@@ -43,7 +42,9 @@ class TwoWrites(ScriptedMod):
             super()._answer(writer, request, params)
             return
         writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 0)
-        header, end, body = gabp.response(request.id, gabp.to_json(params["arguments"])).partition(b"\r\n\r\n")
+        header, end, body = envelopes.response(request.id, envelopes.to_json(params["arguments"])).partition(
+            b"\r\n\r\n"
+        )
         writer.write(header + end)
         # Each by a send of its own: uvloop joins what is written in one turn.
         asyncio.get_running_loop().call_later(0.001, writer.write, body)
@@ -119,10 +120,10 @@ async def test_what_is_not_a_result_stays_within_a_megabyte(tmp_path):
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         with pytest.raises(GameError, match=r"answer to state/get has .* over the limit of 1048576"):
-            await arena.get_state("me", game.StateGetParams())
+            await arena.get_state("me", messages.StateGetParams())
         await arena.subscribe("me", ["noise"])
-        mod.send(gabp.event(LAUNCH, "noise", 1, gabp.to_json("y" * 1_100_000)))
-        mod.send(gabp.event(LAUNCH, "noise", 2, b"2"))
+        mod.send(envelopes.event(LAUNCH, "noise", 1, envelopes.to_json("y" * 1_100_000)))
+        mod.send(envelopes.event(LAUNCH, "noise", 2, b"2"))
         await until(lambda: arena.events.cursor == 2)
         large, small = arena.events.page(0, (), 10).events
         assert (large.payload, large.code) == (None, ErrorCode.OVERFLOW)
@@ -134,7 +135,7 @@ async def test_what_is_not_a_result_stays_within_a_megabyte(tmp_path):
 def small_session():
     """A bridge with a small limit that has one call in flight, and its id."""
     bridge, _ = opened(limits=SessionLimits(max_receive_bytes=LIMIT))
-    return bridge, bridge.request(game.TOOLS_CALL, b'{"name":"a/b"}')
+    return bridge, bridge.request(messages.TOOLS_CALL, b'{"name":"a/b"}')
 
 
 def failed(bridge, body: bytes) -> list[str]:
@@ -153,10 +154,10 @@ def failed(bridge, body: bytes) -> list[str]:
 )
 def test_a_skipped_answer_is_found_by_its_id_at_either_end(form):
     bridge, id_ = small_session()
-    other = bridge.request(game.TOOLS_CALL, b'{"name":"a/b"}')
+    other = bridge.request(messages.TOOLS_CALL, b'{"name":"a/b"}')
     assert failed(bridge, form.replace("$ID", id_).replace("$PAD", PAD).encode()) == [id_]
     assert bridge.open_requests == 1
-    assert [each.id for each in bridge.receive(gabp.response(other, b"1"))] == [other]
+    assert [each.id for each in bridge.receive(envelopes.response(other, b"1"))] == [other]
 
 
 HIDDEN = '{"result":["$PAD"],"id":"$ID","type":"response","more":"$PAD"}'
@@ -169,7 +170,7 @@ def test_a_skipped_answer_whose_id_is_out_of_sight_is_that_of_the_only_call():
 
 def test_with_several_calls_in_flight_a_skipped_answer_without_an_id_fails_none_of_them():
     bridge, id_ = small_session()
-    bridge.request(game.TOOLS_CALL, b'{"name":"a/b"}')
+    bridge.request(messages.TOOLS_CALL, b'{"name":"a/b"}')
     body = HIDDEN.replace("$ID", id_).replace("$PAD", PAD).encode()
     (noted,) = bridge.receive(frame(body, content_type="application/json"))
     assert isinstance(noted, Noted)
@@ -290,7 +291,7 @@ async def test_how_much_waits_for_a_mod_that_does_not_read_is_a_setting(tmp_path
 @pytest.mark.parametrize(("mode", "taken"), [(Mode.COMPAT, True), (Mode.STRICT, False)])
 def test_a_wrong_content_type_is_a_matter_of_strict_sessions(mode, taken):
     bridge, _ = opened(mode)
-    id_ = bridge.request(game.TOOLS_CALL, b'{"name":"a/b"}')
+    id_ = bridge.request(messages.TOOLS_CALL, b'{"name":"a/b"}')
     body = b'{"v":"gabp/1","id":"%b","type":"response","result":1}' % id_.encode()
     (happened,) = bridge.receive(frame(body, content_type="text/plain"))
     assert isinstance(happened, Answered) is taken

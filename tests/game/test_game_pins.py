@@ -13,8 +13,8 @@ from bascule.game.service import GameBridge
 from bascule.kernel.call import Call, agent_principal
 from bascule.kernel.effects import BegunRow, RecordedEffect
 from bascule.kernel.journal import Transaction
-from bascule.protocols.game import ResourcesReadResult
 from bascule.stores.memory import MemoryStore
+from gabp.messages import ResourcesReadResult
 from patience import PATIENCE
 
 ANNA = agent_principal("Anna")

@@ -10,10 +10,10 @@ from collections.abc import Generator
 import pytest
 from bridges_by_hand import HandBridge, pumped
 
-from bascule.mod import Endpoint, Mod, ToolError
-from bascule.mod.pump import Overdue, Pump, PumpFull, Work
-from bascule.protocols import game
-from bascule.protocols.game_errors import ErrorCode
+from bascule_mod import Endpoint, Mod, ToolError
+from bascule_mod.pump import Overdue, Pump, PumpFull, Work
+from gabp import messages
+from gabp.errors import ErrorCode
 
 TOKEN = secrets.token_hex(32)
 
@@ -27,7 +27,7 @@ def test_handlers_run_on_the_thread_that_polls():
     mod = Mod("x", endpoint=tcp())
     mod.tool(lambda: threading.get_ident(), name="x/thread")  # noqa: PLW0108 - a builtin has no signature
     with mod.running(), HandBridge(mod) as bridge:
-        later = bridge.send(game.TOOLS_CALL, {"name": "x/thread"})
+        later = bridge.send(messages.TOOLS_CALL, {"name": "x/thread"})
         assert not bridge.has(later, 0.2)
         bridge.until(later, mod.poll)
         assert json.loads(bytes(bridge.answers[later].value)) == threading.get_ident()
@@ -158,7 +158,7 @@ def test_the_watchdog_names_the_line_a_tool_is_stuck_at():
         return "late"
 
     with pumped(mod), HandBridge(mod) as bridge:
-        error = bridge.error(game.TOOLS_CALL, {"name": "x/hang"})
+        error = bridge.error(messages.TOOLS_CALL, {"name": "x/hang"})
         assert error.code == ErrorCode.TOOL_TIMEOUT
         assert error.executed == "yes"
         release.set()
@@ -222,8 +222,8 @@ def test_what_a_gone_bridge_asked_for_is_not_begun():
     mod.tool(lambda: ran.append(1), name="x/act")
     with mod.running():
         with HandBridge(mod) as bridge:
-            bridge.send(game.TOOLS_CALL, {"name": "x/act"})
-            bridge.ask(game.TOOLS_LIST, {})
+            bridge.send(messages.TOOLS_CALL, {"name": "x/act"})
+            bridge.ask(messages.TOOLS_LIST, {})
         deadline = time.monotonic() + 30
         while mod.bridges and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -243,10 +243,10 @@ def test_results_that_are_no_json_are_the_tools_fault_and_say_so(caplog):
 
     with pumped(mod), HandBridge(mod) as bridge:
         for name in ("lock", "half"):
-            error = bridge.error(game.TOOLS_CALL, {"name": f"x/{name}"})
+            error = bridge.error(messages.TOOLS_CALL, {"name": f"x/{name}"})
             assert error.code == ErrorCode.TOOL_FAILED
             assert "no JSON" in error.message
-        error = bridge.error(game.TOOLS_CALL, {"name": "x/failing"})
+        error = bridge.error(messages.TOOLS_CALL, {"name": "x/failing"})
         assert (error.message, error.data) == ("x/failing failed", {"a": 1})
 
 
@@ -348,7 +348,7 @@ def test_in_a_flood_of_calls_a_poll_ends_with_its_budget():
         return 1
 
     with mod.running(), HandBridge(mod) as bridge:
-        waiting = {bridge.send(game.TOOLS_CALL, {"name": "x/compute"}) for _ in range(200)}
+        waiting = {bridge.send(messages.TOOLS_CALL, {"name": "x/compute"}) for _ in range(200)}
 
         def frame() -> None:
             began = time.perf_counter()

@@ -9,15 +9,13 @@ import pytest
 from scripted_mod import TOOL
 from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, opened, said
 
-from bascule.foundation.errors import Overloaded, TooLarge
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
-from bascule.protocols.game_errors import LIB_GAB_CODES, MEANINGS, ErrorCode, from_peer
-from bascule.protocols.game_mod_session import Asked, Greeted, ModSession, arguments_of
-from bascule.protocols.game_session import Broken, Noted, SessionLimits
-from bascule.protocols.game_states import REFUSALS, TRANSITIONS, IllegalMove, Move, Side, State, after
-from bascule.wire import gabp
-from bascule.wire.gabp import Mode, to_json
+from gabp import envelopes, messages
+from gabp.bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
+from gabp.envelopes import Mode, to_json
+from gabp.errors import LIB_GAB_CODES, MEANINGS, ErrorCode, RequestTooLarge, TooManyRequests, from_peer
+from gabp.mod_session import Asked, Greeted, ModSession, arguments_of
+from gabp.session import Broken, Noted, SessionLimits
+from gabp.states import REFUSALS, TRANSITIONS, IllegalMove, Move, Side, State, after
 
 # -- the table ----------------------------------------------------------------------------------
 
@@ -40,7 +38,7 @@ def test_every_cell_of_the_table_is_legal_or_refused(state, side, move):
 def test_a_closed_session_stays_closed_whatever_comes():
     bridge, mod = opened()
     mod.end()
-    bridge.request(game.TOOLS_LIST, b"{}")
+    bridge.request(messages.TOOLS_LIST, b"{}")
     assert mod.receive(bridge.take()) == []
     assert mod.take() == b""
 
@@ -105,8 +103,8 @@ def test_a_poor_welcome_is_taken_in_compat_and_refused_in_strict(result):
     for mode, kind in ((Mode.COMPAT, Welcomed), (Mode.STRICT, Refused)):
         bridge = BridgeSession(mode)
         bridge.hello(hello())
-        (request,) = gabp.Reader().feed(bridge.take())
-        (happened,) = bridge.receive(gabp.response(request.id, to_json(result)))
+        (request,) = envelopes.Reader().feed(bridge.take())
+        (happened,) = bridge.receive(envelopes.response(request.id, to_json(result)))
         assert isinstance(happened, kind)
 
 
@@ -122,7 +120,7 @@ def test_the_token_is_in_no_printed_form_of_hello():
 @pytest.mark.req("GABP-ENV-3", "GABP-ENV-4")
 def test_answers_find_their_requests_in_any_order():
     bridge, mod = opened()
-    ids = [bridge.request(game.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"n": n}})) for n in range(20)]
+    ids = [bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b", "arguments": {"n": n}})) for n in range(20)]
     asked = mod.receive(bridge.take())
     random.Random(1).shuffle(asked)
     for each in asked:
@@ -133,7 +131,7 @@ def test_answers_find_their_requests_in_any_order():
 
 def test_a_request_is_answered_once():
     bridge, mod = opened()
-    bridge.request(game.TOOLS_LIST, b"{}")
+    bridge.request(messages.TOOLS_LIST, b"{}")
     (asked,) = mod.receive(bridge.take())
     mod.answer(asked.id, b'{"tools":[]}')
     mod.fail(asked.id, -32603, "again")
@@ -198,32 +196,32 @@ def test_more_requests_than_a_mod_takes_are_refused_as_not_executed():
 
 @pytest.mark.req("GABP-MET-10")
 def test_a_bridge_keeps_to_the_mods_own_limits():
-    limits = game.Limits(max_message_size=2048, max_concurrent_requests=2)
-    welcome = game.Welcome(
+    limits = messages.Limits(max_message_size=2048, max_concurrent_requests=2)
+    welcome = messages.Welcome(
         agent_id="a",
-        app=game.App(name="a", version="1"),
-        capabilities=game.Capabilities(limits=limits, methods=["tools/list"]),
+        app=messages.App(name="a", version="1"),
+        capabilities=messages.Capabilities(limits=limits, methods=["tools/list"]),
         schema_version="1.0",
     )
     bridge, _ = opened(welcome=welcome)
     assert bridge.max_concurrent == 2
     assert bridge.offers("tools/list")
     assert not bridge.offers("state/get")
-    with pytest.raises(TooLarge, match="over the game's limit of 2048"):
-        bridge.request(game.TOOLS_CALL, b'{"a":"' + b"x" * 3000 + b'"}')
+    with pytest.raises(RequestTooLarge, match="over the game's limit of 2048"):
+        bridge.request(messages.TOOLS_CALL, b'{"a":"' + b"x" * 3000 + b'"}')
 
 
 def test_a_bridge_does_not_pile_up_requests():
     bridge, _ = opened(limits=SessionLimits(max_in_flight=2))
     for _ in range(2):
-        bridge.request(game.TOOLS_LIST, b"{}")
-    with pytest.raises(Overloaded):
-        bridge.request(game.TOOLS_LIST, b"{}")
+        bridge.request(messages.TOOLS_LIST, b"{}")
+    with pytest.raises(TooManyRequests):
+        bridge.request(messages.TOOLS_LIST, b"{}")
 
 
 def test_a_late_answer_to_a_call_given_up_is_let_pass():
     bridge, mod = opened()
-    id_ = bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"}))
+    id_ = bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b"}))
     mod.receive(bridge.take())
     bridge.forget(id_)
     mod.answer(id_, b"1")
@@ -233,7 +231,7 @@ def test_a_late_answer_to_a_call_given_up_is_let_pass():
 def test_an_answer_to_nothing_ends_a_strict_session_and_is_noted_in_a_compat_one():
     for mode, kind in ((Mode.COMPAT, Noted), (Mode.STRICT, Broken)):
         bridge, _ = opened(mode)
-        (happened,) = bridge.receive(gabp.response(str(uuid.uuid4()), b"1"))
+        (happened,) = bridge.receive(envelopes.response(str(uuid.uuid4()), b"1"))
         assert isinstance(happened, kind)
 
 
@@ -252,7 +250,7 @@ def test_what_only_the_other_side_sends_is_never_dispatched(kind):
 
 def test_an_answer_of_another_shape_fails_its_call_alone():
     bridge, mod = opened()
-    id_ = bridge.request(game.TOOLS_LIST, b"{}")
+    id_ = bridge.request(messages.TOOLS_LIST, b"{}")
     mod.receive(bridge.take())
     mod.answer(id_, b'{"tools":7}')
     (answered,) = bridge.receive(mod.take())
@@ -264,21 +262,24 @@ def test_an_answer_of_another_shape_fails_its_call_alone():
 @pytest.mark.req("DEC-GABP-8")
 def test_cancelling_is_a_request_of_its_own_and_only_where_it_is_announced():
     bridge, mod = opened()
-    id_ = bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"}))
+    id_ = bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b"}))
     assert bridge.cancel(id_)
     _, cancelled = mod.receive(bridge.take())
-    assert (cancelled.method, cancelled.params.request_id) == (game.TOOLS_CANCEL, id_)
-    plain = game.Welcome(
-        agent_id="a", app=game.App(name="a", version="1"), capabilities=game.Capabilities(), schema_version="1.0"
+    assert (cancelled.method, cancelled.params.request_id) == (messages.TOOLS_CANCEL, id_)
+    plain = messages.Welcome(
+        agent_id="a",
+        app=messages.App(name="a", version="1"),
+        capabilities=messages.Capabilities(),
+        schema_version="1.0",
     )
     bridge, _ = opened(welcome=plain)
-    assert not bridge.cancel(bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"})))
+    assert not bridge.cancel(bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b"})))
 
 
 @pytest.mark.req("GABP-ERR-3")
 def test_errors_keep_their_data_and_lib_gabs_codes_become_the_registrys():
     bridge, mod = opened(Mode.COMPAT)
-    id_ = bridge.request(game.TOOLS_CALL, to_json({"name": "a/b"}))
+    id_ = bridge.request(messages.TOOLS_CALL, to_json({"name": "a/b"}))
     mod.receive(bridge.take())
     mod.fail(id_, -31002, "no such tool", {"big": 2**80})
     (answered,) = bridge.receive(mod.take())
@@ -308,7 +309,7 @@ def test_whether_a_failed_call_ran_is_told_as_far_as_it_is_known(code, data, exe
 
 
 def came(bridge: BridgeSession, *events: tuple[str, int]) -> list[tuple[str, int, int]]:
-    data = b"".join(gabp.event(str(uuid.uuid4()), channel, seq, b"1") for channel, seq in events)
+    data = b"".join(envelopes.event(str(uuid.uuid4()), channel, seq, b"1") for channel, seq in events)
     return [(each.channel, each.seq, each.missed) for each in bridge.receive(data) if isinstance(each, Came)]
 
 
@@ -418,6 +419,6 @@ def test_a_strict_bridge_checks_results_against_the_published_schemas(method, re
     bridge, mod = opened()
     bridge.request(method, b'{"updates":{}}' if method == "state/set" else b"{}")
     (asked,) = mod.receive(bridge.take())
-    mod.answer(asked.id, gabp.to_json(result))
+    mod.answer(asked.id, envelopes.to_json(result))
     (answered,) = bridge.receive(mod.take())
     assert (answered.error is None) is fits

@@ -7,9 +7,9 @@ import json
 import pytest
 from playground import Arena, until
 
-from bascule.protocols import game as gabp
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.wire.codec import Raw
+from gabp import messages
+from gabp.codec import Raw
+from gabp.errors import ErrorCode, GameError
 
 
 @pytest.fixture(scope="module", params=["tcp", "pipe", "stdio"])
@@ -132,7 +132,7 @@ def test_a_channel_the_game_does_not_have_is_named(arena):
 
 @pytest.mark.req("GABP-MET-5", "GAME-READ-1")
 def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
-    listed = arena.ask(lambda: arena.game.list_resources("me", gabp.ResourcesListParams()))
+    listed = arena.ask(lambda: arena.game.list_resources("me", messages.ResourcesListParams()))
     assert {each.uri for each in listed.resources} >= {"gabp://game/map", "gabp://game/tiles"}
     text = arena.ask(lambda: arena.game.read_resource("me", "gabp://game/map"))
     assert (text.content, text.encoding, text.mime_type) == ("\u2588.", "utf-8", "text/plain")
@@ -145,12 +145,12 @@ def test_resources_are_listed_and_read_as_text_and_as_bytes(arena):
 
 @pytest.mark.req("GABP-MET-6", "GAME-READ-2")
 def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(arena):
-    def set_state(updates: dict, **options) -> gabp.StateSetResult:
+    def set_state(updates: dict, **options) -> messages.StateSetResult:
         raw = {name: Raw(json.dumps(value).encode()) for name, value in updates.items()}
-        return arena.ask(lambda: arena.game.set_state("me", gabp.StateSetParams(updates=raw, **options)))
+        return arena.ask(lambda: arena.game.set_state("me", messages.StateSetParams(updates=raw, **options)))
 
     assert set_state({"score": 8}).applied == {"score": 8}
-    got = arena.ask(lambda: arena.game.get_state("me", gabp.StateGetParams(player_id="ada")))
+    got = arena.ask(lambda: arena.game.get_state("me", messages.StateGetParams(player_id="ada")))
     assert got.state == {"score": 8, "who": "ada"}
     assert got.timestamp > 1_700_000_000
     result = set_state({"score": "x", "who": "eve", "lives": 3})
@@ -158,7 +158,7 @@ def test_state_is_got_and_set_and_what_cannot_be_set_is_told_field_by_field(aren
     assert {each.field: each.code for each in result.errors} == {"score": "invalid", "who": "fixed", "lives": "unknown"}
     assert set_state({"score": -1}).errors[0].message == "a score is never negative"
     assert set_state({"score": 9}, validate=True).applied == {}
-    got = arena.ask(lambda: arena.game.get_state("me", gabp.StateGetParams(components=["score"])))
+    got = arena.ask(lambda: arena.game.get_state("me", messages.StateGetParams(components=["score"])))
     assert got.state == {"score": 8}
 
 
@@ -178,7 +178,7 @@ def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
 @pytest.mark.req("DEC-GABP-8")
 def test_a_tool_that_yields_runs_over_many_polls_and_tells_its_progress(arena):
     assert arena.call("walk", steps=5) == "there"
-    told = [json.loads(bytes(event.payload)) for event in events_of(arena, gabp.PROGRESS_CHANNEL, 5)]
+    told = [json.loads(bytes(event.payload)) for event in events_of(arena, messages.PROGRESS_CHANNEL, 5)]
     assert [each["progress"] for each in told[-5:]] == [1, 2, 3, 4, 5]
     assert {each["total"] for each in told[-5:]} == {5}
 

@@ -9,11 +9,11 @@ from playground import attached, on_loop, playground, until
 from scripted_mod import TOOL, WELCOME, ScriptedMod
 
 from bascule.game.machine.masking import Mask
-from bascule.mod.endpoint import observed
-from bascule.protocols import game
-from bascule.protocols.game_errors import GameError
-from bascule.protocols.game_kept import PIECE_BYTES, Kept, KeptResult
-from bascule.protocols.game_words import (
+from bascule_mod.endpoint import observed
+from gabp import envelopes, messages
+from gabp.errors import GameError
+from gabp.kept import PIECE_BYTES, Kept, KeptResult
+from gabp.words import (
     MAX_DESCRIPTION_CHARS,
     MAX_ERROR_CHARS,
     MAX_RESOURCES,
@@ -22,7 +22,6 @@ from bascule.protocols.game_words import (
     MAX_TAGS,
     bounded_resources,
 )
-from bascule.wire import gabp
 from patience import PATIENCE
 
 TOKEN = "0123456789abcdef" * 4
@@ -33,7 +32,7 @@ ID = "550e8400-e29b-41d4-a716-446655440000"
 
 TALKATIVE = """
 import os, sys, time
-from bascule.mod import Mod
+from bascule_mod import Mod
 token = os.environ["GABP_TOKEN"]
 print("my token is", token, flush=True)
 os.write(2, b"half: " + token[:30].encode())
@@ -116,7 +115,7 @@ async def test_descriptions_summaries_and_errors_of_a_mod_are_bounded(tmp_path):
         {**TOOL, "name": "a/huge", "inputSchema": {"type": "object", "description": words(MAX_SCHEMA_BYTES)}},
     ]
     error = {"code": -32402, "message": long, "data": {"what": words(200_000)}}
-    failing = [gabp.to_json({"v": "gabp/1", "id": "$ID", "type": "response", "error": error})]
+    failing = [envelopes.to_json({"v": "gabp/1", "id": "$ID", "type": "response", "error": error})]
     attention = {"attentionId": "a", "state": "open", "blocking": False, "summary": long}
     mod = ScriptedMod(
         session_hello={**WELCOME, "app": {"name": long, "version": long}},
@@ -144,7 +143,7 @@ async def test_descriptions_summaries_and_errors_of_a_mod_are_bounded(tmp_path):
 
 
 def test_a_list_of_resources_is_bounded():
-    found = [game.Resource(uri=f"gabp://game/{n}", name=words(10_000)) for n in range(2 * MAX_RESOURCES)]
+    found = [messages.Resource(uri=f"gabp://game/{n}", name=words(10_000)) for n in range(2 * MAX_RESOURCES)]
     shown = bounded_resources(found)
     assert len(shown) == MAX_RESOURCES
     assert len(shown[0].name) < 300
@@ -184,7 +183,7 @@ def test_the_largest_piece_fits_into_one_message():
     for letter in ("\u00e9", "\u20ac", "\U0001f600", '"', "\\"):
         kept = Kept("gabp://x/")
         uri = kept.keep(json.dumps(letter * PIECE_BYTES, ensure_ascii=False).encode()).uri
-        assert len(gabp.response(ID, gabp.to_json(kept.read(uri)))) <= game.MAX_MESSAGE_BYTES
+        assert len(envelopes.response(ID, envelopes.to_json(kept.read(uri)))) <= messages.MAX_MESSAGE_BYTES
 
 
 # -- channels --
@@ -216,12 +215,12 @@ async def test_a_pattern_that_a_mod_does_not_take_is_asked_for_name_by_name(tmp_
         arena = ground.games.find("arena")
         assert await arena.subscribe("me", ["noise/*", "other/c", "nothing/*"]) == ["nothing/*"]
         for number, channel in enumerate(("noise/a", "noise/b", "other/c")):
-            mod.send(gabp.event(ID, channel, number, b"1"))
+            mod.send(envelopes.event(ID, channel, number, b"1"))
         await until(lambda: arena.events.cursor == 3)
         # After a reconnect too.
         mod.drop()
         await until(lambda: arena.connects == 2)
-        mod.send(gabp.event(ID, "noise/b", 9, b"1"))
+        mod.send(envelopes.event(ID, "noise/b", 9, b"1"))
         await until(lambda: any(each.seq == 9 for each in arena.events.page(0, (), 100).events))
         await arena.unsubscribe("me", ["noise/*"])
         assert mod.asked[-1] == ("events/unsubscribe", {"channels": ["noise/a", "noise/b"]})

@@ -3,28 +3,29 @@
 import json
 import uuid
 
-from bascule.protocols import game
-from bascule.protocols.game_bridge_session import BridgeSession, Welcomed
-from bascule.protocols.game_mod_session import Greeted, ModSession
-from bascule.wire import gabp
-from bascule.wire.content_length import frame
-from bascule.wire.gabp import Mode
+from gabp import envelopes, messages
+from gabp.bridge_session import BridgeSession, Welcomed
+from gabp.content_length import frame
+from gabp.envelopes import Mode
+from gabp.mod_session import Greeted, ModSession
 
 TOKEN = "t" * 64
 LAUNCH = "550e8400-e29b-41d4-a716-446655440000"
-WELCOME = game.Welcome(
+WELCOME = messages.Welcome(
     agent_id="arena",
-    app=game.App(name="Arena", version="1"),
-    capabilities=game.Capabilities(extensions=game.EXTENSIONS),
+    app=messages.App(name="Arena", version="1"),
+    capabilities=messages.Capabilities(extensions=messages.EXTENSIONS),
     schema_version="1.0",
 )
 
 
-def hello() -> game.HelloParams:
-    return game.HelloParams(token=TOKEN, bridge_version="1", platform="linux", launch_id=LAUNCH)
+def hello() -> messages.HelloParams:
+    return messages.HelloParams(token=TOKEN, bridge_version="1", platform="linux", launch_id=LAUNCH)
 
 
-def opened(mode: Mode = Mode.STRICT, welcome: game.Welcome = WELCOME, **options) -> tuple[BridgeSession, ModSession]:
+def opened(
+    mode: Mode = Mode.STRICT, welcome: messages.Welcome = WELCOME, **options
+) -> tuple[BridgeSession, ModSession]:
     bridge, mod = BridgeSession(mode, **options), ModSession(mode)
     bridge.hello(hello())
     (greeted,) = mod.receive(bridge.take())
@@ -43,5 +44,5 @@ def message(**fields) -> bytes:
 
 def said(mod: ModSession) -> list[tuple[str, int | None]]:
     """What the mod answers: (id, error code or None)."""
-    answers = gabp.Reader(Mode.STRICT).feed(mod.take())
-    return [(each.id, each.error.code if isinstance(each.error, gabp.ErrorBody) else None) for each in answers]
+    answers = envelopes.Reader(Mode.STRICT).feed(mod.take())
+    return [(each.id, each.error.code if isinstance(each.error, envelopes.ErrorBody) else None) for each in answers]

@@ -2,8 +2,8 @@
 
 import pytest
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.backoff import Backoff
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.local_client import exits
 from bascule.local_client.retry import RETRY_SECONDS, retrying
 from bascule.programs.helpers.waiting import wait_in_slices

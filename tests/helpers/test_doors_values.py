@@ -1,5 +1,6 @@
-"""The cheap copies of ids, limits and error codes say what the daemon's own modules say."""
+"""Ids, numbers and JSON as the helpers read and write them."""
 
+import re
 import time
 import uuid
 
@@ -7,17 +8,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.foundation import errors, ids
-from bascule.kernel import link_protocol
-from bascule.local_client import exits, http, link, values
+from bascule.foundation import agreement, ids
+from bascule.local_client import exits, values
 
 LIKELY = st.text(st.sampled_from("aZ09._-/ \n\x00é"), max_size=140)
 
 
 @given(LIKELY | st.sampled_from([".", "..", "local", "person", "a" * 64, "a" * 65, "a" * 128, "a" * 129, ""]))
-def test_handles_and_ticket_ids_are_those_of_the_daemon(text):
-    assert values.is_agent_id(text) == ids.is_agent_id(text)
-    assert values.is_ticket_id(text) == ids.is_ticket_id(text)
+def test_the_patterns_in_schemas_take_what_is_an_id(text):
+    named = re.match(ids.AGENT_ID_PATTERN, text) is not None
+    assert agreement.is_agent_id(text) == (named and text not in agreement.RESERVED_AGENT_IDS)
+    assert agreement.is_ticket_id(text) == (re.match(ids.TICKET_ID_PATTERN, text) is not None and text.strip(".") != "")
+
+
+@pytest.mark.parametrize("text", [".", "..", "local", "person", "register", "", "a b", "a" * 65])
+def test_a_handle_that_the_daemon_would_refuse_is_not_sent(text):
+    with pytest.raises(exits.WrongUsage, match="is not a handle"):
+        values.agent_id(text)
 
 
 @pytest.mark.parametrize(
@@ -37,13 +44,9 @@ def test_a_new_ticket_id_is_a_uuid_in_the_order_of_time(new_ticket_id):
     assert before <= stamps[0] <= stamps[-1] <= after
 
 
-def test_protocol_numbers_and_frame_limits_are_those_of_the_daemon():
-    assert http.PROTOCOL_VERSION == link_protocol.PROTOCOL_VERSION
-    assert link.MAX_FRAME_BYTES == link_protocol.MAX_LINK_FRAME_BYTES
-
-
-def test_every_error_code_of_the_house_has_its_status():
-    assert {error.code: error.status for error in errors.ALL_ERRORS} == exits.STATUS_OF_CODE
+def test_an_error_of_the_link_has_the_status_that_http_would_give_it():
+    assert (exits.status_of("not_found"), exits.status_of("approval_required")) == (404, 202)
+    assert exits.status_of("of another daemon") == 500
 
 
 def test_every_exit_code_is_explained():

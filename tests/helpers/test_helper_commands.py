@@ -10,8 +10,8 @@ import pytest
 from fake_http import FakeHttp, answer, refusal
 
 from bascule.foundation import paths
+from bascule.foundation.agreement import is_ticket_id
 from bascule.local_client import exits
-from bascule.local_client.values import is_ticket_id
 from bascule.programs.helpers import program, recv, register, reply, send
 from bascule.programs.helpers.seen import handle_of, remember
 

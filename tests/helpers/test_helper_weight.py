@@ -14,7 +14,7 @@ HEAVY = {
 # Ours that pull those in.
 OURS = {
     "bascule.wire",
-    "bascule.protocols",
+    "gabp",
     "bascule.foundation.errors",
     "bascule.foundation.ids",
     "bascule.kernel.call",

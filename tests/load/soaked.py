@@ -14,17 +14,24 @@ import sys
 import msgspec
 
 from bascule.broker.limits import Limits
+from bascule.broker.settings import BrokerSettings
 from bascule.daemon import composition, lifecycle
 from bascule.daemon.compose import Daemon
-from bascule.daemon.config import Config
+from bascule.daemon.config import from_values
+from bascule.kernel.settings import Config
 
 # Days and hours as seconds: what is kept for a while is kept for a moment.
 SECONDS = {"remember_ms": 2_000, "agent_retention_ms": 1_500, "silence_ms": 500, "max_remembered": 2_000}
 
 
-class Hasty(Config, frozen=True, kw_only=True):
+class Hasty(BrokerSettings, frozen=True, kw_only=True):
     def limits(self) -> Limits:
         return msgspec.structs.replace(super().limits(), **SECONDS)
+
+
+def hasty(config: Config) -> Config:
+    broker = config.of(BrokerSettings)
+    return Config((Hasty(**msgspec.structs.asdict(broker)), *(part for part in config.parts if part is not broker)))
 
 
 def held(daemon: Daemon) -> dict[str, int]:
@@ -63,7 +70,7 @@ def main() -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
 
-    sys.exit(lifecycle.run(Hasty(**said["config"]), said["state"], on_ready=ready))
+    sys.exit(lifecycle.run(hasty(from_values(said["config"])), said["state"], on_ready=ready))
 
 
 def plant(daemon: Daemon, size: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 from wires import Caller, LinkWire
 
-from bascule.wire.content_length import frame
+from gabp.content_length import frame
 from load_scenes import flood, heavy, until
 
 # Fits into a socket's buffer, so that all of it is there when the daemon goes on.

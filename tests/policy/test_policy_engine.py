@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 import bascule.kernel.policy
 from bascule.admin import protocol as admin
-from bascule.bridge_list import preset, standard
 from bascule.broker import rows as broker
 from bascule.kernel.call import LOCAL, PERSON, agent_principal
 from bascule.kernel.policy.decision import Decision, strictest
 from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
 from bascule.kernel.policy.rules import NO_RULE, BadPolicy, Example, Rule, could_apply, params_match
 from bascule.kernel.rows import Effect
+from bascule.testing.policies import preset, standard
 
 EFFECTS = {row.name: row.effect for row in (*broker.METHODS, *admin.METHODS)}
 JERRY = agent_principal("Jerry")

@@ -3,13 +3,13 @@
 import msgspec
 import pytest
 
-from bascule.bridge_list import standard
 from bascule.kernel.call import LOCAL, PERSON, agent_principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy, load, matches, rules_digest
 from bascule.kernel.policy.facts import NOTHING, facts_of
 from bascule.kernel.policy.rules import BadPolicy, Rule, check_rules, parse_rules
 from bascule.kernel.rows import Effect
+from bascule.testing.policies import standard
 from bascule.workspace import rows as workspace_rows
 from bascule.workspace.protocol import CreateFileOperation, ProcessStartParams, ShellOperation
 

@@ -7,12 +7,12 @@ from itertools import product
 import pytest
 
 import bascule
-from bascule.bridge_list import preset, presets_of, standard
+from bascule.bridge_list import presets_of
 from bascule.kernel.call import LOCAL, PERSON, agent_principal
 from bascule.kernel.policy.decision import Decision
-from bascule.kernel.policy.presets import DEFAULT_PRESET
 from bascule.kernel.policy.rules import NO_RULE, BadPolicy, check_rules
 from bascule.kernel.rows import Effect, Row
+from bascule.testing.policies import preset, standard
 
 PRESETS = presets_of()
 
@@ -205,12 +205,6 @@ def test_restrictive_is_never_looser_than_standard_nor_standard_than_permissive(
             decide(name, principal, method, params).decision for name in ("restrictive", "standard", "permissive")
         )
         assert loose <= middle <= strict
-
-
-def test_standard_is_the_default():
-    assert DEFAULT_PRESET == "standard"
-    assert standard().name == "standard"
-    assert standard().digest == preset("standard").digest
 
 
 def test_an_unknown_preset_is_answered_with_the_known_ones():

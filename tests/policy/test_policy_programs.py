@@ -2,12 +2,12 @@
 
 import pytest
 
-from bascule.bridge_list import preset, standard
 from bascule.kernel.call import LOCAL, agent_principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy, rules_digest
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules, judge
 from bascule.kernel.policy.rules import Rule
+from bascule.testing.policies import preset, standard
 
 JERRY = agent_principal("Jerry")
 RULES = ProgramRules((ProgramRule("r", "sudo"), ProgramRule("r", "su"), ProgramRule("p", "git", ("push",))))

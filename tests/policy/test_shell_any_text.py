@@ -8,13 +8,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from bascule.bridge_list import standard
 from bascule.kernel.call import agent_principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.shell import reading
 from bascule.kernel.policy.shell.reading import MAX_TEXTS_DEEP, MAX_WRAPPERS, read
 from bascule.kernel.policy.shell.text import MAX_COMMANDS, MAX_DEPTH, MAX_HEREDOCS, MAX_PIPELINE
 from bascule.kernel.rows import Effect
+from bascule.testing.policies import standard
 from bascule.workspace.protocol import MAX_COMMAND_CHARS
 
 TIMES = 40 if os.environ.get("BASCULE_LONG") else 1

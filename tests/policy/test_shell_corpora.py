@@ -9,11 +9,11 @@ import subprocess
 import corpus
 import pytest
 
-from bascule.bridge_list import standard
 from bascule.kernel.call import agent_principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.shell.reading import read
 from bascule.kernel.rows import Effect
+from bascule.testing.policies import standard
 
 JERRY = agent_principal("Jerry")
 WAYS = corpus.denied()

@@ -8,12 +8,12 @@ import subprocess
 
 import pytest
 
-from bascule.bridge_list import standard
 from bascule.kernel.call import agent_principal
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.engine import Policy, rules_digest
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.rows import Effect
+from bascule.testing.policies import standard
 from faults.lacking import missing_here
 
 COUNT = 20_000 if os.environ.get("BASCULE_LONG") else 300

@@ -187,10 +187,3 @@ def test_any_value_is_an_operation_or_is_refused_with_a_reason(value):
 
 def test_messages_are_no_more_than_their_fields():
     assert parse_operation({"type": "message", "content": "x"}) == MessageOperation(content="x")
-
-
-def test_the_name_in_the_docs_leads_to_the_same_functions():
-    from bascule.protocols import workspace_validation as documented
-    from bascule.workspace import validation
-
-    assert [getattr(documented, name) is getattr(validation, name) for name in documented.__all__] == [True] * 6

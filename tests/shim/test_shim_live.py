@@ -15,9 +15,9 @@ from mcp.client.client import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from raw_client import KEPT, RawClient
 
-from bascule.broker.tools import TOOLS as AGENT_TOOLS
+from bascule.broker import tools as agent_tools
 from bascule.surfaces.mcp.recent import RECENT_URI
-from bascule.workspace.tools import TOOLS as WORKSPACE_TOOLS
+from bascule.workspace import tools as workspace_tools
 from patience import PATIENCE
 
 BASCULE = str(Path(sys.executable).parent / "bascule")
@@ -74,7 +74,9 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
     async def story():
         async with official(daemon.state, mode, tmp_path, "--agent", f"Tester-{mode}") as client:
             listed = await client.list_tools()
-            assert [tool.name for tool in listed.tools] == [tool.name for tool in (*AGENT_TOOLS, *WORKSPACE_TOOLS)]
+            assert [tool.name for tool in listed.tools] == [
+                tool.name for tool in (*agent_tools.TOOLSET.tools, *workspace_tools.TOOLSET.tools)
+            ]
             assert all(tool.output_schema and tool.annotations for tool in listed.tools)
             # The client checks structured content against the output schema by itself.
             empty = await client.call_tool("wait_for_message", {"waitMs": 0})

@@ -17,6 +17,7 @@ from bascule.programs.mcp_stdio.identity import Identity
 from bascule.programs.mcp_stdio.link import Link
 from bascule.programs.mcp_stdio.serve import Program
 from bascule.programs.mcp_stdio.starter import KEPT_ENVIRONMENT, Starter
+from bascule.programs.mcp_stdio.tools import toolsets
 from patience import PATIENCE
 
 
@@ -37,6 +38,7 @@ class InThread:
             link,
             lambda _client: Identity(own_door(self._state), "Jerry", "test", {}),
             starts=self._starter.enabled,
+            toolsets=toolsets(),
             stdin=reading,
             stdout=writing,
             **self._settings,

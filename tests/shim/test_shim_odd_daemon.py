@@ -52,6 +52,7 @@ class Scene:
             self.link,
             lambda _client: Identity(own_door(state), "Jerry", "test", {}),
             starts=False,
+            toolsets=["agents"],
             stdin=-1,
             stdout=stdout,
             clock=lambda: 1.0,

@@ -66,7 +66,7 @@ def test_the_daemon_is_asked_for_a_session_as_the_program_was_started(state, tmp
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--toolset", "agents,tools"), b"there is no toolset 'tools'; there are agents, workspace, desktop, games"),
+        (("--toolset", "agents,tools"), b"there is no toolset 'tools'; there are agents, workspace, games, desktop"),
         (("--trust-label", "friend"), b"there is no trust label 'friend'; there are peer, colleague, untrusted"),
     ],
 )
@@ -84,11 +84,11 @@ def test_an_unknown_choice_is_refused_with_the_list(state, options, said):
 
 def test_help_names_the_choices():
     done = subprocess.run([*COMMAND, "--help"], capture_output=True, encoding="utf-8", timeout=30, check=True)
-    for word in ("--toolset", "agents,workspace,desktop,games", "--trust-label", "colleague", "--no-rename"):
+    for word in ("--toolset", "agents,workspace,games,desktop", "--trust-label", "colleague", "--no-rename"):
         assert word in done.stdout
 
 
 def test_the_list_of_tools_is_not_read_before_it_is_needed():
-    code = "from bascule.programs.mcp_stdio import command, tools; print(tools._table)"
+    code = "from bascule.programs.mcp_stdio import command, tools; print(tools._read)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=True)
     assert done.stdout.strip() == "{}"

@@ -4,10 +4,10 @@ from typing import Any, NamedTuple
 
 from bascule.foundation.errors import ALL_ERRORS
 from bascule.surfaces.mcp.calling import call_tool
-from bascule.surfaces.mcp.tools import tools_of
-from bascule.wire import codec
+from bascule.surfaces.mcp.tools import tools_of, toolsets_of
+from gabp import codec
 
-BY_NAME = {tool.name: tool for tool in tools_of()}
+BY_NAME = {tool.name: tool for tool in tools_of(toolsets_of())}
 
 
 class Asked(NamedTuple):

@@ -15,7 +15,7 @@ from bascule.foundation.errors import BasculeError, InvalidRequest
 from bascule.kernel.tool import Retry
 from bascule.programs.mcp_stdio import tools
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
-from bascule.wire import codec
+from gabp import codec
 
 ME = Me("Anna")
 ROWS = {row.name: row for row in desktop_rows.METHODS}
@@ -326,7 +326,7 @@ def test_the_desktops_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_f
     listed = {"tools": tools.visible(["desktop"])}
     assert len(listed["tools"]) == 8
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= 2_000
-    assert "desktop" not in tools.DEFAULT_TOOLSETS
+    assert "desktop" not in tools.by_default()
 
 
 def test_what_a_window_says_is_called_data():

@@ -7,7 +7,7 @@ from bascule.foundation.errors import InvalidRequest, PolicyDenied
 from bascule.game.tools import SHOWN_CHARS
 from bascule.kernel.tool import Retry
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
-from bascule.protocols.game_errors import ErrorCode
+from gabp.errors import ErrorCode
 
 ARENA = {"gameId": "arena", "state": "live", "tools": 3}
 LISTED = {"games": [ARENA, {"gameId": "guess", "state": "stopped"}]}

@@ -11,9 +11,9 @@ from bascule.kernel.link_protocol import McpBecame, McpMessage, McpOpen, McpRequ
 from bascule.surfaces.mcp import link_sessions
 from bascule.surfaces.mcp.calling import Facts
 from bascule.surfaces.mcp.link_sessions import KeptAnswers, LinkSessions
-from bascule.surfaces.mcp.tools import tools_of
+from bascule.surfaces.mcp.tools import toolsets_of
 from bascule.testing.house import House
-from bascule.wire import codec
+from gabp import codec
 from patience import PATIENCE
 
 
@@ -70,7 +70,7 @@ class Scene:
         self.sessions = LinkSessions(
             self.house.gate,
             lambda event, **fields: self.faults.append((event, fields)),
-            tools_of(),
+            toolsets_of(),
             facts=Facts("link", **facts),
         )
         self.house._loop.run_until_complete(self.sessions.open())

@@ -1,4 +1,4 @@
-"""The table of tools: one source, one file, and a price in tokens."""
+"""The table of tools: what each says and costs in tokens. `make check` says when the shipped lists are stale."""
 
 import json
 
@@ -11,16 +11,13 @@ from bascule.kernel.tool import READS, Retry
 from bascule.local_client.exits import WrongUsage
 from bascule.programs.mcp_stdio import tools
 from bascule.surfaces.mcp.calling import call_tool
-from bascule.surfaces.mcp.tools import shipped, tools_of
+from bascule.surfaces.mcp.tools import shipped_tools, tools_of, toolsets_of
 
-BY_NAME = {tool.name: tool for tool in tools_of()}
-LISTED = shipped()["tools"]
+TOOLS = tools_of(toolsets_of())
+BY_NAME = {tool.name: tool for tool in TOOLS}
+LISTED = shipped_tools()["tools"]
 # What a session of an agent may cost before it has said a word.
 MAX_TOKENS = 1_500
-
-
-def test_the_shipped_list_is_made_from_the_tools_of_the_bridges():
-    assert shipped() == tools.table()
 
 
 def test_the_agents_tools_cost_at_most_1500_tokens():
@@ -34,7 +31,7 @@ def test_the_games_tools_cost_at_most_2000_tokens_and_are_shown_to_who_asks_for_
     listed = {"tools": tools.visible(["games"])}
     assert len(listed["tools"]) == 18
     assert tokens_in(json.dumps(listed, separators=(",", ":"))) <= 2_000
-    assert "games" not in tools.DEFAULT_TOOLSETS
+    assert "games" not in tools.by_default()
 
 
 @pytest.mark.req("GAME-DOOR-4")
@@ -42,19 +39,18 @@ def test_the_names_that_users_of_gabs_know_are_all_there():
     known = (
         "list show start stop kill status connect tool_names tool_detail tools call_tool get_attention ack_attention"
     )
-    assert {f"games_{name}" for name in known.split()} <= set(tools.table()["toolsets"]["games"])
+    assert {f"games_{name}" for name in known.split()} <= set(tools.toolsets()["games"]["tools"])
 
 
-def test_every_tool_belongs_to_a_set_and_calls_methods_that_exist():
+def test_every_tool_calls_methods_that_exist():
     known = {row.name for row in methods_of()}
-    for tool in tools_of():
-        assert tool.toolset in tools.TOOLSETS
+    for tool in TOOLS:
         assert set(tool.uses) <= known, tool.name
 
 
 def test_what_only_reads_may_be_repeated():
     """The control: what acts may not, unless its id keeps it from acting twice."""
-    for tool in tools_of():
+    for tool in TOOLS:
         assert (tool.hints is READS) <= (tool.retry is Retry.READ), tool.name
         if tool.hints.get("destructiveHint"):
             assert tool.retry is Retry.NEVER, tool.name
@@ -97,8 +93,8 @@ def test_every_tool_says_what_it_takes_and_gives_and_what_it_may_do(tool):
 
 
 def test_a_toolset_shows_its_tools_and_no_others():
-    names = tools.table()["toolsets"]["agents"]
-    assert tools.visible() == LISTED
+    names = tools.toolsets()["agents"]["tools"]
+    assert tools.visible(tools.toolsets()) == LISTED
     assert tools.visible(["agents"]) == [tool for tool in LISTED if tool["name"] in names]
     assert all(tool["name"] not in names for tool in tools.visible(["workspace", "desktop", "games"]))
 
@@ -127,7 +123,7 @@ def test_toolsets_are_read_from_a_list_of_names():
 
 @pytest.mark.parametrize("text", ["agent", "agents,all", ",", " "])
 def test_an_unknown_toolset_is_refused_with_the_list(text):
-    with pytest.raises(WrongUsage, match="there are agents, workspace, desktop, games"):
+    with pytest.raises(WrongUsage, match="there are agents, workspace, games, desktop"):
         tools.toolsets_in(text)
 
 

@@ -8,7 +8,7 @@ from typing import Self
 
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.wire.content_length import FrameError, FrameReader, frame
+from gabp.content_length import FrameError, FrameReader, frame
 from patience import PATIENCE
 
 

@@ -94,16 +94,16 @@ QUERIES = {"inbox.take": "?waitMs=0", "inbox.watch": "?waitMs=0", "replies.wait"
 
 # The gate lets everybody in as `local`; Host, Origin, Sec-Fetch-Site and token are not looked at.
 NO_GATE = """
-from bascule.surfaces.http.gate import Gate
-assert callable(Gate.admit)
-Gate.admit = lambda self, headers: "local"
+from bascule.surfaces.http.admission import Admission
+assert callable(Admission.admit)
+Admission.admit = lambda self, headers: "local"
 """
 # Everybody is the agent itself, and any body is taken for JSON, as by a server that does not ask for its type.
 NO_GATE_NO_TYPES = """
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.gate import Gate
-assert callable(Gate.admit)
-Gate.admit = lambda self, headers: "agent:Jerry"
+from bascule.surfaces.http.admission import Admission
+assert callable(Admission.admit)
+Admission.admit = lambda self, headers: "agent:Jerry"
 def with_more(headers):
     kept = [pair for pair in headers if pair[0] != b"content-type"]
     return [*kept, (b"content-type", b"application/json"), (b"authorization", b"Bearer any")]

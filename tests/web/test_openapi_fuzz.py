@@ -100,17 +100,17 @@ def test_the_daemon_does_what_its_description_says(daemon, jerry, caller):
 BUGS = """
 import msgspec
 from bascule.broker.agents import Agents
-from bascule.admin.service import House
+from bascule.admin.service import Admin
 from bascule.foundation.errors import Unauthenticated
-from bascule.surfaces.http.gate import Gate
+from bascule.surfaces.http.admission import Admission
 
 def fails(*args):
     raise RuntimeError("on purpose")
 
 assert callable(Agents.list_agents)
 Agents.list_agents = fails
-status, admit = House.status, Gate.admit
-House.status = lambda *args: msgspec.structs.replace(status(*args), pid="a word")
+status, admit = Admin.status, Admission.admit
+Admin.status = lambda *args: msgspec.structs.replace(status(*args), pid="a word")
 
 def lenient(self, headers):
     try:
@@ -118,7 +118,7 @@ def lenient(self, headers):
     except Unauthenticated:
         return "local"
 
-Gate.admit = lenient
+Admission.admit = lenient
 """
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.wire import codec
-from bascule.wire.codec import MAX_DEPTH, BadJson, Raw
+from gabp import codec
+from gabp.codec import MAX_DEPTH, BadJson, Raw
 
 SURROGATES = st.characters(blacklist_categories=("Cs",))
 TEXT = st.text(SURROGATES)

@@ -5,7 +5,7 @@ from cutting import cuts, pieces, single_bytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.wire.content_length import (
+from gabp.content_length import (
     EXCERPT_BYTES,
     MAX_HEADER_LINES,
     BadHeader,

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.protocols.game_words import MAX_SCHEMA_BYTES
-from bascule.wire.codec import encode
-from bascule.wire.json_schema import MAX_PROBLEMS, Schema
+from gabp.codec import encode
+from gabp.json_schema import MAX_PROBLEMS, Schema
+from gabp.words import MAX_SCHEMA_BYTES
 
 
 def problems(schema, value, *, trusted=False):

@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bascule.wire import codec, jsonrpc
-from bascule.wire.codec import MAX_ANSWER_DEPTH, MAX_DEPTH, BadJson, Raw
+from bascule.wire import jsonrpc
 from bascule.wire.jsonrpc import (
     INVALID_REQUEST,
     PARSE_ERROR,
@@ -17,6 +16,8 @@ from bascule.wire.jsonrpc import (
     Response,
     RpcError,
 )
+from gabp import codec
+from gabp.codec import MAX_ANSWER_DEPTH, MAX_DEPTH, BadJson, Raw
 
 texts = st.text(st.characters(blacklist_categories=("Cs",)))
 ids = st.integers() | texts

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bascule.wire import codec, jsonrpc
-from bascule.wire.codec import MAX_DEPTH, BadJson
+from bascule.wire import jsonrpc
 from bascule.wire.jsonrpc import BadEnvelope, Request, Requests
+from gabp import codec
+from gabp.codec import MAX_DEPTH, BadJson
 
 
 class Say(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

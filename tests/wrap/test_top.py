@@ -1,5 +1,6 @@
 """`bascule top` and `bascule watch` as a person sees them."""
 
+import argparse
 import json
 import os
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from living import Living, eventually, run_command, short_dir
 from person import Person
 
+from bascule.broker.cli import watch
 from bascule.cli.top import Painter, Snapshot, render
 from bascule.client import SyncClient
 from patience import PATIENCE
@@ -159,6 +161,26 @@ def test_a_message_is_watched_from_where_it_is_to_its_end(daemon, agents, sender
             # Whoever sent it may read the answer here too; control characters are shown, not obeyed.
             assert watching.stdout.readline() == "the answer⟨ESC⟩[2J\n"
             assert watching.wait(PATIENCE) == 0
+
+
+def test_what_happens_while_the_ticket_is_read_is_shown_too(daemon, agents, sender, monkeypatch, capsys):
+    with SyncClient.connect(daemon.state, agents[0], register=True) as jerry:
+        ticket = sender.send(agents[0], "hello").ticket_id
+        read = SyncClient.ticket
+
+        def read_late(client, wanted):
+            view = read(client, wanted)
+            if view.status == "pending":
+                next(iter(jerry.messages())).ack()
+                jerry.reply(ticket, "the answer")
+            return view
+
+        monkeypatch.setattr(SyncClient, "ticket", read_late)
+        args = argparse.Namespace(ticket=ticket, state_dir=daemon.state, json=False)
+        assert watch.run(args) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line.split()[1] for line in shown[1:3]] == ["delivered", "responded"]
+    assert shown[3:] == ["the answer"]
 
 
 def test_how_it_ended_is_the_exit_code(daemon, agents, sender):

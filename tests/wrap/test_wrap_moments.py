@@ -1,13 +1,18 @@
 """When something may be typed, when a bell rings again, and what profiles say about both."""
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from bascule.foundation.text import MAX_LINE_CHARS
 from bascule.local_client.exits import WrongUsage
+from bascule.programs.helpers import hook
 from bascule.programs.wrap import profiles
 from bascule.programs.wrap.profiles import NOTHING_KNOWN, Profile
 from bascule.programs.wrap.readiness import STALE_BUSY_SECONDS, Seen, reason_to_wait
 from bascule.programs.wrap.ringing import PAUSES, Ringing
+from bascule.programs.wrap.turn_state import TurnState
 
 SHELL = Profile("shell", {"ready.quiet_ms": 100, "ready.mode": "raw", "ready.foreground": True})
 REPL = Profile("repl", {"ready.quiet_ms": 100, "ready.prompt": "^>>> $"})
@@ -112,3 +117,26 @@ def test_a_bell_is_one_short_line_whatever_is_put_into_it():
     assert len(line) == MAX_LINE_CHARS
     assert line.startswith("a b[201~ cd")
     assert line.isprintable()
+
+
+def test_a_turn_file_is_never_empty_between_two_words(tmp_path, monkeypatch):
+    """The wrapper reads it while a hook writes: an empty file would mean that the program has no hooks."""
+    monkeypatch.setenv("BRIDGE_WRAPPED", "Jerry")
+    turns = TurnState(str(tmp_path), "Jerry")
+    turns.open()
+    hook._note_turn(str(tmp_path), "UserPromptSubmit")
+    over = threading.Event()
+
+    def flip() -> None:
+        for _ in range(2000):
+            for event in ("Stop", "UserPromptSubmit"):
+                hook._note_turn(str(tmp_path), event)
+        over.set()
+
+    words = set()
+    with ThreadPoolExecutor(1) as hooks:
+        flipped = hooks.submit(flip)
+        while not over.is_set():
+            words.add(turns.now())
+        flipped.result()
+    assert words == {"busy", "idle"}

@@ -2,8 +2,9 @@
 
 from bascule.admin.consent import Consent
 from bascule.admin.service import Admin
+from bascule.admin.settings import AdminSettings
 from bascule.daemon.composition import COLLECT_ALL, FACTS, RULEBOOK, STATUS
-from bascule.daemon.ports import ANCHORS, CONFIG
+from bascule.daemon.ports import ANCHORS
 from bascule.kernel.bridge import Bridge, Lent, Ports
 
 
@@ -16,7 +17,7 @@ def make_admin(lent: Lent, ports: Ports) -> Bridge:
         anchors=ports.need(ANCHORS),
         collect_all=ports.need(COLLECT_ALL),
         status=ports.need(STATUS),
-        ledger_days=ports.need(CONFIG).ledger_days,
+        ledger_days=lent.config.of(AdminSettings).ledger_days,
         consent=Consent(lent.desk),
         rulebook=ports.need(RULEBOOK),
     ).bridge()

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
     import msgspec
 
+    from bascule.kernel.settings import Settings
+
 
 class AdminDeclared(Declared):
     name = "admin"
@@ -22,3 +24,8 @@ class AdminDeclared(Declared):
         from bascule.kernel.consent.records import Approval, TimedRule
 
         return {"house": HouseFact, "approvals": Approval, "rules": TimedRule}
+
+    def settings(self) -> "type[Settings]":
+        from bascule.admin.settings import AdminSettings
+
+        return AdminSettings

@@ -11,9 +11,9 @@ from bascule.admin.approvals import (
 )
 from bascule.admin.ports import PolicySource
 from bascule.admin.records import POLICY_KEY, HouseFact
+from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
-from bascule.foundation.ids import is_agent_id
 from bascule.kernel.call import PERSON, Call, Principal, agent_of
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import timed_text

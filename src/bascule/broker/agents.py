@@ -20,13 +20,14 @@ from bascule.broker.protocol import (
 )
 from bascule.broker.records import AgentRecord
 from bascule.broker.state import State
+from bascule.foundation.agreement import RESERVED_AGENT_IDS
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
-from bascule.foundation.ids import RESERVED_AGENT_IDS, is_house_handle, new_token
+from bascule.foundation.ids import is_house_handle, new_token
 from bascule.kernel.call import PERSON, Call, Principal, agent_of
 from bascule.kernel.identity.tokens import TokenBook, hash_token
 from bascule.kernel.journal import Transaction
-from bascule.wire import codec
+from gabp import codec
 
 # What a group is listed as.
 GROUP_TYPE = "group"

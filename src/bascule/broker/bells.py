@@ -13,8 +13,8 @@ from bascule.broker.events import EventHub
 from bascule.broker.inbox import Inbox
 from bascule.broker.protocol import InboxWatchParams, InboxWatchResult, SkipRung
 from bascule.broker.state import State
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.kernel.call import Call, Principal, sender_name
 
 # Senders named in one answer: it becomes one line for a model to read.

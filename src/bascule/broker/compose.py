@@ -3,27 +3,27 @@
 from bascule.broker.machine.token_files import StateTokenFiles
 from bascule.broker.records import AgentRecord
 from bascule.broker.service import Broker
-from bascule.daemon.config import DeclaredAgent, declared_agents
-from bascule.daemon.ports import CONFIG, CONNECTIONS, STATE_DIR, TOKENS
+from bascule.broker.settings import BrokerSettings, DeclaredAgent
+from bascule.daemon.ports import CONNECTIONS, STATE_DIR, TOKENS
 from bascule.kernel.bridge import Bridge, Lent, Ports
 
 
 def make_broker(lent: Lent, ports: Ports) -> Bridge:
-    config = ports.need(CONFIG)
+    settings = lent.config.of(BrokerSettings)
     now = lent.clock.wall_ms()
     return Broker(
         store=lent.store,
         journal=lent.journal,
         clock=lent.clock,
         timers=lent.timers,
-        limits=config.limits(),
+        limits=settings.limits(),
         tokens=ports.need(TOKENS),
         files=StateTokenFiles(ports.need(STATE_DIR), lent.log),
         connections=ports.need(CONNECTIONS),
         log=lent.log,
         key=lent.key,
         on_revoked=lent.forget_agent,
-        configured=[_configured(agent, now) for agent in declared_agents(config)],
+        configured=[_configured(agent, now) for agent in settings.declared_agents()],
     ).bridge()
 
 

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
-    from bascule.kernel.tool import Tool
+    from bascule.kernel.settings import Settings
+    from bascule.kernel.tool import Toolset
 
 
 class BrokerDeclared(Declared):
@@ -19,10 +20,10 @@ class BrokerDeclared(Declared):
     rows = broker_rows.METHODS
     made_by = "bascule.broker.compose:make_broker"
 
-    def tools(self) -> "tuple[Tool, ...]":
-        from bascule.broker import tools
+    def toolset(self) -> "Toolset":
+        from bascule.broker.tools import TOOLSET
 
-        return tools.TOOLS
+        return TOOLSET
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.broker import rules as broker_rules
@@ -33,3 +34,8 @@ class BrokerDeclared(Declared):
         from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 
         return {"agents": AgentRecord, "tickets": Ticket, "messages": Message, "remembered": Remembered}
+
+    def settings(self) -> "type[Settings]":
+        from bascule.broker.settings import BrokerSettings
+
+        return BrokerSettings

@@ -34,12 +34,13 @@ from bascule.broker.quotas import check_kept, check_room
 from bascule.broker.records import Message, Ticket
 from bascule.broker.state import State, message_key
 from bascule.broker.views import is_settled, ticket_view
+from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Conflict, Forbidden, InvalidRequest, NotFound, TooLarge
-from bascule.foundation.ids import MAX_TICKET_ID_CHARS, new_ticket_id
+from bascule.foundation.ids import new_ticket_id
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, sender_name
 from bascule.kernel.journal import Journal, Transaction
-from bascule.wire import codec
+from gabp import codec
 
 _replace = msgspec.structs.replace
 _DOTS = frozenset({".", ".."})

@@ -1,12 +1,11 @@
 """The tools of the set `agents`: names and arguments as in the broker spec, section 6, as far as it has them."""
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
+from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.kernel.tool import (
     ADDS,
     ANY,
@@ -23,7 +22,7 @@ from bascule.kernel.tool import (
     Result,
     Retry,
     Session,
-    Tool,
+    Toolset,
     given,
     tool,
 )
@@ -45,7 +44,6 @@ _Deadline = Annotated[int, Meta(ge=1, description="Reply deadline (default 30 mi
 _Thread = Annotated[str, Meta(description="Any id; groups messages for show_conversation")]
 
 
-_tool = partial(tool, "agents")
 _REPLY = {"ticketId": STRING, "status": {"enum": ["responded", "pending", "timeout", "cancelled"]}, "payload": ANY}
 
 
@@ -58,7 +56,7 @@ class SendMessageArguments(Arguments, frozen=True, kw_only=True):
     conversation_id: _Thread | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "send_message",
     "Send message",
     "Ask another agent and get its reply. None within 45 s: status `pending` and a ticketId for await_reply. "
@@ -97,7 +95,7 @@ class AwaitReplyArguments(Arguments, frozen=True, kw_only=True):
     )
 
 
-@_tool(
+@tool(
     "await_reply",
     "Await reply",
     "Wait for the reply to a ticket you sent. `pending`: call again. `timeout`: a late reply is kept.",
@@ -147,7 +145,7 @@ class WaitForMessageArguments(Arguments, frozen=True, kw_only=True):
     wait_ms: Annotated[int, Meta(ge=0, description="Default and most 45000")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "wait_for_message",
     "Wait for message",
     "Receive the next message sent to you. Call it when a result has `unread`, or when you are done and "
@@ -184,7 +182,7 @@ class PostReplyArguments(Arguments, frozen=True, kw_only=True):
     metadata: dict[str, Any] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "post_reply",
     "Post reply",
     "Answer a message you received. Needs no shell, unlike bridge-reply.",
@@ -209,7 +207,7 @@ class BroadcastMessageArguments(Arguments, frozen=True, kw_only=True):
     conversation_id: str | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "broadcast_message",
     "Broadcast message",
     "One message to several agents; then await_reply each ticket.",
@@ -262,7 +260,7 @@ class CancelTicketArguments(Arguments, frozen=True, kw_only=True):
     reason: str | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "cancel_ticket",
     "Cancel ticket",
     "Withdraw a message whose reply nobody needs any more.",
@@ -283,7 +281,7 @@ class ListTicketsArguments(Arguments, frozen=True, kw_only=True):
     limit: Count | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "list_tickets",
     "List tickets",
     "Your messages, sent and received, newest first: states, no texts.",
@@ -310,7 +308,7 @@ class ShowConversationArguments(Arguments, frozen=True, kw_only=True):
     limit: Count | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "show_conversation",
     "Show conversation",
     "Read a conversation again, oldest first, with texts and replies.",
@@ -339,7 +337,7 @@ def _pick(view: dict[str, Any], fields: tuple[str, ...]) -> dict[str, Any]:
     return {field: view[field] for field in fields if view.get(field) is not None}
 
 
-@_tool(
+@tool(
     "co_workers",
     "Co-workers",
     "Whom you can write to: handle, type, status, directory.",
@@ -365,7 +363,7 @@ class ListAgentsArguments(Arguments, frozen=True, kw_only=True):
     status: Literal["online", "offline"] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "list_agents",
     "List agents",
     "All agents with full metadata; co_workers is shorter.",
@@ -387,7 +385,7 @@ class RegisterAgentArguments(Arguments, frozen=True, kw_only=True):
     groups: list[Any] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "register_agent",
     "Register agent",
     "Change your handle. You have one already; only when asked to.",
@@ -420,16 +418,21 @@ def _ticket_id(text: str) -> str:
     return text
 
 
-TOOLS: tuple[Tool, ...] = (
-    send_message,
-    await_reply,
-    wait_for_message,
-    post_reply,
-    co_workers,
-    list_agents,
-    broadcast_message,
-    cancel_ticket,
-    list_tickets,
-    show_conversation,
-    register_agent,
+TOOLSET = Toolset(
+    name="agents",
+    sentence="talk to other agents: send, wait, reply, see who is there",
+    by_default=True,
+    tools=(
+        send_message,
+        await_reply,
+        wait_for_message,
+        post_reply,
+        co_workers,
+        list_agents,
+        broadcast_message,
+        cancel_ticket,
+        list_tickets,
+        show_conversation,
+        register_agent,
+    ),
 )

@@ -29,9 +29,9 @@ from bascule.broker.protocol import (
 from bascule.broker.records import Ticket
 from bascule.broker.state import State
 from bascule.broker.views import inbox_item, is_settled, reply_view
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded, Unavailable
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import Call, Principal, agent_principal
 from bascule.kernel.journal import Journal

@@ -7,44 +7,38 @@ import argparse
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from bascule import __version__
-from bascule.cli.checks import daemon, desktop, machine, sandbox
-from bascule.cli.checks.patient import Mark, Patient, Verdict, fail, info
+from bascule.cli.checks import daemon, machine
+from bascule.cli.checks.patient import Check, Mark, Patient, Verdict, fail, info
 from bascule.foundation import paths
 from bascule.foundation.text import visible
 from bascule.local_client.values import encode
 
-CHECKS: tuple[tuple[str, Callable[[Patient], Verdict]], ...] = (
-    ("python", machine.check_python),
-    ("packages", machine.check_packages),
-    ("sqlite", machine.check_sqlite),
-    ("settings", daemon.check_settings),
-    ("home", daemon.check_home),
-    ("state directory", daemon.check_state_dir),
-    ("sockets", daemon.check_sockets),
-    ("daemon", daemon.check_daemon),
-    ("port", daemon.check_port),
-    ("token", daemon.check_token),
-    ("loopback", machine.check_loopback),
-    ("disk", machine.check_disk),
-    ("disk speed", machine.check_sync),
-    ("memory", machine.check_memory),
-    ("open files", machine.check_open_files),
-    ("commands", machine.check_helpers),
-    ("person", daemon.check_person),
-    ("policy", daemon.check_policy),
-    ("ledger", daemon.check_ledger),
-    ("clock", machine.check_clock),
-    ("sandbox", sandbox.check_sandbox),
-    ("exec supervisor", sandbox.check_supervisor),
-    ("command limits", sandbox.check_limits),
-    ("desktop packages", desktop.check_packages),
-    ("desktop screen", desktop.check_screen),
-    ("accessibility", desktop.check_accessibility),
-    ("desktop", desktop.check_switch),
+# Of the machine and the daemon itself. Those of the bridges follow.
+CHECKS: tuple[Check, ...] = (
+    Check("python", machine.check_python),
+    Check("packages", machine.check_packages),
+    Check("sqlite", machine.check_sqlite),
+    Check("settings", daemon.check_settings),
+    Check("home", daemon.check_home),
+    Check("state directory", daemon.check_state_dir),
+    Check("sockets", daemon.check_sockets),
+    Check("daemon", daemon.check_daemon),
+    Check("port", daemon.check_port),
+    Check("token", daemon.check_token),
+    Check("loopback", machine.check_loopback),
+    Check("disk", machine.check_disk),
+    Check("disk speed", machine.check_sync),
+    Check("memory", machine.check_memory),
+    Check("open files", machine.check_open_files),
+    Check("commands", machine.check_helpers),
+    Check("person", daemon.check_person),
+    Check("policy", daemon.check_policy),
+    Check("ledger", daemon.check_ledger),
+    Check("clock", machine.check_clock),
 )
 # Nothing fails without them; a person who wants the named thing looks for the line.
 PROGRAMS = (
@@ -60,10 +54,20 @@ class Finding(NamedTuple):
     verdict: Verdict
 
 
+def bridge_checks() -> tuple[Check, ...]:
+    """None where a package is missing, which is a finding of its own."""
+    try:
+        from bascule.bridge_list import BRIDGES
+        from bascule.kernel.declared import named
+    except ImportError:
+        return ()
+    return tuple(check for each in BRIDGES if each.checked_by for check in named(each.checked_by))
+
+
 def examine(patient: Patient) -> Iterator[Finding]:
-    for name, check in CHECKS:
+    for name, look in (*CHECKS, *bridge_checks()):
         try:
-            verdict = check(patient)
+            verdict = look(patient)
         except OSError as error:
             verdict = fail(f"could not be looked at: {error}", "see whether the file and its folder are yours")
         yield Finding(name, verdict)

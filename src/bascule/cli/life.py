@@ -92,7 +92,7 @@ def run_up(args: argparse.Namespace) -> int:
         if args.ready_fd is not None:
             os.write(args.ready_fd, b"ready\n")
             os.close(args.ready_fd)
-        elif config.log == "human":
+        elif config.of(settings.DaemonSettings).log == "human":
             show(greeting(daemon.doors, state, person=daemon.has_person()))
 
     return run(config, state, tcp_optional=args.tcp_optional, on_ready=ready)
@@ -229,7 +229,7 @@ def running_pid(state: str) -> int | None:
 
 
 def _pid_in(text: bytes) -> int:
-    from bascule.wire import codec
+    from gabp import codec
 
     try:
         return int(codec.decode(text, dict[str, Any])["pid"])

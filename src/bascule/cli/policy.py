@@ -13,7 +13,7 @@ from bascule.foundation.errors import InvalidRequest
 from bascule.foundation.text import visible
 from bascule.local_client.exits import UNEXPECTED, USAGE
 from bascule.programs.helpers.terminal import say, show, show_json
-from bascule.wire import codec
+from gabp import codec
 
 _JSON_HELP = "the call's params, as JSON (default {})"
 

@@ -10,8 +10,9 @@ from bascule.broker.protocol import Event, InboxItem
 from bascule.client.faults import BadAnswer
 from bascule.client.happened import Happened
 from bascule.foundation.errors import BY_CODE, BasculeError, Internal
-from bascule.wire import codec, jsonrpc
+from bascule.wire import jsonrpc
 from bascule.workspace.protocol import StreamedOutput
+from gabp import codec
 
 
 @cache

@@ -14,11 +14,12 @@ from bascule.client.door import check_peer, unreachable
 from bascule.client.faults import BadAnswer, ConnectionLost
 from bascule.client.feeds import Opened, pass_note
 from bascule.client.steps import FirstOf, Params, Program, Request
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.errors import BasculeError
-from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.transports.peercred import peer_of
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError, FrameReader, frame
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError, FrameReader, frame
 
 T = TypeVar("T")
 

@@ -32,7 +32,7 @@ from bascule.game.protocol import (
     ToolView,
 )
 from bascule.kernel.rows import Nothing
-from bascule.protocols.game import Attention, Resource
+from gabp.messages import Attention, Resource
 
 if TYPE_CHECKING:
     from bascule.client.blocking import BlockingConnection

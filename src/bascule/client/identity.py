@@ -9,10 +9,10 @@ from bascule.client.durations import Duration, milliseconds
 from bascule.client.faults import ConnectionLost, OutcomeUnknown
 from bascule.client.steps import Program, Request
 from bascule.foundation import paths
+from bascule.foundation.agreement import PROTOCOL_VERSION, is_agent_id
 from bascule.foundation.errors import BasculeError, InvalidRequest, Unauthenticated, VersionMismatch
-from bascule.foundation.ids import is_agent_id
 from bascule.kernel.call import Principal, agent_of
-from bascule.kernel.link_protocol import PROTOCOL_VERSION, HelloParams, HelloResult, mismatch_sentence
+from bascule.kernel.link_protocol import HelloParams, HelloResult, mismatch_sentence
 
 # The daemon answers a hello from memory; one that does not is not running as it should.
 HELLO_SECONDS = 5.0

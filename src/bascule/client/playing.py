@@ -44,8 +44,8 @@ from bascule.game.protocol import (
     ToolView,
 )
 from bascule.kernel.rows import Nothing
-from bascule.protocols.game import Attention, Resource
-from bascule.wire.codec import decode
+from gabp.codec import decode
+from gabp.messages import Attention, Resource
 
 
 def list_games(verbs: Verbs) -> Program[GamesList]:

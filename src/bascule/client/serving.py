@@ -37,7 +37,7 @@ from bascule.client.messages import Message, SyncMessage
 from bascule.client.streams import InboxReader
 from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.wire import codec
+from gabp import codec
 
 # Like a person: one thing at a time, so that a handler needs no locks until somebody asks for more.
 DEFAULT_CONCURRENCY = 1

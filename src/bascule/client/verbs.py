@@ -46,11 +46,11 @@ from bascule.client.faults import (
     TicketCancelled,
 )
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.foundation.ids import new_ticket_id
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.kernel.rows import Effect, Nothing, Row, Shape
 
 # A daemon restarts within two seconds; after ten it is not restarting.

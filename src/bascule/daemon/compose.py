@@ -12,11 +12,11 @@ from bascule.admin.machine.policy_file import PolicyFile
 from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon.composition import Composition
-from bascule.daemon.config import Config
+from bascule.daemon.config import DaemonSettings
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.metrics import Metrics
 from bascule.daemon.opening import ledger_problem
-from bascule.daemon.ports import ANCHORS, CONFIG, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
+from bascule.daemon.ports import ANCHORS, CONFIG_DIR, CONNECTIONS, SIDE_APP, STATE_DIR, TOKENS
 from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.foundation import paths
@@ -33,17 +33,17 @@ from bascule.kernel.ledger import Anchor
 from bascule.kernel.link_protocol import McpRequest
 from bascule.kernel.ports import PRESENCES
 from bascule.kernel.route import Route
-from bascule.programs.mcp_stdio.tools import toolsets_in
+from bascule.kernel.settings import Config
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
+from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
 from bascule.surfaces.http.app import App, Form
-from bascule.surfaces.http.gate import Gate, SpaceGate, loopback_hosts
 from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions
 from bascule.surfaces.mcp.mount import Mount
-from bascule.surfaces.mcp.tools import tools_of
+from bascule.surfaces.mcp.tools import chosen, toolsets_of
 from bascule.surfaces.openapi import document
 from bascule.wire import jsonrpc
 
@@ -81,7 +81,7 @@ class Daemon(Composition):
         bridges: Sequence[Declared] = BRIDGES,
     ) -> None:
         config_dir = config_dir or paths.config_dir()
-        self.config = config
+        settings = self.settings = config.of(DaemonSettings)
         self.log: DaemonLog = log
         self.ready = False
         self._closing = False
@@ -95,23 +95,23 @@ class Daemon(Composition):
         digest_key = read_or_make_secret(state_dir, _KEY_FILE)
         super().__init__(
             bridges,
+            config,
             store=store,
             clock=clock,
             log=log,
             key=digest_key.encode(),
             on_anchor=self._anchor,
             policy_file=PolicyFile(config_dir),
-            consent_limits=config.approval_limits(),
-            setting=config.policy,
+            consent_limits=settings.approval_limits(),
+            setting=settings.policy,
             state_dir=state_dir,
-            auth=config.auth,
+            auth=settings.auth,
             quota=CallQuota(
-                clock, per_second=config.calls_per_second, burst=config.burst_calls, on_over=self.turns.over_quota
+                clock, per_second=settings.calls_per_second, burst=settings.burst_calls, on_over=self.turns.over_quota
             ),
             observe=self.metrics.observe,
             pictures=PictureFiles(paths.pictures_dir(state_dir)),
             provided=[
-                CONFIG.provided_by(config),
                 STATE_DIR.provided_by(state_dir),
                 CONFIG_DIR.provided_by(config_dir),
                 TOKENS.provided_by(self.tokens),
@@ -121,7 +121,7 @@ class Daemon(Composition):
             ],
         )
         presences = self.connections.presences = self.ports.need(PRESENCES)
-        self._announcer = Announcer(log=log) if config.announce == "on" else None
+        self._announcer = Announcer(log=log) if settings.announce == "on" else None
         if self._announcer is not None:
             self.desk.on_news.append(self._announcer)
         self.journal.on_fault = self._note_fault
@@ -130,14 +130,14 @@ class Daemon(Composition):
         self._link_requests = jsonrpc.Requests(
             {row.name: row.params for row in self.rows} | {"mcp.request": McpRequest}
         )
-        tools = tools_of(bridges)
-        self.link_sessions = LinkSessions(self.gate, log, tools)
+        toolsets = toolsets_of(bridges)
+        self.link_sessions = LinkSessions(self.gate, log, toolsets)
         self.mcp = Mount(
             self.gate,
             log,
-            on=config.mcp == "on",
-            tools=[tool for tool in tools if tool.toolset in toolsets_in(config.mcp_toolsets)],
-            trust=config.mcp_trust_label,
+            on=settings.mcp == "on",
+            tools=chosen(toolsets, settings.mcp_toolsets),
+            trust=settings.mcp_trust_label,
             on_left=presences.left,
         )
         self._link_throttle = WrongTokenThrottle()
@@ -163,17 +163,17 @@ class Daemon(Composition):
         )
 
     def web_app(self, door: Literal["unix", "tcp"], port: int = 0) -> App:
-        gate = Gate(
+        admission = Admission(
             door,
             hosts=loopback_hosts(port),
             tokens=self.tokens,
             local_token_hash=self._local_hash,
-            auth_on=self.config.auth == "on",
+            auth_on=self.settings.auth == "on",
             clock=self.clock,
             on_wrong_token=self._note_wrong_token,
         )
         return App(
-            gate,
+            admission,
             RouteTable(self.routes),
             self.gate,
             self.turns,
@@ -187,13 +187,13 @@ class Daemon(Composition):
             mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
             on_fault=partial(internal, self.log),
-            as_owner=PLAIN_METHODS if self.config.auth == "off" and door == "tcp" else frozenset(),
+            as_owner=PLAIN_METHODS if self.settings.auth == "off" and door == "tcp" else frozenset(),
             forms={name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()},
         )
 
-    def _side_app(self, gate: SpaceGate, served: frozenset[str], what: str) -> App:
+    def _side_app(self, admission: SpaceAdmission, served: frozenset[str], what: str) -> App:
         return App(
-            gate,
+            admission,
             ServedRoutes(self.routes, served, what),
             self.gate,
             self.turns,

@@ -14,6 +14,7 @@ from bascule.admin.records import PERSON_KEY, HouseFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
+from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
 from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
@@ -29,12 +30,12 @@ from bascule.kernel.gate import Gate, Quota
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.ledger import SEGMENT_RECORDS, Anchor
-from bascule.kernel.link_protocol import PROTOCOL_VERSION
 from bascule.kernel.policy.engine import Policy
 from bascule.kernel.ports import COUNT_MAIL, PARTIES, SEEN
 from bascule.kernel.refusals import Refusals
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound, Shape
+from bascule.kernel.settings import Config
 
 # Slow cleaning: remembered ids, long-gone agents, last signs of life. Minutes are fine for all of it.
 SWEEP_EVERY_MS = 60_000
@@ -52,6 +53,7 @@ class Composition:
     def __init__(
         self,
         bridges: Iterable[Declared],
+        config: Config,
         *,
         store: JournalStore,
         clock: Clock,
@@ -130,6 +132,7 @@ class Composition:
             log=log,
             desk=self.desk,
             gate=self.gate,
+            config=config,
             key=key,
             forget_agent=self._forget_agent,
         )

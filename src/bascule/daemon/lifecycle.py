@@ -8,7 +8,6 @@ import gc
 import os
 import signal
 import socket
-import ssl
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -19,7 +18,7 @@ from bascule import __version__
 from bascule.bridge_list import BRIDGES, tables_of
 from bascule.daemon import ground
 from bascule.daemon.compose import Daemon
-from bascule.daemon.config import BadConfig, Config, declared_agents
+from bascule.daemon.config import DaemonSettings
 from bascule.daemon.descriptors import claim_files, port_share, room_for_connections
 from bascule.daemon.logs import DaemonLog
 from bascule.daemon.opening import open_store
@@ -28,10 +27,11 @@ from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, StorageFull
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
+from bascule.kernel.settings import Config
 from bascule.surfaces.http.http import Room
 from bascule.surfaces.http.server import HttpDoor
 from bascule.surfaces.mcp.mount import begin_loading
-from bascule.wire import codec
+from gabp import codec
 
 LOOPBACK = "127.0.0.1"
 # Pid, version and three addresses, the longest paths included.
@@ -67,10 +67,8 @@ def run(
     """Run the daemon in the foreground until SIGTERM or SIGINT; the exit code."""
     os.umask(0o077)
     # Everything that can be wrong about the settings is said before anything is touched.
-    declared_agents(config)
-    check_tls(config)
-    check_readable(config, (state_dir, paths.config_dir()))
-    check_desktop_root(config)
+    for settings in config.parts:
+        settings.check((state_dir, paths.config_dir()))
     check_places(state_dir)
     try:
         with hold_lock(state_dir) as note:
@@ -92,7 +90,8 @@ def _run_locked(
     bridges: Sequence[Declared],
 ) -> None:
     clock = SystemClock()
-    log = DaemonLog(clock, path=paths.log_file(state_dir), terminal=sys.stderr, form=config.log, level=config.log_level)
+    own = config.of(DaemonSettings)
+    log = DaemonLog(clock, path=paths.log_file(state_dir), terminal=sys.stderr, form=own.log, level=own.log_level)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             life = _live(
@@ -110,38 +109,6 @@ def _in_words(error: OSError, state_dir: str) -> BasculeError:
     if error.errno == errno.ELOOP:
         return InvalidRequest(f"{where} is a symbolic link; remove it", hint="secrets are plain files of ours")
     return InvalidRequest(f"{where}: {error.strerror}", hint="the state directory must be ours to write")
-
-
-def check_tls(config: Config) -> None:
-    if config.tls_cert is None or config.tls_key is None:
-        return
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(config.tls_cert, config.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise BadConfig(
-            f"{config.tls_cert} and {config.tls_key} cannot be used for TLS: {error}",
-            hint="tls_cert is a PEM certificate, tls_key its private key",
-        ) from error
-
-
-def check_readable(config: Config, ours: tuple[str, ...]) -> None:
-    """No command may see our directories: the token and the sockets in them are the user's whole authority."""
-    for named in config.readable_directories():
-        for directory in ours:
-            pair = [os.path.realpath(named), os.path.realpath(directory)]
-            if os.path.commonpath(pair) in pair:
-                raise BadConfig(
-                    f"workspace_readable: {named} and {directory}, which is Bascule's own, lie within each other",
-                    hint="name the toolchain's own directory; commands in the sandbox could else act as you",
-                )
-
-
-def check_desktop_root(config: Config) -> None:
-    if config.desktop_root is not None and not os.path.isdir(config.desktop_directory()):
-        raise BadConfig(
-            f"desktop_root: {config.desktop_directory()} is no directory",
-            hint="make it, or name the one below which evidence of what is done on the desktop may lie",
-        )
 
 
 def check_places(state_dir: str) -> None:
@@ -210,10 +177,11 @@ async def _live(
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, stop.set)
     # Bind before the store is opened: a taken port must not leave a start record behind.
-    tcp = bind_tcp(config.port, optional=tcp_optional, log=log)
+    own = config.of(DaemonSettings)
+    tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
     link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
-    mcp_surface = begin_loading() if config.mcp == "on" else None
-    store = open_store(config, state_dir, log, tables_of(bridges))
+    mcp_surface = begin_loading() if own.mcp == "on" else None
+    store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
     await daemon.open()
     timer = _Timer(daemon, loop)
@@ -224,10 +192,10 @@ async def _live(
     daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:
         port = tcp.getsockname()[1]
-        tls = {"tls_cert": config.tls_cert, "tls_key": config.tls_key}
+        tls = {"tls_cert": own.tls_cert, "tls_key": own.tls_key}
         app = daemon.web_app("tcp", port)
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
-        scheme = "https" if config.tls_cert else "http"
+        scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
     # Whoever finds the addresses there can connect, and waits for a moment; whoever is given one and is served must
     # find out that it is its own daemon's.

@@ -17,9 +17,9 @@ import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.paths import make_private_dir
-from bascule.foundation.text import is_plain
 from bascule.kernel.journal_ports import LogLine
-from bascule.wire import codec
+from gabp import codec
+from gabp.text import is_plain
 
 LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Lines not yet written; a disk that stalls longer than this many lines costs lines, counted, not memory.

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Iterable
 
-from bascule.daemon.config import Config
 from bascule.daemon.logs import DaemonLog
 from bascule.foundation import paths
 from bascule.kernel.journal_ports import JournalStore, LedgerReader
@@ -13,13 +12,13 @@ from bascule.stores.memory import MemoryStore
 from bascule.stores.sqlite import SqliteStore
 
 
-def open_store(config: Config, state_dir: str, log: DaemonLog, tables: Iterable[str]) -> JournalStore:
-    if config.durability == "memory":
+def open_store(durability: str, state_dir: str, log: DaemonLog, tables: Iterable[str]) -> JournalStore:
+    if durability == "memory":
         return MemoryStore()
     path = paths.database_file(state_dir)
     # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
     unclean = os.path.exists(path + "-wal")
-    store = SqliteStore(path, durability=config.durability, check=unclean, tables=tables)
+    store = SqliteStore(path, durability=durability, check=unclean, tables=tables)
     if store.backup is not None:
         log("migrated", backup=store.backup)
     if store.broken_end is not None:

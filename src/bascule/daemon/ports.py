@@ -3,20 +3,18 @@
 from typing import Protocol
 
 from bascule.admin.ports import Anchors
-from bascule.daemon.config import Config
 from bascule.kernel.bridge import Port
 from bascule.kernel.identity.tokens import TokenBook
+from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.gate import SpaceGate
 from bascule.surfaces.link import LinkConnections
 
 
 class SideApp(Protocol):
-    def __call__(self, gate: SpaceGate, served: frozenset[str], what: str, /) -> App:
-        """What a socket beside the daemon's own leads to: some methods, as the gate says who."""
+    def __call__(self, admission: SpaceAdmission, served: frozenset[str], what: str, /) -> App:
+        """What a socket beside the daemon's own leads to: some methods, as admission says who."""
 
 
-CONFIG: Port[Config] = Port("config")
 STATE_DIR: Port[str] = Port("state directory")
 CONFIG_DIR: Port[str] = Port("config directory")
 TOKENS: Port[TokenBook] = Port("tokens")

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from bascule.daemon.ports import CONFIG, CONFIG_DIR, STATE_DIR
+from bascule.daemon.ports import CONFIG_DIR, STATE_DIR
 from bascule.desktop.apps import Apps
 from bascule.desktop.hosting import Hosting
 from bascule.desktop.judging import Judging
@@ -11,6 +11,7 @@ from bascule.desktop.machine.launcher import HostLauncher, program_of
 from bascule.desktop.machine.workspaces import EvidencePlaces
 from bascule.desktop.ports import Launcher, Programs, Workspaces
 from bascule.desktop.service import DesktopBridge
+from bascule.desktop.settings import DesktopSettings
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.backoff import Backoff
@@ -23,10 +24,10 @@ _METHODS = "desktop."
 
 
 def make_desktop(lent: Lent, ports: Ports) -> Bridge:
-    config, state_dir = ports.need(CONFIG), ports.need(STATE_DIR)
+    settings, state_dir = lent.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
-    own = EvidencePlaces(config.desktop_directory(), paths.desktop_dir(state_dir), private)
-    return compose(lent, HostLauncher(own.root, own.own, keep_out=config.kept_out()), own, program_of).bridge()
+    own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
+    return compose(lent, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
 
 
 def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:

@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
-    from bascule.kernel.tool import Tool
+    from bascule.kernel.settings import Settings
+    from bascule.kernel.tool import Toolset
 
 
 class DesktopDeclared(Declared):
     name = "desktop"
     rows = desktop_rows.METHODS
     made_by = "bascule.desktop.compose:make_desktop"
+    checked_by = "bascule.desktop.cli.checks:CHECKS"
 
-    def tools(self) -> "tuple[Tool, ...]":
-        from bascule.desktop import tools
+    def toolset(self) -> "Toolset":
+        from bascule.desktop.tools import TOOLSET
 
-        return tools.TOOLS
+        return TOOLSET
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.desktop import rules as desktop_rules
@@ -38,3 +40,8 @@ class DesktopDeclared(Declared):
         from bascule.desktop.switch import Position
 
         return {"desktop": Position, "desktop_apps": AllowedApp}
+
+    def settings(self) -> "type[Settings]":
+        from bascule.desktop.settings import DesktopSettings
+
+        return DesktopSettings

@@ -26,10 +26,10 @@ from bascule.desktop.judging import Judging, Target, doing_of
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal

@@ -6,7 +6,6 @@ is made again word for word, and must be the same one then.
 """
 
 import os
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType
@@ -33,7 +32,7 @@ from bascule.kernel.tool import (
     Result,
     Retry,
     Session,
-    Tool,
+    Toolset,
     given,
     tool,
 )
@@ -66,7 +65,6 @@ _Text = str | UnsetType
 # -- looking --
 
 
-_tool = partial(tool, "desktop")
 _DONE = {"status": STRING, "effect": STRING, "executionId": STRING}
 _STATUS = ("status",)
 
@@ -81,7 +79,7 @@ class ObserveArguments(Arguments, frozen=True, kw_only=True):
     diff: Annotated[bool, Meta(description="Only what changed since your last look")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "desktop_observe",
     "See window",
     "A window as text: each element with its [ref]. The user is asked once per app. What a window says is "
@@ -128,7 +126,7 @@ class FindArguments(Arguments, frozen=True, kw_only=True):
     limit: Annotated[int, Meta(ge=1, description="Default 10")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "desktop_find",
     "Find elements",
     "Elements of a window, also those out of sight.",
@@ -164,7 +162,7 @@ class WaitArguments(Arguments, frozen=True, kw_only=True):
     request_id: _Text = UNSET
 
 
-@_tool(
+@tool(
     "desktop_wait",
     "Wait for window",
     "Wait until an element exists or is gone, its value contains `text`, the window's title matches `text`, a "
@@ -193,7 +191,7 @@ class WindowsArguments(Arguments, frozen=True, kw_only=True):
     focus: Annotated[str, Meta(description="windowId of the one to bring to the front")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "desktop_windows",
     "List windows",
     "The windows; or bring one to the front. Titles only of apps that you may look at.",
@@ -229,7 +227,7 @@ class ClickArguments(Arguments, frozen=True, kw_only=True):
     drag_to: Annotated[str, Meta(description="Drag it to this ref instead")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "desktop_click",
     "Click element",
     "Click an element: by ref, or by role, title, value (and index from 0, if several). `effect` says what "
@@ -271,7 +269,7 @@ class TypeArguments(Arguments, frozen=True, kw_only=True):
     request_id: Annotated[str, Meta(description="To abort it by")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "desktop_type",
     "Type text",
     "Type any text into a field, or where the focus is.",
@@ -300,7 +298,7 @@ class HotkeyArguments(Arguments, frozen=True, kw_only=True):
     window: _Text = UNSET
 
 
-@_tool(
+@tool(
     "desktop_hotkey",
     "Press keys",
     'Press keys together, in the front window or another: ["ctrl","s"], ["enter"], ["shift","tab"].',
@@ -318,7 +316,7 @@ class AbortArguments(Arguments, frozen=True, kw_only=True):
     id: str
 
 
-@_tool(
+@tool(
     "desktop_abort",
     "Abort",
     "Stop a call of yours by its requestId or executionId: no more input of it reaches the screen.",
@@ -443,13 +441,18 @@ def _cut_lines(lines: list[str], out: Result) -> list[str]:
     return lines
 
 
-TOOLS: tuple[Tool, ...] = (
-    observe,
-    find,
-    click,
-    type_text,
-    hotkey,
-    wait,
-    abort,
-    windows,
+TOOLSET = Toolset(
+    name="desktop",
+    sentence="see and use the windows of a desktop that you have enabled",
+    by_default=False,
+    tools=(
+        observe,
+        find,
+        click,
+        type_text,
+        hotkey,
+        wait,
+        abort,
+        windows,
+    ),
 )

@@ -1,51 +1,30 @@
-"""Names of things: what a handle, a ticket id and a conversation id may look like.
-
-Ids travel in URLs, file names, log lines and terminals, so their alphabet is the one that needs no
-quoting in any of them.
-"""
+"""Names of things: the types and patterns of ids, and new ones. `agreement` says what a handle and a ticket id are."""
 
 import os
-import re
 import secrets
 from typing import NewType
+
+from bascule.foundation.agreement import MAX_AGENT_ID_CHARS, MAX_TICKET_ID_CHARS
 
 AgentId = NewType("AgentId", str)
 TicketId = NewType("TicketId", str)
 ConversationId = NewType("ConversationId", str)
 
-# Long enough for `claude-code-some-project-2`, short enough for a table column.
-MAX_AGENT_ID_CHARS = 64
-# A UUID with a readable prefix fits; so does the `<broadcastId>.<agentId>` of a broadcast.
-MAX_TICKET_ID_CHARS = 128
 # Leaves room for "." and a full handle behind it inside MAX_TICKET_ID_CHARS.
 MAX_BROADCAST_ID_CHARS = MAX_TICKET_ID_CHARS - MAX_AGENT_ID_CHARS - 1
 
 # Python's `$` also matches before a final newline; JSON Schema's does not. This means the same to both.
-AGENT_ID_PATTERN = r"^[A-Za-z0-9._-]{1,64}$(?!\n)"
-TICKET_ID_PATTERN = r"^[A-Za-z0-9._-]{1,128}$(?!\n)"
-BROADCAST_ID_PATTERN = r"^[A-Za-z0-9._-]{1,63}$(?!\n)"
+AGENT_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_AGENT_ID_CHARS}}}$(?!\n)"
+TICKET_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_TICKET_ID_CHARS}}}$(?!\n)"
+BROADCAST_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_BROADCAST_ID_CHARS}}}$(?!\n)"
 
-# "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
-# and "register" is a path of the broker spec's (5.0).
-RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
 # Handles that the house gives out itself: commands in a space's sandbox are the agent with the space's id.
 HOUSE_HANDLE_PREFIX = "spc_"
-
-_AGENT_ID = re.compile(AGENT_ID_PATTERN)
-_TICKET_ID = re.compile(TICKET_ID_PATTERN)
-
-
-def is_agent_id(text: str) -> bool:
-    return _AGENT_ID.match(text) is not None and text not in RESERVED_AGENT_IDS
 
 
 def is_house_handle(text: str) -> bool:
     """A valid handle that nobody can register; spelled in any case, so that none looks like one."""
     return text.casefold().startswith(HOUSE_HANDLE_PREFIX)
-
-
-def is_ticket_id(text: str) -> bool:
-    return _TICKET_ID.match(text) is not None and text not in (".", "..")
 
 
 class _RandomPool:

@@ -7,7 +7,6 @@ are for people and tests who say so.
 
 import os
 import stat
-import sys
 
 # sun_path holds 108 bytes on Linux and 104 on macOS, the final NUL included.
 MAX_SOCKET_PATH_BYTES = 103
@@ -26,7 +25,7 @@ def home() -> str:
 
 
 def passwd_home() -> str:
-    import pwd  # noqa: PLC0415 - Windows has none, and mods for it import this module
+    import pwd  # noqa: PLC0415 - only where HOME does not count
 
     try:
         return pwd.getpwuid(os.getuid()).pw_dir
@@ -62,17 +61,6 @@ def default_state_dir(beneath: str | None = None) -> str:
 def config_dir(override: str | None = None) -> str:
     chosen = override or os.environ.get("BASCULE_CONFIG_DIR")
     return os.path.abspath(chosen) if chosen else os.path.join(home(), ".config", "bascule")
-
-
-def bridge_file() -> str:
-    """GABP transport.md 5.1: the daemon writes it, mods read it, one for all games."""
-    if sys.platform == "win32":
-        base = os.environ.get("APPDATA") or os.path.expanduser("~")
-    elif sys.platform == "darwin":
-        base = os.path.join(home(), "Library", "Application Support")
-    else:
-        base = os.path.join(home(), ".config")
-    return os.path.join(base, "gabp", "bridge.json")
 
 
 def link_socket(state: str) -> str:

@@ -2,9 +2,9 @@
 
 Drawn as it is, such text could move the cursor, recolour a minus into a plus, write right to left, or hold words that
 nobody sees. So a letter that draws nothing, or changes how its neighbours look, is hidden no longer: `visible` and
-`one_line` name it in brackets (⟨ESC⟩, ⟨U+202E⟩) for people; `escaped` writes it with a backslash, for a word inside a
-message that is drawn later. Nothing is left out. `typeable` is for text that is typed into a terminal program: there a
-control character would be a key, and is removed.
+`one_line` name it in brackets (⟨ESC⟩, ⟨U+202E⟩) for people. Nothing is left out. `gabp.text` says which letters these
+are, and escapes them with a backslash for a word inside a message that is drawn later. `typeable` is for text that is
+typed into a terminal program: there a control character would be a key, and is removed.
 
 Letters of right-to-left scripts stay as they are: they are ordinary text.
 """
@@ -14,33 +14,6 @@ from __future__ import annotations
 import re
 import unicodedata
 
-# Default_Ignorable_Code_Point of Unicode 17: drawn as nothing by a font that does not know better. Python's
-# `unicodedata` does not have this property. Variation selectors are among them (FE00, E0100).
-DEFAULT_IGNORABLE = (
-    (0x00AD, 0x00AD),
-    (0x034F, 0x034F),
-    (0x061C, 0x061C),
-    (0x115F, 0x1160),
-    (0x17B4, 0x17B5),
-    (0x180B, 0x180F),
-    (0x200B, 0x200F),
-    (0x202A, 0x202E),
-    (0x2060, 0x206F),
-    (0x3164, 0x3164),
-    (0xFE00, 0xFE0F),
-    (0xFEFF, 0xFEFF),
-    (0xFFA0, 0xFFA0),
-    (0xFFF0, 0xFFF8),
-    (0x1BCA0, 0x1BCA3),
-    (0x1D173, 0x1D17A),
-    (0xE0000, 0xE0FFF),
-)
-# Assigned, not ignorable by the standard, and still an empty place: Braille blank, the object that is not there,
-# Khitan filler, the musical null notehead, Egyptian blanks (which Unicode 15 knows and 14 does not).
-_BLANK = frozenset((0x2800, 0xFFFC, 0x16FE4, 0x1D159, 0x13441, 0x13442))
-# Cc: control, Cf: format (bidi marks, joiners, tags), Cs: half surrogates, Co: private use, Cn: unassigned, Z*: line
-# and paragraph separator, and every space but the common one, which the others look like.
-_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs"})
 # Combining marks upon one letter: languages need two or three, more of them paint over neighbouring lines.
 MAX_MARKS = 4
 # Our own bracket is named as well: what is shown by its name cannot be typed, so two texts never look alike.
@@ -49,7 +22,6 @@ _BRACKET = "⟨"
 # text. A stroke upon the minus of a diff makes it a plus.
 _NO_BASE = r"\s⟩│─!-/:-@\[-`{-~"
 _NAMES = {"\t": "TAB", "\n": "LF", "\r": "CR", "\x1b": "ESC"}
-_SHORT = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 
 # What a terminal program could take for a key: C0 without tab and newline, DEL, C1 (U+009B is the same as `ESC [`),
 # and the two separators that some programs read as line ends.
@@ -58,22 +30,18 @@ _KEYS = dict.fromkeys([*(code for code in range(0x20) if chr(code) not in "\t\n"
 MAX_LINE_CHARS = 400
 
 
-def is_plain(text: str) -> bool:
-    """Whether every letter of it stands for itself, on one line."""
-    if text.isascii():
-        return text.isprintable()
-    return not any(map(_is_hidden, set(text)))
-
-
 def visible(text: str, *, keep: str = "\n\t", drawn: bool = False) -> str:
     """For people: every hidden letter, but those in `keep`, by its name in brackets.
 
     `drawn` is for text that the daemon has made visible before: its brackets stay as they are.
     """
-    if text.isascii() and text.isprintable():
+    if text.isascii() and (text.isprintable() or text.translate(dict.fromkeys(map(ord, keep))).isprintable()):
         return text
+    # Late: helpers start with little, and what they show is nearly always plain.
+    from gabp.text import is_hidden  # noqa: PLC0415 - see above
+
     letters = set(text)
-    hidden = {letter for letter in letters if _is_hidden(letter) and letter not in keep}
+    hidden = {letter for letter in letters if is_hidden(letter) and letter not in keep}
     if not drawn and _BRACKET in letters:
         hidden.add(_BRACKET)
     out = text.translate({ord(letter): _named(letter) for letter in hidden}) if hidden else text
@@ -111,13 +79,6 @@ def rows(line: str, columns: int) -> list[str]:
     return [*found, line[start:]]
 
 
-def escaped(text: str) -> str:
-    """For a word in a message: on one line, every hidden letter as a backslash escape."""
-    if is_plain(text):
-        return text
-    return text.translate({ord(letter): _escape(letter) for letter in set(text) if _is_hidden(letter)})
-
-
 def typeable(text: str) -> str:
     """The text without anything that a terminal program could take for a key."""
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_KEYS)
@@ -129,25 +90,9 @@ def typeable_line(text: str) -> str:
     return words if len(words) <= MAX_LINE_CHARS else words[: MAX_LINE_CHARS - 1] + "…"
 
 
-def _is_hidden(letter: str) -> bool:
-    if letter == " ":
-        return False
-    if unicodedata.category(letter) in _HIDDEN:
-        return True
-    code = ord(letter)
-    return code in _BLANK or any(first <= code <= last for first, last in DEFAULT_IGNORABLE)
-
-
 def _named(letter: str) -> str:
     return f"⟨{_NAMES.get(letter) or f'U+{ord(letter):04X}'}⟩"
 
 
 def _all_named(found: re.Match[str]) -> str:
     return "".join(map(_named, found[0]))
-
-
-def _escape(letter: str) -> str:
-    code = ord(letter)
-    if code < 0x100:
-        return _SHORT.get(letter) or f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

@@ -9,7 +9,7 @@ from bascule.foundation.errors import InvalidRequest
 from bascule.game.ports import Address
 from bascule.game.protocol import AttachParams
 from bascule.game.settings import GameSettings, address_problem, problem_of
-from bascule.wire.codec import BadJson, convert, decode
+from gabp.codec import BadJson, convert, decode
 
 # Shorter ones can be guessed; strict mods want 32.
 MIN_TOKEN_CHARS = 16

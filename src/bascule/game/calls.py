@@ -13,7 +13,7 @@ import msgspec
 
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded
-from bascule.protocols.game_errors import ErrorCode, GameError
+from gabp.errors import ErrorCode, GameError
 
 # Of one client, for one game. A model calls a handful of tools at once; a script that needs more should wait.
 MAX_WAITING_PER_CLIENT = 64

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from bascule.foundation.text import is_plain
-from bascule.protocols import game
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_words import DESTRUCTIVE, MAX_SCHEMA_BYTES, bounded_tool
 from bascule.wire.canonical import digest
-from bascule.wire.codec import BadJson, Raw, decode, decoder, encode
-from bascule.wire.json_schema import Schema
+from gabp import messages
+from gabp.codec import BadJson, Raw, decode, decoder, encode
+from gabp.errors import ErrorCode, GameError
+from gabp.json_schema import Schema
+from gabp.text import is_plain
+from gabp.words import DESTRUCTIVE, MAX_SCHEMA_BYTES, bounded_tool
 
 # The largest mod known has 123; a list beyond this is a fault or an attack.
 MAX_TOOLS = 2_000
@@ -19,11 +19,11 @@ MAX_TOOL_NAME_CHARS = 256
 # Of one tool in a list of tools; its schemas name the rest.
 MAX_LISTED_PARAMETERS = 20
 
-_tool = decoder(game.Tool)
+_tool = decoder(messages.Tool)
 
 
 class KnownTool(msgspec.Struct, frozen=True):
-    tool: game.Tool
+    tool: messages.Tool
     # Over everything a person or a model reads of it: when this changes, what was allowed is no longer what it was.
     schema_hash: str
     schema: Schema

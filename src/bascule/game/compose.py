@@ -15,6 +15,7 @@ from bascule.game.machine.settings_file import TomlFile
 from bascule.game.service import GameBridge
 from bascule.game.settings import LiveSettings
 from bascule.kernel.bridge import Bridge, Lent, Ports
+from gabp.bridge_file import bridge_file
 
 # Beside the settings. Which games there are is the user's to say: never a workspace's.
 GAMES_FILE = "games.toml"
@@ -26,7 +27,7 @@ def make_games(lent: Lent, ports: Ports) -> Bridge:
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(paths.bridge_file(), lent.clock, lent.log),
+        bridge_file=BridgeJson(bridge_file(paths.home()), lent.clock, lent.log),
         clock=lent.clock,
         log=lent.log,
         delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),

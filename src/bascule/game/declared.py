@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
-    from bascule.kernel.tool import Tool
+    from bascule.kernel.tool import Toolset
 
 
 class GameDeclared(Declared):
@@ -19,10 +19,10 @@ class GameDeclared(Declared):
     rows = game_rows.METHODS
     made_by = "bascule.game.compose:make_games"
 
-    def tools(self) -> "tuple[Tool, ...]":
-        from bascule.game import tools
+    def toolset(self) -> "Toolset":
+        from bascule.game.tools import TOOLSET
 
-        return tools.TOOLS
+        return TOOLSET
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.game import rules as game_rules

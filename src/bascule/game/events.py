@@ -16,9 +16,9 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded
 from bascule.foundation.stream import Stream
 from bascule.game.protocol import EventPage, GameEvent
-from bascule.protocols.game_errors import ErrorCode
-from bascule.protocols.game_session import channel_matches
-from bascule.wire.codec import Raw
+from gabp.codec import Raw
+from gabp.errors import ErrorCode
+from gabp.session import channel_matches
 
 # Some minutes of a lively game, or half a minute of a flood.
 MAX_EVENTS = 2_048

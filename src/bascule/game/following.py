@@ -10,7 +10,7 @@ from bascule.game.game import BRIDGE_CHANNEL, Game
 from bascule.game.games import Games
 from bascule.game.protocol import GameEvent, GameStreamParams, names_in
 from bascule.kernel.call import Call, Principal
-from bascule.protocols.game_errors import GameError
+from gabp.errors import GameError
 
 # Of one principal at all games together: a program that forgets to close what it opened is told before others notice.
 MAX_STREAMS_EACH: Final = 64

@@ -19,14 +19,14 @@ from bascule.game.protocol import MAX_CHANNELS, MAX_INLINE_BYTES, GameState
 from bascule.game.settings import GameSettings
 from bascule.game.states import Turn, after
 from bascule.game.subscriptions import Subscriptions
-from bascule.protocols import game
-from bascule.protocols.game_attention import blocked, passes, read, still_open, unreadable
-from bascule.protocols.game_bridge_session import BridgeSession, Came
-from bascule.protocols.game_errors import ErrorCode, GameError, UnreadableAnswer
-from bascule.protocols.game_kept import KeptResult
-from bascule.protocols.game_session import SessionLimits
-from bascule.wire.codec import Raw
-from bascule.wire.gabp import to_json
+from gabp import messages
+from gabp.attention import blocked, passes, read, still_open, unreadable
+from gabp.bridge_session import BridgeSession, Came
+from gabp.codec import Raw
+from gabp.envelopes import to_json
+from gabp.errors import ErrorCode, GameError, UnreadableAnswer
+from gabp.kept import KeptResult
+from gabp.session import SessionLimits
 
 # What a mod does wrong, kept for people to read.
 MAX_NOTES = 32
@@ -52,8 +52,8 @@ class Game:
         # Who hears whatever is announced, also what a later launch announces.
         self._hears_all: set[Hashable] = set()
         self.catalog = Catalog([])
-        self.attention: game.Attention | None = None
-        self.welcome: game.Welcome | None = None
+        self.attention: messages.Attention | None = None
+        self.welcome: messages.Welcome | None = None
         self.life: Life | None = None
         # Who may stop it unasked.
         self.started_by: str | None = None
@@ -156,15 +156,17 @@ class Game:
     async def discover(self, link: Link) -> None:
         """Tools, attention and subscriptions, asked for at once."""
         self.welcome = link.session.welcome
-        listed = link.ask(game.TOOLS_LIST, b"{}")
-        attention = link.ask(game.ATTENTION_CURRENT, b"{}") if link.session.offers(game.ATTENTION_CURRENT) else None
+        listed = link.ask(messages.TOOLS_LIST, b"{}")
+        attention = (
+            link.ask(messages.ATTENTION_CURRENT, b"{}") if link.session.offers(messages.ATTENTION_CURRENT) else None
+        )
         for client in self._hears_all:
             self.subscriptions.add(client, self.announced())
         own = self._own_channels(link)
-        wanted = sorted(self.subscriptions.wanted().union(own).difference(game.ATTENTION_CHANNELS))
+        wanted = sorted(self.subscriptions.wanted().union(own).difference(messages.ATTENTION_CHANNELS))
         # Apart: a mod of 1.0 that has no attention may refuse the whole list.
-        subscribes = link.session.offers(game.SUBSCRIBE)
-        attended = link.subscribe([*game.ATTENTION_CHANNELS]) if subscribes else None
+        subscribes = link.session.offers(messages.SUBSCRIBE)
+        attended = link.subscribe([*messages.ATTENTION_CHANNELS]) if subscribes else None
         self.catalog = Catalog((await listed).tools)
         for note in self.catalog.notes:
             self._note(note)
@@ -201,9 +203,9 @@ class Game:
         welcome = link.session.welcome
         assert welcome is not None
         # Whatever it announces: mods forget to name them, and one that is not heard holds nothing back.
-        own = [*game.ATTENTION_CHANNELS]
-        own += [game.PROGRESS_CHANNEL] if welcome.extension(game.PROGRESS) is not None else []
-        own += [game.CHANGES_CHANNEL] if welcome.extension(game.CHANGES) is not None else []
+        own = [*messages.ATTENTION_CHANNELS]
+        own += [messages.PROGRESS_CHANNEL] if welcome.extension(messages.PROGRESS) is not None else []
+        own += [messages.CHANGES_CHANNEL] if welcome.extension(messages.CHANGES) is not None else []
         return own
 
     def opened(self, link: Link) -> None:
@@ -246,36 +248,38 @@ class Game:
         params = to_json({"name": name, "arguments": arguments})
         return self._ask(
             client,
-            game.TOOLS_CALL,
+            messages.TOOLS_CALL,
             params,
             seconds,
             lambda result: self.large.seen(result, inline_bytes, self.welcome),
         )
 
-    def read_resource(self, client: Hashable, uri: str) -> Deferred[game.ResourcesReadResult]:
+    def read_resource(self, client: Hashable, uri: str) -> Deferred[messages.ResourcesReadResult]:
         if self.large.owns(uri):
-            later: Deferred[game.ResourcesReadResult] = Deferred()
+            later: Deferred[messages.ResourcesReadResult] = Deferred()
             later.set_result(self.large.read(uri))
             return later
-        return self._ask(client, game.RESOURCES_READ, to_json(game.ResourcesReadParams(uri=uri)))
+        return self._ask(client, messages.RESOURCES_READ, to_json(messages.ResourcesReadParams(uri=uri)))
 
-    def list_resources(self, client: Hashable, params: game.ResourcesListParams) -> Deferred[game.ResourcesListResult]:
-        return self._ask(client, game.RESOURCES_LIST, to_json(params))
+    def list_resources(
+        self, client: Hashable, params: messages.ResourcesListParams
+    ) -> Deferred[messages.ResourcesListResult]:
+        return self._ask(client, messages.RESOURCES_LIST, to_json(params))
 
-    def get_state(self, client: Hashable, params: game.StateGetParams) -> Deferred[game.StateGetResult]:
-        return self._ask(client, game.STATE_GET, to_json(params))
+    def get_state(self, client: Hashable, params: messages.StateGetParams) -> Deferred[messages.StateGetResult]:
+        return self._ask(client, messages.STATE_GET, to_json(params))
 
-    def set_state(self, client: Hashable, params: game.StateSetParams) -> Deferred[game.StateSetResult]:
+    def set_state(self, client: Hashable, params: messages.StateSetParams) -> Deferred[messages.StateSetResult]:
         if self.attention is not None and self.attention.blocking and params.validate is not True:
-            raise blocked(game.STATE_SET, self.attention)
-        return self._ask(client, game.STATE_SET, to_json(params))
+            raise blocked(messages.STATE_SET, self.attention)
+        return self._ask(client, messages.STATE_SET, to_json(params))
 
-    def acknowledge(self, client: Hashable, attention_id: str) -> Deferred[game.AttentionAckResult]:
+    def acknowledge(self, client: Hashable, attention_id: str) -> Deferred[messages.AttentionAckResult]:
         """Explicit, by id: calling again is no acknowledgement."""
-        params = to_json(game.AttentionAckParams(attention_id=attention_id))
-        return self._ask(client, game.ATTENTION_ACK, params, change=self._acknowledged)
+        params = to_json(messages.AttentionAckParams(attention_id=attention_id))
+        return self._ask(client, messages.ATTENTION_ACK, params, change=self._acknowledged)
 
-    def _acknowledged(self, result: game.AttentionAckResult) -> game.AttentionAckResult:
+    def _acknowledged(self, result: messages.AttentionAckResult) -> messages.AttentionAckResult:
         self.attention = still_open(result.current_attention)
         return result
 
@@ -287,7 +291,7 @@ class Game:
         events = self.welcome.capabilities.events if self.welcome is not None else UNSET
         if not isinstance(events, list):
             return []
-        return [each for each in events if each not in game.ATTENTION_CHANNELS][:MAX_CHANNELS]
+        return [each for each in events if each not in messages.ATTENTION_CHANNELS][:MAX_CHANNELS]
 
     async def subscribe_to_all(self, client: Hashable) -> list[str]:
         """What is announced now, and whatever will be, until it unsubscribes."""
@@ -341,9 +345,9 @@ class Game:
     # -- what the mod tells --
 
     def _on_event(self, came: Came) -> None:
-        if came.channel in game.ATTENTION_CHANNELS:
+        if came.channel in messages.ATTENTION_CHANNELS:
             self._attend(came)
-        elif came.channel == game.CHANGES_CHANNEL:
+        elif came.channel == messages.CHANGES_CHANNEL:
             self._list_again()
         self.events.add(came.channel, came.seq, came.payload, came.missed)
 
@@ -352,7 +356,7 @@ class Game:
         if problem is not None:
             self._note(f"an event of {came.channel} is not a valid attention: {problem}")
         known = self.attention is not None and self.attention.attention_id == item.attention_id
-        if came.channel != game.ATTENTION_CLEARED and item.state == "open":
+        if came.channel != messages.ATTENTION_CLEARED and item.state == "open":
             if self.attention is None or not self.attention.blocking or item.blocking:
                 self.attention = item
             elif known:
@@ -386,7 +390,7 @@ class Game:
                 elif isinstance(error, UnreadableAnswer):
                     self.attention = unreadable(error.message)
 
-        link.ask(game.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
+        link.ask(messages.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
 
     def _list_again(self) -> None:
         link = self._link
@@ -399,7 +403,7 @@ class Game:
             if later.exception() is None:
                 self.catalog = Catalog(later.result().tools)
 
-        link.ask(game.TOOLS_LIST, b"{}").add_done_callback(heard)
+        link.ask(messages.TOOLS_LIST, b"{}").add_done_callback(heard)
 
     def _note(self, text: str) -> None:
         # The mod's own words: bounded, and for the log only.

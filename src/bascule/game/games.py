@@ -15,8 +15,8 @@ from bascule.game.life import Life, Machine
 from bascule.game.protocol import GameState, GameStatus
 from bascule.game.settings import GameSettings, LiveSettings
 from bascule.kernel.faults import log_fault
-from bascule.protocols.game_session import SessionLimits
-from bascule.protocols.game_words import MAX_TITLE_CHARS, cut
+from gabp.session import SessionLimits
+from gabp.words import MAX_TITLE_CHARS, cut
 
 # How long `start` waits for the game to be live before it answers that it is starting.
 START_WAIT_SECONDS = 20.0

@@ -19,11 +19,11 @@ from bascule.kernel.call import PERSON, Call
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.rules import Rule
 from bascule.kernel.resolution import Resolution
-from bascule.protocols import game
 from bascule.wire.canonical import digest
+from gabp import messages
 
 # Pinned like a tool: it has no schema that could change, but an attached game asks on its first use too.
-SET_STATE = game.STATE_SET
+SET_STATE = messages.STATE_SET
 _SET_STATE_HASH = digest({"method": SET_STATE})
 # The timed rule that stands for "trust this game".
 TRUST_RULE = "timed.games.trust"

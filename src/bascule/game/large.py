@@ -4,12 +4,12 @@ from typing import Final
 
 import msgspec
 
-from bascule.protocols import game
-from bascule.protocols.game_kept import MAX_KEPT, Kept, KeptResult
-from bascule.wire.codec import BadJson, Raw, decoder
-from bascule.wire.gabp import utf8_text
+from gabp import messages
+from gabp.codec import BadJson, Raw, decoder
+from gabp.envelopes import utf8_text
+from gabp.kept import MAX_KEPT, Kept, KeptResult
 
-# As `bascule.mod` announces it: {"large-results": {"field": "resource"}}.
+# As `bascule_mod` announces it: {"large-results": {"field": "resource"}}.
 LARGE_RESULTS: Final = "large-results"
 # Such an answer is short; a longer one is not looked into.
 MAX_STANDIN_BYTES: Final = 4_096
@@ -28,7 +28,7 @@ class LargeResults:
         # Where the mod keeps some, the newest last, and how large they are: what is read there comes in pieces.
         self._theirs: dict[str, int] = {}
 
-    def seen(self, result: Raw, inline_bytes: int, welcome: game.Welcome | None) -> Raw | KeptResult:
+    def seen(self, result: Raw, inline_bytes: int, welcome: messages.Welcome | None) -> Raw | KeptResult:
         """The result, or where it is kept."""
         size = memoryview(result).nbytes
         if size > inline_bytes:
@@ -56,5 +56,5 @@ class LargeResults:
     def owns(self, uri: str) -> bool:
         return self._ours.owns(uri)
 
-    def read(self, uri: str) -> game.ResourcesReadResult:
+    def read(self, uri: str) -> messages.ResourcesReadResult:
         return self._ours.read(uri)

@@ -30,9 +30,9 @@ from bascule.game.ports import (
 from bascule.game.settings import GameSettings
 from bascule.game.states import Turn
 from bascule.kernel.journal_ports import Log
-from bascule.protocols import game
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_session import new_id
+from gabp import messages
+from gabp.errors import ErrorCode, GameError
+from gabp.session import new_id
 
 # A mod that accepts a connection and then says nothing is taken for gone; GABS waits as long.
 HELLO_SECONDS = 30.0
@@ -181,7 +181,7 @@ class Life:
         if self._reads_files:
             await self._read_files()
             return
-        self._token = secrets.token_hex(game.TOKEN_BYTES)
+        self._token = secrets.token_hex(messages.TOKEN_BYTES)
         self._address = self._new_address()
         if self._address.transport != "stdio":
             await machine.bridge_file.publish(
@@ -360,12 +360,12 @@ class Life:
             )
         link.greet(
             wire,
-            game.HelloParams(
+            messages.HelloParams(
                 token=self._token,
                 bridge_version=__version__,
-                platform=game.platform_name(sys.platform),
+                platform=messages.platform_name(sys.platform),
                 launch_id=self.launch_id,
-                client_info=game.ClientInfo(name="bascule", version=__version__),
+                client_info=messages.ClientInfo(name="bascule", version=__version__),
             ),
         )
         if not await within(HELLO_SECONDS, link.welcome):

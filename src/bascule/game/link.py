@@ -6,13 +6,13 @@ from functools import partial
 from typing import Any, Final
 
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import Overloaded
+from bascule.foundation.errors import Overloaded, TooLarge
 from bascule.game.ports import Wire
-from bascule.protocols.game import HelloParams, Welcome
-from bascule.protocols.game_bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_session import FRAME_SECONDS, Broken, Noted
-from bascule.protocols.game_states import IllegalMove, State
+from gabp.bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
+from gabp.errors import ErrorCode, GameError, RequestTooLarge, TooManyRequests
+from gabp.messages import HelloParams, Welcome
+from gabp.session import FRAME_SECONDS, Broken, Noted
+from gabp.states import IllegalMove, State
 
 _OPEN: Final = State.OPEN
 # Places that agents' calls leave to what the bridge asks itself: a listing, attention, subscriptions.
@@ -71,7 +71,7 @@ class Link:
         later: Deferred[Any] = Deferred()
         try:
             self._own[send()] = later
-        except (Overloaded, IllegalMove) as error:
+        except (TooManyRequests, IllegalMove) as error:
             later.set_exception(GameError(ErrorCode.TOOL_UNAVAILABLE, f"not sent: {error}"))
         self._flush()
         return later
@@ -79,7 +79,12 @@ class Link:
     # Sender's part, for the queue.
 
     def send(self, method: str, params: bytes) -> str:
-        id_ = self.session.request(method, params)
+        try:
+            id_ = self.session.request(method, params)
+        except RequestTooLarge as error:
+            raise TooLarge(str(error), hint="send less at once, or let the game read a file") from None
+        except TooManyRequests as error:
+            raise Overloaded(str(error), retry_after=1.0) from None
         self._flush()
         return id_
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, UnsetType
 
 from bascule.kernel.rows import Params, Result
-from bascule.protocols.game import Attention, Resource, StateError
-from bascule.protocols.game_kept import PIECE_BYTES, KeptResult
-from bascule.wire.codec import Raw
+from gabp.codec import Raw
+from gabp.kept import PIECE_BYTES, KeptResult
+from gabp.messages import Attention, Resource, StateError
 
 GAME_ID_PATTERN = r"^[a-z0-9][a-z0-9_-]{0,63}$(?!\n)"
 # Longer than any name known; the bridge refuses longer ones in a mod's list too.

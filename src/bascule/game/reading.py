@@ -3,10 +3,10 @@
 import json
 
 from bascule.game.protocol import ResourceContent, ResourceParams
-from bascule.protocols import game
+from gabp import messages
 
 
-def piece_of(result: game.ResourcesReadResult, params: ResourceParams, *, kept: int | None) -> ResourceContent:
+def piece_of(result: messages.ResourcesReadResult, params: ResourceParams, *, kept: int | None) -> ResourceContent:
     """The part that was asked for. `kept`: the whole has so many bytes, and was cut where it is kept."""
     content = result.content
     next_offset: int | None = None

@@ -8,7 +8,7 @@ from msgspec import UNSET
 from bascule.foundation.deferred import Deferred, Leavable
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound, PeerFailed
 from bascule.kernel.effects import RecordedEffect
-from bascule.protocols.game_errors import ErrorCode, GameError
+from gabp.errors import ErrorCode, GameError
 
 T = TypeVar("T")
 U = TypeVar("U")

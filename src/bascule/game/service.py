@@ -6,10 +6,10 @@ from typing import Any
 
 from msgspec import UNSET
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.game import rows
 from bascule.game.attaching import attached_settings
 from bascule.game.catalog import KnownTool, check_arguments
@@ -60,12 +60,12 @@ from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.resolution import Resolution
 from bascule.kernel.rows import Nothing
-from bascule.protocols import game
-from bascule.protocols.game_kept import KeptResult
-from bascule.protocols.game_words import bounded_names, bounded_resources
 from bascule.wire.canonical import canonical
-from bascule.wire.codec import Raw
-from bascule.wire.gabp import to_json
+from gabp import messages
+from gabp.codec import Raw
+from gabp.envelopes import to_json
+from gabp.kept import KeptResult
+from gabp.words import bounded_names, bounded_resources
 
 # Games get their own `stop_timeout` first; the daemon's end is not put off for longer than this.
 CLOSE_SECONDS = 5.0
@@ -157,7 +157,7 @@ class GameBridge:
         found = self.games.find(params.game_id)
         settings = found.settings
         welcome = found.welcome if found.state is GameState.LIVE else None
-        capabilities = welcome.capabilities if welcome is not None else game.Capabilities()
+        capabilities = welcome.capabilities if welcome is not None else messages.Capabilities()
         return GameDetails(
             status=self.games.status(found.id),
             # Without its arguments and environment: people put keys there.
@@ -367,7 +367,7 @@ class GameBridge:
 
     def list_resources(self, call: Call, params: ResourcesParams) -> Deferred[ResourcesPage]:
         found = self.games.find(params.game_id)
-        asked = game.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
+        asked = messages.ResourcesListParams(pattern=_or_unset(params.pattern), namespace=_or_unset(params.namespace))
         return answer_with(
             or_refuse(lambda: found.list_resources(call.principal, asked)),
             lambda result: ResourcesPage(game_id=found.id, resources=bounded_resources(result.resources)),
@@ -387,7 +387,7 @@ class GameBridge:
     def get_state(self, call: Call, params: GetStateParams) -> Deferred[GameStateView]:
         found = self.games.find(params.game_id)
         components = names_in(params.components) or None
-        asked = game.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
+        asked = messages.StateGetParams(components=_or_unset(components), player_id=_or_unset(params.player_id))
         return answer_with(
             or_refuse(lambda: found.get_state(call.principal, asked)),
             lambda result: GameStateView(game_id=found.id, state=result.state, timestamp=result.timestamp),
@@ -399,13 +399,13 @@ class GameBridge:
     def set_state(self, call: Call, params: SetStateParams, effect: RecordedEffect) -> Deferred[StateChanged]:
         found = self.games.find(params.game_id)
         self._pin(call, params, found, effect)
-        asked = game.StateSetParams(
+        asked = messages.StateSetParams(
             updates={name: Raw(to_json(value)) for name, value in params.updates.items()},
             player_id=_or_unset(params.player_id),
             validate=params.validate or UNSET,
         )
 
-        def told(result: game.StateSetResult) -> StateChanged:
+        def told(result: messages.StateSetResult) -> StateChanged:
             return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
 
         return act(lambda: found.set_state(call.principal, asked), told, effect)
@@ -418,7 +418,7 @@ class GameBridge:
     def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Deferred[Acknowledged]:
         found = self.games.find(params.game_id)
 
-        def told(result: game.AttentionAckResult) -> Acknowledged:
+        def told(result: messages.AttentionAckResult) -> Acknowledged:
             return Acknowledged(
                 game_id=found.id,
                 acknowledged=result.acknowledged,
@@ -429,7 +429,7 @@ class GameBridge:
         return act(lambda: found.acknowledge(call.principal, params.attention_id), told, effect)
 
 
-def _speaks_of(tool: game.Tool, query: str) -> bool:
+def _speaks_of(tool: messages.Tool, query: str) -> bool:
     return any(query in (text or "").casefold() for text in (tool.name, tool.title, tool.description))
 
 

@@ -16,9 +16,9 @@ import msgspec
 from msgspec import Meta
 
 from bascule.game.ports import MAX_UNSENT_BYTES, Address, Discovery, SettingsFile, Transport
-from bascule.protocols.game import MAX_RECEIVE_BYTES
-from bascule.wire.codec import BadJson, convert
-from bascule.wire.gabp import Mode
+from gabp.codec import BadJson, convert
+from gabp.envelopes import Mode
+from gabp.messages import MAX_RECEIVE_BYTES
 
 # More than anybody plays; a file that names more was made by a mistake.
 MAX_GAMES = 1_000

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded
-from bascule.protocols.game_errors import ErrorCode, GameError
-from bascule.protocols.game_session import channel_matches
+from gabp.errors import ErrorCode, GameError
+from gabp.session import channel_matches
 
 # Of one client at one game.
 MAX_CHANNELS_PER_CLIENT = 64

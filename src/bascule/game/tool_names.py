@@ -6,7 +6,7 @@ from typing import Any
 from bascule.foundation.errors import BasculeError
 from bascule.game.protocol import MAX_TOOLS_PAGE
 from bascule.kernel.tool import Result, Session
-from bascule.protocols.game_errors import ErrorCode
+from gabp.errors import ErrorCode
 
 # What GABS does not take into the name of an MCP tool.
 _NOT_IN_A_NAME = re.compile(r"[^A-Za-z0-9_-]")

@@ -4,7 +4,6 @@ A game's own tools are not listed here: there may be hundreds. `games_tool_names
 """
 
 import json
-from functools import partial
 from typing import Annotated, Any
 
 from msgspec import UNSET, Meta, UnsetType
@@ -29,7 +28,7 @@ from bascule.kernel.tool import (
     Retry,
     Run,
     Session,
-    Tool,
+    Toolset,
     given,
     tool,
 )
@@ -45,7 +44,6 @@ _SHORT_STATUS = ("gameId", "name", "description", "state", "problem", "tools", "
 _Seconds = Annotated[int, Meta(ge=1, description="Seconds, at most 45")]
 
 
-_tool = partial(tool, "games")
 _STATUS: dict[str, Any] = {"result": {"gameId": STRING, "state": STRING}, "always": ("gameId", "state")}
 _LISTED: dict[str, Any] = {"result": {"tools": LIST, "nextCursor": STRING}, "always": ("tools",)}
 
@@ -58,7 +56,7 @@ class MaybeGameArguments(Arguments, frozen=True, kw_only=True):
     game_id: str | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_list",
     "List games",
     "The games you can play, and their states.",
@@ -78,7 +76,7 @@ async def list_games(me: Session, _arguments: NoArguments) -> Result:
     return out
 
 
-@_tool(
+@tool(
     "games_show",
     "Show game",
     "How a game is set up, what it offers, what it printed last.",
@@ -92,7 +90,7 @@ async def show(me: Session, arguments: GameArguments) -> Result:
     return Result(await me.call("games.show", given(arguments)))
 
 
-@_tool(
+@tool(
     "games_status",
     "Game status",
     "State of one game, or of all.",
@@ -133,7 +131,7 @@ class FindToolsArguments(MaybeGameArguments, frozen=True, kw_only=True):
     limit: Count | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_tool_names",
     "Find game tools",
     "Names of a game's tools. gameId may be left out, here and below, while one game runs.",
@@ -149,7 +147,7 @@ async def tool_names(me: Session, arguments: FindToolsArguments) -> Result:
     return page
 
 
-@_tool(
+@tool(
     "games_tools",
     "List game tools",
     "Like games_tool_names, with descriptions and parameters.",
@@ -171,7 +169,7 @@ class ToolDetailArguments(Arguments, frozen=True, kw_only=True):
     game_id: str | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_tool_detail",
     "Show game tool",
     "A tool's description and schemas.",
@@ -192,7 +190,7 @@ class CallToolArguments(Arguments, frozen=True, kw_only=True):
     timeout: _Seconds | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_call_tool",
     "Call game tool",
     "Call a tool of a game. `executed` says whether it ran: yes, no or unknown. A large result is a `resource`: "
@@ -253,7 +251,7 @@ class EventsArguments(MaybeGameArguments, frozen=True, kw_only=True):
     wait_ms: int | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_events",
     "Read game events",
     "What happened after cursor `since`, or wait for it. Channels may end in /*; default all.",
@@ -291,7 +289,7 @@ class ReadResourceArguments(Arguments, frozen=True, kw_only=True):
     offset: int | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_read_resource",
     "Read game resource",
     "Read a uri; `nextOffset` goes on.",
@@ -311,7 +309,7 @@ class GetStateArguments(MaybeGameArguments, frozen=True, kw_only=True):
     player_id: str | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "games_get_state",
     "Get game state",
     "A game's state, or some components of it.",
@@ -376,7 +374,7 @@ def _short(view: dict[str, Any]) -> Result:
     return Result({name: view[name] for name in _SHORT_STATUS if name in view})
 
 
-start = _tool(
+start = tool(
     "games_start",
     "Start game",
     "Start a game and connect to it.",
@@ -387,7 +385,7 @@ start = _tool(
     **_STATUS,
     arguments=StartArguments,
 )(_life("games.start", "games_tool_names"))
-stop = _tool(
+stop = tool(
     "games_stop",
     "Stop game",
     "Ask a game to end by itself.",
@@ -397,7 +395,7 @@ stop = _tool(
     **_STATUS,
     arguments=GameArguments,
 )(_life("games.stop"))
-kill = _tool(
+kill = tool(
     "games_kill",
     "Kill game",
     "End a game that does not stop.",
@@ -407,7 +405,7 @@ kill = _tool(
     **_STATUS,
     arguments=GameArguments,
 )(_life("games.kill"))
-connect = _tool(
+connect = tool(
     "games_connect",
     "Connect to game",
     "Reach a game that runs already, or was lost.",
@@ -418,7 +416,7 @@ connect = _tool(
     **_STATUS,
     arguments=StartArguments,
 )(_life("games.connect", "games_tool_names"))
-get_attention = _tool(
+get_attention = tool(
     "games_get_attention",
     "Get attention",
     "What a game wants looked at. While it blocks, tools that act are not executed.",
@@ -427,7 +425,7 @@ get_attention = _tool(
     retry=Retry.READ,
     arguments=MaybeGameArguments,
 )(_method("games.attention"))
-ack_attention = _tool(
+ack_attention = tool(
     "games_ack_attention",
     "Acknowledge attention",
     "Say that you have looked into it.",
@@ -438,7 +436,7 @@ ack_attention = _tool(
     always=("acknowledged",),
     arguments=AcknowledgeArguments,
 )(_method("games.acknowledge"))
-resources = _tool(
+resources = tool(
     "games_resources",
     "List game resources",
     "What can be read in a game, by uri.",
@@ -449,7 +447,7 @@ resources = _tool(
     always=("resources",),
     arguments=ResourcesArguments,
 )(_method("games.resources"))
-set_state = _tool(
+set_state = tool(
     "games_set_state",
     "Set game state",
     "Change components of a game's state.",
@@ -461,23 +459,29 @@ set_state = _tool(
     arguments=SetStateArguments,
 )(_method("games.setState"))
 
-TOOLS: tuple[Tool, ...] = (
-    list_games,
-    show,
-    start,
-    stop,
-    kill,
-    status,
-    connect,
-    tool_names,
-    tool_detail,
-    tools,
-    call_tool,
-    get_attention,
-    ack_attention,
-    events,
-    resources,
-    read_resource,
-    get_state,
-    set_state,
+TOOLSET = Toolset(
+    name="games",
+    sentence="start, watch and play games that speak GABP",
+    # 2,000 tokens in every session, and few agents play.
+    by_default=False,
+    tools=(
+        list_games,
+        show,
+        start,
+        stop,
+        kill,
+        status,
+        connect,
+        tool_names,
+        tool_detail,
+        tools,
+        call_tool,
+        get_attention,
+        ack_attention,
+        events,
+        resources,
+        read_resource,
+        get_state,
+        set_state,
+    ),
 )

@@ -8,6 +8,7 @@
     identity/  who is calling, and what is theirs
     journal    transactions that carry their ledger record; `ledger`, `evidence`, `refusals`, `retention`
     bridge     the manifest of a bridge; `declared` is its first part, `ports` is what bridges need of each other
+    settings   what its user may set, and how a bridge gets it
 
 May import `protocols`, `wire` and `foundation`; never a bridge.
 """

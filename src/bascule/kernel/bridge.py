@@ -16,6 +16,7 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Bound
+from bascule.kernel.settings import Config
 
 T = TypeVar("T")
 
@@ -93,6 +94,8 @@ class Lent:
     log: Log
     desk: Desk
     gate: Gate
+    # Each bridge takes its own Struct of it.
+    config: Config
     # Keys the digests in store and ledger.
     key: bytes
     # The broker calls it; every bridge hears of it.

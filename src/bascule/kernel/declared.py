@@ -6,7 +6,7 @@ second part, `kernel.bridge.Bridge`, so a bridge is one entry of one list.
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from bascule.kernel.rows import Row, Shape
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from bascule.kernel.bridge import Bridge, Lent, Ports
     from bascule.kernel.policy.rules import Rule
     from bascule.kernel.route import Route
-    from bascule.kernel.tool import Tool
+    from bascule.kernel.settings import Settings
+    from bascule.kernel.tool import Toolset
 
 Make: TypeAlias = "Callable[[Lent, Ports], Bridge]"
 
@@ -34,6 +35,9 @@ class Declared:
     rows: tuple[Row, ...]
     # "module:function" that makes the `Bridge`.
     made_by: str
+    # "module:tuple" with the lines that it adds to `bascule doctor`. They belong to the command, which knows what a
+    # check looks at, so a name leads to them.
+    checked_by: str | None = None
 
     @property
     def methods(self) -> tuple[Row, ...]:
@@ -43,9 +47,9 @@ class Declared:
     def routes(self) -> "tuple[Route, ...]":
         return tuple(route for row in self.rows for route in row.routes)
 
-    def tools(self) -> "tuple[Tool, ...]":
+    def toolset(self) -> "Toolset | None":
         """What agents see of it in MCP."""
-        return ()
+        return None
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         """By preset: what the policies that come with us say about its methods."""
@@ -55,6 +59,15 @@ class Declared:
         """What it keeps in the store, by name."""
         return {}
 
+    def settings(self) -> "type[Settings] | None":
+        """What its user may set."""
+        return None
+
     def make(self, lent: "Lent", ports: "Ports") -> "Bridge":
-        module, _, name = self.made_by.partition(":")
-        return cast("Make", getattr(import_module(module), name))(lent, ports)
+        return cast("Make", named(self.made_by))(lent, ports)
+
+
+def named(where: str) -> Any:
+    """What "module:name" means; imported now."""
+    module, _, name = where.partition(":")
+    return getattr(import_module(module), name)

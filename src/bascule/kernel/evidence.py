@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.wire import codec
+from gabp import codec
 
 # A day's work with a desktop is a few hundred executions of about a hundred kilobytes.
 MAX_WORKSPACE_BYTES: Final = 1024 * 1024 * 1024

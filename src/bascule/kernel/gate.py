@@ -350,7 +350,7 @@ class Gate:
             verdict = self._admit(call, method, resolution, passage=passage)
             asks = verdict.decision is _ASK and passage.must_ask(verdict)
             # A run that goes on after an answer spends the grant it was given, whatever is decided by now.
-            if not (asks or passage.resumed):
+            if not (asks or passage.asked_before):
                 grant = None
                 break
             if resolution.describe is not None:

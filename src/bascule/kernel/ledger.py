@@ -12,7 +12,7 @@ import msgspec
 
 from bascule.foundation.clock import rfc3339
 from bascule.kernel.journal_ports import LedgerReader, LedgerRow
-from bascule.wire import codec
+from gabp import codec
 
 GENESIS = bytes(32)
 # Each anchor is a line in two files; a thousand records are minutes of busy work at most.

@@ -24,12 +24,8 @@ from msgspec import Meta
 from bascule.foundation.ids import BROADCAST_ID_PATTERN
 from bascule.kernel.rows import Params, Result
 
-# Raised when a frame, a method's shape or a meaning changes so that old peers would misread it.
-PROTOCOL_VERSION = 1
 # Messages handed to one inbox stream and not yet acknowledged.
 CREDIT_WINDOW = 32
-# A payload of 1 MiB with JSON escapes and envelope around it.
-MAX_LINK_FRAME_BYTES = 8 * 1024 * 1024
 
 # JSON-RPC's own codes (-32700, -32600, -32601, -32602, -32603) for broken envelopes; this one for all
 # errors of the house, whose name is in `data.code`.

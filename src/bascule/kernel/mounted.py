@@ -10,7 +10,7 @@ from bascule.kernel.call import Call
 from bascule.kernel.identity.ownership import Ownership, Parties, Starter, ownership
 from bascule.kernel.resolution import Resolve
 from bascule.kernel.rows import Consent, Record, Row, Shape
-from bascule.wire import codec
+from gabp import codec
 
 
 class Mounted(NamedTuple):

@@ -34,7 +34,7 @@ class Passage:
     run_id: str | None = None
     operation_id: str | None = None
     # A person was asked about it before, in an earlier passage.
-    resumed = False
+    asked_before = False
 
     def __init__(self, gate: "Gate", call: Call, method: "Mounted") -> None:
         self.gate = gate

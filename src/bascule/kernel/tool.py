@@ -88,7 +88,6 @@ Run = Callable[[Session, Any], Awaitable[Result]]
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True):
     name: str
-    toolset: str
     title: str
     description: str
     arguments: type[Arguments]
@@ -115,8 +114,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
+class Toolset(msgspec.Struct, frozen=True, kw_only=True):
+    """The tools of one bridge. An agent sees only the sets it was started with."""
+
+    name: str
+    # What an agent does with it, for --help and the settings page.
+    sentence: str
+    # Shown to an agent that was started without a choice. Every set costs tokens in every session.
+    by_default: bool
+    tools: tuple[Tool, ...]
+
+
 def tool(
-    toolset: str,
     name: str,
     title: str,
     description: str,
@@ -132,7 +141,6 @@ def tool(
     def made(run: Run) -> Tool:
         return Tool(
             name=name,
-            toolset=toolset,
             title=title,
             description=description,
             arguments=arguments or list(get_type_hints(run).values())[1],

@@ -10,6 +10,7 @@ import socket
 import time
 
 from bascule.foundation import paths
+from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.local_client.exits import (
     BadAnswer,
     ConnectionLost,
@@ -28,8 +29,6 @@ TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the 
 if TYPE_CHECKING:
     from typing import Any, Self
 
-# The daemon refuses another number with 426 and says what to do; held equal to protocols.link by a test.
-PROTOCOL_VERSION = 1
 # A local socket answers connect() at once or is overloaded.
 CONNECT_SECONDS = 5.0
 # What a request may take beside the time it asked to wait: a commit on a slow disk, not more.

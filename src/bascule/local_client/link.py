@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 
 from bascule.foundation import paths
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.local_client.exits import BadAnswer, ConnectionLost
 from bascule.local_client.http import Door, connect, unix_address
 from bascule.local_client.values import decode_answer, encode
@@ -16,8 +17,6 @@ TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the 
 if TYPE_CHECKING:
     from typing import Any
 
-# Held equal to protocols.link by a test.
-MAX_FRAME_BYTES = 8 * 1024 * 1024
 # One header line is 30 bytes; a second one may appear some day.
 MAX_HEAD_BYTES = 1024
 _PIECE_BYTES = 256 * 1024
@@ -35,7 +34,7 @@ def framed(body: bytes) -> bytes:
 class Frames:
     """Bytes in, messages out; the same messages however the stream is cut."""
 
-    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+    def __init__(self, max_frame_bytes: int = MAX_LINK_FRAME_BYTES) -> None:
         self._max = max_frame_bytes
         self._buffer = bytearray()
         self._needed: int | None = None

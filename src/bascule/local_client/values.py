@@ -1,7 +1,4 @@
-"""Ids and JSON, as strict as the daemon's, without the modules that would double the start-up time.
-
-`bascule.foundation.ids` says the same with `uuid` and `secrets`; a test holds the two equal.
-"""
+"""Ids and JSON, as strict as the daemon's, without the modules that would double the start-up time."""
 
 from __future__ import annotations
 
@@ -9,15 +6,13 @@ import json
 import os
 import time
 
+from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.local_client.exits import BadAnswer, WrongUsage
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
-MAX_AGENT_ID_CHARS = 64
-MAX_TICKET_ID_CHARS = 128
-RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person"})
 # The daemon refuses a larger payload; reading on would only fill our memory first.
 MAX_PAYLOAD_BYTES = 1024 * 1024
 
@@ -27,21 +22,14 @@ NOT_YET = 202
 # More than any length needs; int() of thousands of digits is refused by Python itself, with another error.
 MAX_NUMBER_CHARS = 15
 _HEX_DIGITS = frozenset(b"0123456789abcdefABCDEF")
-_ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
-
-
-def is_agent_id(text: str) -> bool:
-    return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in RESERVED_AGENT_IDS
-
-
-def is_ticket_id(text: str) -> bool:
-    return 0 < len(text) <= MAX_TICKET_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in (".", "..")
 
 
 def agent_id(text: str) -> str:
     """The handle, or a sentence about what is wrong with it. Nothing is sent before this."""
     if not is_agent_id(text):
-        raise WrongUsage(f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (local and person are taken)")
+        raise WrongUsage(
+            f"{text!r} is not a handle: use 1 to 64 of A-Z a-z 0-9 . _ - (some, like local and person, are taken)"
+        )
     return text
 
 

@@ -6,7 +6,7 @@ import zlib
 
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.ledger import Anchor
-from bascule.wire import codec
+from gabp import codec
 
 # An anchor per thousand records: ten million records. Older ones guard nothing that retention has left.
 MAX_ANCHORS_READ = 10_000

@@ -22,7 +22,7 @@ from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import wal
 from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
-from bascule.wire import codec
+from gabp import codec
 
 T = TypeVar("T")
 

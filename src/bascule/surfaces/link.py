@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from bascule import __version__
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
@@ -16,8 +17,6 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import (
     HOUSE_ERROR,
-    MAX_LINK_FRAME_BYTES,
-    PROTOCOL_VERSION,
     HelloParams,
     HelloResult,
     McpBecame,
@@ -33,8 +32,9 @@ from bascule.surfaces.fair_share import FairShare
 from bascule.surfaces.mcp.link_sessions import LinkSession, LinkSessions
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError
 
 # A peer that connects and says nothing holds a descriptor for nothing.
 HELLO_SECONDS = 10.0

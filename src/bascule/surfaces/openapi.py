@@ -9,10 +9,11 @@ from typing import Any, get_args
 import msgspec
 
 from bascule import __version__
+from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.foundation.errors import ALL_ERRORS, ApprovalRequired
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Consent, Row, Shape
-from bascule.wire import codec
+from gabp import codec
 
 _SCHEMA = "#/components/schemas/{name}"
 _RESPONSE = "#/components/responses/{status}"
@@ -96,7 +97,7 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
             "A client that sends the header `Bascule-Protocol: 1` is told when it and the daemon do not match.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
-        "servers": [{"url": "http://127.0.0.1:5050"}],
+        "servers": [{"url": f"http://127.0.0.1:{DEFAULT_PORT}"}],
         "security": [{"bearer": []}],
         "paths": paths,
         "components": {

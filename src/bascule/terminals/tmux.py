@@ -11,8 +11,9 @@ from __future__ import annotations
 import contextlib
 import os
 
-from bascule.foundation.text import MAX_LINE_CHARS, escaped, one_line, typeable, typeable_line
+from bascule.foundation.text import MAX_LINE_CHARS, one_line, typeable, typeable_line
 from bascule.terminals.text import as_bytes
+from gabp.text import escaped
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

@@ -22,8 +22,8 @@ from bascule.bridge_list import BRIDGES
 from bascule.broker.limits import Limits
 from bascule.broker.service import Broker
 from bascule.daemon.composition import Composition
-from bascule.daemon.config import Config
-from bascule.daemon.ports import ANCHORS, CONFIG
+from bascule.daemon.config import from_values
+from bascule.daemon.ports import ANCHORS
 from bascule.desktop.compose import compose
 from bascule.desktop.ports import Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
@@ -54,9 +54,9 @@ from bascule.testing.fakes import (
 from bascule.testing.machine import FakeCheckpointStore, FakeSandboxes, FakeScratch, Machine
 from bascule.testing.pending import OpenStream, Pending, StillWaiting, as_read
 from bascule.testing.stores import StoreOfOneLife
-from bascule.wire import codec
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.service import Workspace
+from gabp import codec
 
 __all__ = ["House", "OpenStream", "Pending", "StillWaiting", "agent"]
 
@@ -264,11 +264,9 @@ class House:
         absent = {"game"} if self._screen is not None else {"game", "desktop"}
         life = self.life = Composition(
             [each for each in BRIDGES if each.name not in absent],
+            from_values({"ledger_days": self._ledger_days}),
             make=faked,
-            provided=[
-                CONFIG.provided_by(Config(ledger_days=self._ledger_days)),
-                ANCHORS.provided_by(self.anchors),
-            ],
+            provided=[ANCHORS.provided_by(self.anchors)],
             store=self._store_of_life,
             clock=self.clock,
             log=self._log,

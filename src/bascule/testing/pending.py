@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import Call
-from bascule.wire import codec
+from gabp import codec
 
 if TYPE_CHECKING:
     from bascule.testing.house import House

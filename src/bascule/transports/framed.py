@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from typing import cast
 
 from bascule.transports.peercred import Peer, peer_of
-from bascule.wire.content_length import FrameError, FrameReader, frame
+from gabp.content_length import FrameError, FrameReader, frame
 
 # A peer that does not read while we write this much is dead or hostile; the connection is cut.
 MAX_UNSENT_BYTES = 32 * 1024 * 1024

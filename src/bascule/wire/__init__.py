@@ -1,6 +1,6 @@
-"""Bytes in, messages out: framing, lines, server-sent events, JSON and JSON-RPC, without one socket.
+"""Bytes in, messages out: JSON-RPC, lines, server-sent events, without one socket. Frames and JSON itself are `gabp`'s.
 
-May import `foundation` and msgspec. No I/O, no clock, no logger: whoever owns the bytes feeds
+May import `foundation`, `gabp` and msgspec. No I/O, no clock, no logger: whoever owns the bytes feeds
 them in any cut, and gets the same messages, or one documented error after which the reader stays dead.
-`codec` is the only caller of msgspec's decoders; `canonical` is the form that digests are taken over.
+`gabp.codec` is the only caller of msgspec's decoders; `canonical` is the form that digests are taken over.
 """

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from bascule.wire.codec import MAX_ANSWER_DEPTH, BadJson, Raw, decoder, encode, is_plain
+from gabp.codec import MAX_ANSWER_DEPTH, BadJson, Raw, decoder, encode, is_plain
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600

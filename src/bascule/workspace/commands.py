@@ -6,7 +6,6 @@ from typing import Any
 import msgspec
 
 from bascule.kernel.gate import Gate
-from bascule.wire import codec
 from bascule.workspace.acts import FAILED, OK, Acted
 from bascule.workspace.events import Teller
 from bascule.workspace.limits import WorkspaceLimits
@@ -19,6 +18,7 @@ from bascule.workspace.protocol import ShellOperation
 from bascule.workspace.records import Step
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.validation import path_of
+from gabp import codec
 
 # Programs of one command that its record names.
 MAX_RECORDED_PROGRAMS = 64

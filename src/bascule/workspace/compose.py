@@ -2,22 +2,23 @@
 
 import os
 
-from bascule.daemon.ports import CONFIG, CONFIG_DIR, SIDE_APP, STATE_DIR
+from bascule.daemon.ports import CONFIG_DIR, SIDE_APP, STATE_DIR
 from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
 from bascule.foundation import paths
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.kernel.ports import SPACE_AGENTS
+from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.gate import SpaceGate
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from bascule.workspace.machine.scratch import ScratchDirectory
 from bascule.workspace.service import Workspace
+from bascule.workspace.settings import WorkspaceSettings
 
 
 def make_workspace(lent: Lent, ports: Ports) -> Bridge:
-    config = ports.need(CONFIG)
+    settings = lent.config.of(WorkspaceSettings)
     state_dir = ports.need(STATE_DIR)
     agents = ports.need(SPACE_AGENTS)
     side_app = ports.need(SIDE_APP)
@@ -27,7 +28,7 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
     def app(space_id: str) -> App:
         """What a space's own socket leads to: messages, as the space's agent."""
         agents.move_in(space_id, "space", {"space": workspace.spaces.record(space_id).name})
-        return side_app(SpaceGate(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
+        return side_app(SpaceAdmission(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
 
     doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.is_out)
     workspace = Workspace(
@@ -38,15 +39,15 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
         # No space may lie in our own directories.
         files=WorkspaceFiles((state_dir, ports.need(CONFIG_DIR))),
         sandboxes=Sandboxes(
-            os.path.join(ours, "sandbox"), log=lent.log, readable=config.readable_directories(), doors=doors
+            os.path.join(ours, "sandbox"), log=lent.log, readable=settings.readable_directories(), doors=doors
         ),
         checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
         log=lent.log,
         key=lent.key,
-        limits=config.workspace_limits(),
-        network=config.workspace_network == "on",
-        sandbox=config.sandbox,
+        limits=settings.limits(),
+        network=settings.workspace_network == "on",
+        sandbox=settings.sandbox,
         on_closed=agents.move_out,
         on_shut=doors.close,
     )

@@ -11,18 +11,20 @@ if TYPE_CHECKING:
     import msgspec
 
     from bascule.kernel.policy.rules import Rule
-    from bascule.kernel.tool import Tool
+    from bascule.kernel.settings import Settings
+    from bascule.kernel.tool import Toolset
 
 
 class WorkspaceDeclared(Declared):
     name = "workspace"
     rows = (*workspace_rows.METHODS, *workspace_rows.OPERATIONS)
     made_by = "bascule.workspace.compose:make_workspace"
+    checked_by = "bascule.workspace.cli.checks:CHECKS"
 
-    def tools(self) -> "tuple[Tool, ...]":
-        from bascule.workspace import tools
+    def toolset(self) -> "Toolset":
+        from bascule.workspace.tools import TOOLSET
 
-        return tools.TOOLS
+        return TOOLSET
 
     def rules(self) -> "Mapping[str, tuple[Rule, ...]]":
         from bascule.workspace import rules as workspace_rules
@@ -37,3 +39,8 @@ class WorkspaceDeclared(Declared):
         from bascule.workspace.records import RUN_ROW, SpaceRecord
 
         return {"spaces": SpaceRecord, "runs": RUN_ROW}
+
+    def settings(self) -> "type[Settings]":
+        from bascule.workspace.settings import WorkspaceSettings
+
+        return WorkspaceSettings

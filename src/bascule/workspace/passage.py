@@ -45,7 +45,7 @@ class OperationPassage(Passage):
         super().__init__(runner.gate, run.call(name, operation), runner.gate.methods[name])
         self.run_id = run.run_id
         self.operation_id = step.id
-        self.resumed = run.answer is not None
+        self.asked_before = run.answer is not None
         self._runner = runner
         self.run = run
         self.space = space

@@ -16,7 +16,6 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.wire import codec
 from bascule.workspace.events import Teller, type_of
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop
@@ -24,6 +23,7 @@ from bascule.workspace.protocol import ApprovalRequiredEvent, MessageOperation, 
 from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunRecord, RunRest, Step
 from bascule.workspace.records import Question as RunQuestion
 from bascule.workspace.runbook import RunBook
+from gabp import codec
 
 
 class Pausing:

@@ -6,11 +6,11 @@ from datetime import timedelta
 
 import msgspec
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.ids import new_id
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import PERSON, Principal
 from bascule.kernel.policy.programs import ProgramRules

@@ -7,10 +7,10 @@ from bascule.kernel.call import DAEMON
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
-from bascule.wire import codec
 from bascule.workspace.protocol import ErrorEvent, Event
 from bascule.workspace.records import ERROR, UNKNOWN, RunEvents, RunRecord
 from bascule.workspace.runbook import RunBook
+from gabp import codec
 
 _MAY_HAVE_RUN = "unknown: may have run; the daemon ended meanwhile"
 _NOT_RUN = "not run: the daemon ended"

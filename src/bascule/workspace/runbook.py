@@ -7,7 +7,6 @@ import msgspec
 from bascule.foundation.errors import NotFound
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
-from bascule.wire import codec
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.protocol import Event
@@ -24,6 +23,7 @@ from bascule.workspace.records import (
     plan_key,
     rest_key,
 )
+from gabp import codec
 
 # Rows of one ended run; a row costs more than the event in it.
 MAX_EVENT_ROWS = 8

@@ -20,7 +20,6 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.wire import codec
 from bascule.workspace.acts import FAILED, Acted, FileActs
 from bascule.workspace.checkpointing import Checkpointing, say_what_stays
 from bascule.workspace.commands import Commands
@@ -41,6 +40,7 @@ from bascule.workspace.protocol import (
 from bascule.workspace.records import COMPLETED, ERROR, Step
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
+from gabp import codec
 
 # Events of reads and messages are stored with the next record; so many may wait for one.
 MAX_UNSAVED_EVENTS = 64

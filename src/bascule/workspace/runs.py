@@ -8,18 +8,17 @@ from typing import Any
 
 import msgspec
 
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, MAX_WAIT_MS
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.foundation.stream import Stream
 from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
-from bascule.kernel.link_protocol import MAX_LINK_FRAME_BYTES
 from bascule.workspace.events import Teller
 from bascule.workspace.feeds import Feed
 from bascule.workspace.limits import WorkspaceLimits

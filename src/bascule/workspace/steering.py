@@ -3,10 +3,10 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from bascule.foundation.text import escaped
 from bascule.kernel.policy.steering import is_steering_file
-from bascule.wire import codec
 from bascule.workspace.ports import Checkpoints
+from gabp import codec
+from gabp.text import escaped
 
 # More sentences than these nobody reads; the last one says how many there are.
 MAX_SENTENCES = 20

@@ -4,7 +4,6 @@ A model pays for every character it reads, so an event is cut to what it says, a
 the id under which the rest is found.
 """
 
-from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -24,12 +23,12 @@ from bascule.kernel.tool import (
     Result,
     Retry,
     Session,
-    Tool,
+    Toolset,
     given,
     tool,
 )
+from bascule.workspace.protocol import SPACES_PROTOCOL_VERSION
 
-PROTOCOL_VERSION = "1.0"
 # About 2,000 tokens: an error at the end of a build and where it began, not the build.
 SHOWN_OUTPUT_CHARS = 8_000
 # The end says more than the beginning: that is where commands report.
@@ -46,7 +45,6 @@ _Space = Annotated[str, Meta(description="Name or id of another space; default: 
 _Encoding = Literal["utf-8", "base64"]
 
 
-_tool = partial(tool, "workspace")
 _RUN = {"runId": STRING, "status": STRING}
 
 
@@ -59,7 +57,7 @@ class ExecArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "exec",
     "Run command",
     "Run a shell command (sh -c) in the sandbox: the space and a private /tmp are writable, no network. Long "
@@ -97,7 +95,7 @@ class ExecLogsArguments(Arguments, frozen=True, kw_only=True):
     wait_ms: Annotated[int, Meta(ge=0, description="Wait for more, or for the end")] | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "exec_logs",
     "Read command output",
     "Output of a command by processId, also while it runs.",
@@ -118,7 +116,7 @@ class ExecStopArguments(Arguments, frozen=True, kw_only=True):
     process_id: str
 
 
-@_tool(
+@tool(
     "exec_stop",
     "Stop command",
     "End a command and everything it started.",
@@ -142,7 +140,7 @@ class ReadFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "read_file",
     "Read file",
     "Read a text file, or part of it by lines; base64 for others.",
@@ -173,7 +171,7 @@ class CreateFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "create_file",
     "Create file",
     "Write a new file; parent directories are made. An existing one needs overwrite.",
@@ -198,7 +196,7 @@ class EditFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "edit_file",
     "Edit file",
     "Replace texts in a file; each oldContent must occur exactly once. All edits apply or none; a miss shows "
@@ -218,7 +216,7 @@ class DeleteFileArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "delete_file",
     "Delete file",
     "Delete one file. run_undo brings it back.",
@@ -253,7 +251,7 @@ class WorkspaceRunArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "workspace_run",
     "Run operations",
     "Carry out several operations in order as one run, undone as one. Or follow a run by runId: one that was "
@@ -289,7 +287,7 @@ class RunDiffArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "run_diff",
     "Show changes",
     "What a run changed, as a unified diff; `unknown` names what no checkpoint holds.",
@@ -310,7 +308,7 @@ class RunUndoArguments(Arguments, frozen=True, kw_only=True):
     space: _Space | UnsetType = UNSET
 
 
-@_tool(
+@tool(
     "run_undo",
     "Undo run",
     "Put back what a run changed, except `leftAlone`; refused when later changes would be lost.",
@@ -356,7 +354,7 @@ async def _one(me: Session, wanted: str | UnsetType, kind: str, operation: dict[
 
 
 async def _run(me: Session, space: str, operations: list[dict[str, Any]], *, on_copy: bool = False) -> dict[str, Any]:
-    params: dict[str, Any] = {"spaceId": space, "protocolVersion": PROTOCOL_VERSION, "operations": operations}
+    params: dict[str, Any] = {"spaceId": space, "protocolVersion": SPACES_PROTOCOL_VERSION, "operations": operations}
     if on_copy:
         params["onCopy"] = True
     run: dict[str, Any] = await me.call("runs.start", params, wait_ms=me.slice_ms)
@@ -452,15 +450,20 @@ def _cut_diff(result: dict[str, Any]) -> Result:
     return out
 
 
-TOOLS: tuple[Tool, ...] = (
-    execute,
-    exec_logs,
-    exec_stop,
-    read_file,
-    create_file,
-    edit_file,
-    delete_file,
-    workspace_run,
-    run_diff,
-    run_undo,
+TOOLSET = Toolset(
+    name="workspace",
+    sentence="run commands, read and edit files in the sandbox of the directory it was started in",
+    by_default=True,
+    tools=(
+        execute,
+        exec_logs,
+        exec_stop,
+        read_file,
+        create_file,
+        edit_file,
+        delete_file,
+        workspace_run,
+        run_diff,
+        run_undo,
+    ),
 )

@@ -18,8 +18,6 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from bascule.foundation.text import escaped
-from bascule.wire import codec
 from bascule.workspace.paths import BadPath, WorkspacePath, parse_path
 from bascule.workspace.protocol import (
     MAX_CONTENT_BYTES,
@@ -37,6 +35,8 @@ from bascule.workspace.protocol import (
     ReadFileOperation,
     ShellOperation,
 )
+from gabp import codec
+from gabp.text import escaped
 
 T = TypeVar("T")
 

@@ -18,13 +18,13 @@ from hypothesis import strategies as st
 
 from adapters.sandbox.cells import Folder, a_space, some_sandboxes
 from bascule.kernel.policy.programs import ProgramRules
-from bascule.wire.codec import BadJson
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.cell import Cell, State
 from bascule.workspace.machine.sandbox.launch import Child
 from bascule.workspace.machine.sandbox.limits import Limits
 from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
+from gabp.codec import BadJson
 from patience import PATIENCE
 
 ROOT = Path(__file__).parents[3]

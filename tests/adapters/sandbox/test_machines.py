@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import a_space, some_sandboxes
-from bascule.cli.checks import sandbox as checks
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
+from bascule.workspace.cli import checks
 from bascule.workspace.machine.sandbox import groups, launch, probe
 from bascule.workspace.machine.sandbox.limits import Limits
 from bascule.workspace.ports import SandboxFault

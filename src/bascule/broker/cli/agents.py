@@ -10,8 +10,8 @@ from bascule.programs.helpers.terminal import show, show_json
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     agents = commands.add_parser("agents", help="list agents; revoke or take over a handle")
-    verbs = agents.add_subparsers(metavar="VERB", required=True)
-    listed = verbs.add_parser("list", help="who is registered")
+    verbs = agents.add_subparsers(metavar="VERB")
+    listed = verbs.add_parser("list", help="who is registered (the default)")
     listed.set_defaults(run=run_list)
     revoke = verbs.add_parser("revoke", help="revoke an agent's token and free its handle (asks for the passphrase)")
     revoke.set_defaults(run=run_revoke)
@@ -21,7 +21,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     takeover.set_defaults(run=run_takeover)
     for verb in (revoke, takeover):
         verb.add_argument("agent", metavar="HANDLE")
-    for verb in (listed, revoke, takeover):
+    agents.set_defaults(run=run_list)
+    for verb in (agents, listed, revoke, takeover):
         add_state_dir(verb)
         add_json(verb)
 

@@ -9,7 +9,7 @@ from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import CONFLICT, NOTHING_CAME, OK
 from bascule.local_client.values import ticket_id
 from bascule.programs.helpers.terminal import payload_text, say, show, show_json
-from bascule.wire import codec
+from gabp import codec
 
 _ENDS = ("ticket.responded", "ticket.timeout", "ticket.cancelled")
 _CODES = {TicketStatus.TIMEOUT: NOTHING_CAME, TicketStatus.CANCELLED: CONFLICT}
@@ -26,15 +26,11 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 def run(args: argparse.Namespace) -> int:
     wanted = ticket_id(args.ticket)
     with connect(args) as client:
+        # Before the ticket is read: an event between the two is shown, not lost.
+        newest = client.call("events.recent", {"limit": 1})
         view = client.ticket(wanted)
         _tell(view, as_json=args.json)
         if is_over(view):
-            return _end(view)
-        newest = client.call("events.recent", {"limit": 1})
-        view = client.ticket(wanted)
-        if is_over(view):
-            # Between the two questions.
-            _tell(view, as_json=args.json)
             return _end(view)
         return _follow(client, wanted, newest[-1]["id"] if newest else 0, expects=view.expect_reply, as_json=args.json)
 

@@ -4,5 +4,7 @@
     daemon    our own things: the state directory, sockets, the daemon, its port and token, the person
     machine   the machine below: Python, SQLite, disk, memory, PATH, clock
 
+A bridge's own checks lie with its commands (`Declared.checked_by`).
+
 They must work where the daemon does not, so they need the standard library and the helpers' doors only.
 """

@@ -9,12 +9,10 @@ from bascule import __version__
 from bascule.cli.checks.patient import Daemon, Patient, Verdict, ask_daemon, fail, info, ok, warn
 from bascule.daemon import ground
 from bascule.foundation import paths
+from bascule.foundation.agreement import DEFAULT_PORT, PROTOCOL_VERSION
 from bascule.foundation.errors import BasculeError
 from bascule.local_client.exits import DoorError, NotRunning
-from bascule.local_client.http import PROTOCOL_VERSION
 
-# Where the settings cannot be read; held equal to theirs by a test.
-DEFAULT_PORT = 5050
 MAX_PORT = 65535
 # What an HTTP server's head needs at most to show that it is ours.
 MAX_PROBE_BYTES = 4096
@@ -75,7 +73,10 @@ def check_settings(patient: Patient) -> Verdict:
         return info("not looked at")
     if isinstance(settings, BasculeError):
         return fail(settings.message, settings.hint or "docs/reference/config.md lists the keys")
-    return ok(f"policy {settings.policy}, durability {settings.durability}, auth {settings.auth}")
+    from bascule.daemon.config import DaemonSettings
+
+    own = settings.of(DaemonSettings)
+    return ok(f"policy {own.policy}, durability {own.durability}, auth {own.auth}")
 
 
 def check_daemon(patient: Patient) -> Verdict:
@@ -138,7 +139,12 @@ def _tcp_door(patient: Patient) -> str:
         said = str(doors.get("tcp", "")) if isinstance(doors, dict) else ""
         return said if said.rpartition(":")[2].isdigit() else "http://127.0.0.1:0"
     settings = patient.settings
-    port = DEFAULT_PORT if settings is None or isinstance(settings, BasculeError) else settings.port
+    if settings is None or isinstance(settings, BasculeError):
+        port = DEFAULT_PORT
+    else:
+        from bascule.daemon.config import DaemonSettings
+
+        port = settings.of(DaemonSettings).port
     return f"http://127.0.0.1:{port}"
 
 

@@ -3,20 +3,22 @@
 import select
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bascule import __version__
-from bascule.local_client.exits import STATUS_OF_CODE, ConnectionLost, DoorError, Refusal
-from bascule.local_client.http import PROTOCOL_VERSION
+from bascule.foundation.agreement import PROTOCOL_VERSION
+from bascule.local_client.exits import ConnectionLost, DoorError, Refusal, status_of
 from bascule.local_client.link import LinkSocket
 
 if TYPE_CHECKING:
-    from bascule.daemon.config import BadConfig, Config
+    from bascule.kernel import settings as kernel_settings
 
 # A local socket answers at once; a daemon that needs longer than this is stuck.
 ANSWER_SECONDS = 5.0
@@ -70,8 +72,6 @@ class Daemon:
     person_is_set: bool
     # What `policy.show` says; empty from a daemon that does not know the question.
     policy: dict[str, Any] = field(default_factory=dict)
-    # What `desktop.status` says; likewise.
-    desktop: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
@@ -98,18 +98,30 @@ class Patient:
         except DoorError as error:
             return error
 
+    def ask(self, method: str) -> dict[str, Any]:
+        """What the running daemon answers; empty where none runs, or where it does not know the question."""
+        if not isinstance(self.daemon, Daemon):
+            return {}
+        try:
+            with _talking(self.state, self.answer_seconds) as request:
+                request("hello", {"protocol": PROTOCOL_VERSION, "version": __version__})
+                return request(method, {})
+        except DoorError:
+            return {}
+
     @cached_property
-    def settings(self) -> "Config | BadConfig | None":
+    def settings(self) -> "kernel_settings.Config | kernel_settings.BadConfig | None":
         """None when nobody said where they are, or a package is missing, which is a finding of its own."""
         if self.config_dir is None:
             return None
         try:
             from bascule.daemon import config
+            from bascule.kernel.settings import BadConfig
         except ImportError:
             return None
         try:
-            return config.load(self.config_dir, dict(self.environment), file=self.config_file)
-        except config.BadConfig as error:
+            return config.load(self.config_dir, self.environment, file=self.config_file)
+        except BadConfig as error:
             return error
 
     @cached_property
@@ -121,32 +133,41 @@ class Patient:
         return folder
 
 
+class Check(NamedTuple):
+    """One line of the report."""
+
+    name: str
+    look: Callable[[Patient], Verdict]
+
+
 def ask_daemon(state: str, seconds: float) -> Daemon:
-    link = LinkSocket(state)
-    try:
-        deadline = time.monotonic() + seconds
-        hello = _request(link, deadline, 1, "hello", {"protocol": PROTOCOL_VERSION, "version": __version__})
-        status = _request(link, deadline, 2, "daemon.status", {})
-        person = _request(link, deadline, 3, "person.status", {})
-        policy = _if_known(link, deadline, 4, "policy.show")
-        desktop = _if_known(link, deadline, 5, "desktop.status")
-    finally:
-        link.close()
+    with _talking(state, seconds) as request:
+        hello = request("hello", {"protocol": PROTOCOL_VERSION, "version": __version__})
+        status = request("daemon.status", {})
+        person = request("person.status", {})
+        try:
+            policy = request("policy.show", {})
+        except Refusal:
+            policy = {}
     return Daemon(
         version=str(hello.get("version")),
         protocol=hello.get("protocol", 0),
         status=status,
         person_is_set=bool(person.get("set")),
         policy=policy,
-        desktop=desktop,
     )
 
 
-def _if_known(link: LinkSocket, deadline: float, number: int, method: str) -> dict[str, Any]:
+@contextmanager
+def _talking(state: str, seconds: float) -> Iterator[Callable[[str, dict[str, Any]], dict[str, Any]]]:
+    """Questions over one connection, which have this long together."""
+    link = LinkSocket(state)
+    deadline = time.monotonic() + seconds
+    numbers = count(1)
     try:
-        return _request(link, deadline, number, method, {})
-    except Refusal:
-        return {}
+        yield lambda method, params: _request(link, deadline, next(numbers), method, params)
+    finally:
+        link.close()
 
 
 def _request(link: LinkSocket, deadline: float, number: int, method: str, params: dict[str, Any]) -> dict[str, Any]:
@@ -159,7 +180,7 @@ def _request(link: LinkSocket, deadline: float, number: int, method: str, params
                 continue
             if isinstance(error := message.get("error"), dict):
                 data = error.get("data") or {"message": error.get("message")}
-                raise Refusal(STATUS_OF_CODE.get(str(data.get("code")), 500), data)
+                raise Refusal(status_of(str(data.get("code"))), data)
             result = message.get("result")
             return result if isinstance(result, dict) else {}
     raise ConnectionLost(

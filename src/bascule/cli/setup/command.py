@@ -11,7 +11,7 @@ from bascule.foundation.text import visible
 from bascule.local_client.exits import WrongUsage
 from bascule.local_client.values import agent_id
 from bascule.programs.helpers.terminal import say, show, show_exactly
-from bascule.programs.mcp_stdio.tools import DEFAULT_TOOLSETS, TOOLSETS, toolsets_in
+from bascule.programs.mcp_stdio.tools import by_default, toolsets, toolsets_in
 
 if TYPE_CHECKING:
     from bascule.cli.setup.clients import Plan
@@ -61,7 +61,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
         client.add_argument(
             "--toolset",
             metavar="SETS",
-            help=f"the tools it gets, of {','.join(TOOLSETS)} (default: {','.join(DEFAULT_TOOLSETS)})",
+            help=f"the tools it gets, of {','.join(toolsets())} (default: {','.join(by_default())})",
         )
         if name in _ALLOWS:
             client.add_argument("--allow-tools", action="store_true", help=_ALLOWS[name])

@@ -9,7 +9,7 @@ import os
 import msgspec
 
 from bascule.foundation import paths
-from bascule.wire import codec
+from gabp import codec
 
 _NAME = "setup.json"
 

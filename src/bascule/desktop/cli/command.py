@@ -300,9 +300,10 @@ def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
     """Of calls that named no directory; where, depends on the settings."""
     from bascule.daemon import config
     from bascule.desktop.machine.workspaces import EvidencePlaces
+    from bascule.desktop.settings import DesktopSettings
 
-    settings = config.load(paths.config_dir(), dict(os.environ))
-    return EvidencePlaces(settings.desktop_directory(), paths.desktop_dir(state_of(args)), ()).own
+    settings = config.load(paths.config_dir(), os.environ).of(DesktopSettings)
+    return EvidencePlaces(settings.directory(), paths.desktop_dir(state_of(args)), ()).own
 
 
 def _say_evidence(result: dict[str, Any]) -> None:

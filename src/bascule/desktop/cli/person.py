@@ -4,11 +4,11 @@ import argparse
 import os
 from typing import Any
 
-from bascule.cli.checks import desktop as checks
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.cli.person import unlock
 from bascule.cli.talk import ask as ask_daemon
 from bascule.cli.talk import connect, state_of
+from bascule.desktop.cli import checks
 from bascule.desktop.cli.ways import ask
 from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import UNEXPECTED, WrongUsage

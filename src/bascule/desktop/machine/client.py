@@ -16,7 +16,8 @@ from bascule.desktop.extensions import Stopped
 from bascule.desktop.host_methods import METHODS, STOPPED
 from bascule.desktop.protocol import DEFAULT_TIMEOUT_MS, SCHEMA_VERSION
 from bascule.transports.framed import FramedConnection
-from bascule.wire import codec, jsonrpc
+from bascule.wire import jsonrpc
+from gabp import codec
 
 # What a host may answer: a snapshot and refs, and one picture made small; the others stay on disk.
 MAX_ANSWER_BYTES: Final = 16 * 1024 * 1024

@@ -13,7 +13,7 @@ from bascule.foundation.text import one_line, visible
 from bascule.game.cli import gabs_import
 from bascule.local_client.exits import UNEXPECTED, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
-from bascule.wire.codec import BadJson, decode, encode
+from gabp.codec import BadJson, decode, encode
 
 _CHECK_EPILOG = """\
 examples:

@@ -17,7 +17,7 @@ from bascule.game.compose import GAMES_FILE
 from bascule.game.settings import BadSettings, parse
 from bascule.local_client.exits import OK, UNEXPECTED, WrongUsage
 from bascule.programs.helpers.terminal import say, show
-from bascule.wire.codec import BadJson, decode
+from gabp.codec import BadJson, decode
 
 DEFAULT_FILE = "~/.gabs/config.json"
 # GABS itself reads no larger file line by line.

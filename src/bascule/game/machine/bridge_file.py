@@ -18,8 +18,8 @@ from bascule.foundation import paths
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.game.ports import Address
 from bascule.kernel.journal_ports import Log
-from bascule.protocols.game import MIN_TOKEN_CHARS
-from bascule.wire.codec import BadJson, decode, encode
+from gabp.codec import BadJson, decode, encode
+from gabp.messages import MIN_TOKEN_CHARS
 
 
 class _Metadata(msgspec.Struct, kw_only=True, rename="camel", omit_defaults=True):

@@ -16,7 +16,7 @@ from bascule.foundation.deferred import Deferred
 from bascule.foundation.text import visible
 from bascule.game.machine.masking import Mask
 from bascule.game.ports import GameProcess, Launch, LaunchFault, OnData, OnLost, Wire
-from bascule.wire.codec import decode
+from gabp.codec import decode
 
 KEEPER = os.path.join(os.path.dirname(__file__), "keeper.py")
 # The end of what a game printed: enough for the traceback that killed it.

@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from bascule.foundation.text import escaped
 from bascule.kernel.call import Principal
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.policy.facts import NOTHING, Facts, facts_of, family_of
@@ -26,6 +25,7 @@ from bascule.kernel.policy.rules import (
 )
 from bascule.kernel.rows import Effect
 from bascule.wire.canonical import NotCanonical, digest
+from gabp.text import escaped
 
 # 100 agents times 40 methods. Over it the cache starts anew, which costs a few microseconds per pair:
 # handles come and go, and what a stranger can fill must not grow.

@@ -37,8 +37,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.errors import InvalidRequest
-from bascule.foundation.ids import is_agent_id
 from bascule.kernel.call import LOCAL, PERSON, Principal, agent_of
 from bascule.kernel.policy.commands import MAX_PREFIX_WORDS, allows, prefix_of, restricts
 from bascule.kernel.policy.decision import Decision

@@ -20,7 +20,7 @@ from bascule.programs.desktop_host.ports import Desktop, Window
 from bascule.programs.desktop_host.redaction import REDACTED, Typed, clean
 from bascule.programs.desktop_host.refs import Refs, fingerprint_of
 from bascule.programs.desktop_host.routes import KEEP_OUT, Routed, is_kept_out, resolve, window_id_of
-from bascule.wire import codec
+from gabp import codec
 
 # One program's tree: a frozen one costs this once, and the answer says so.
 TREE_SECONDS: Final = 5.0

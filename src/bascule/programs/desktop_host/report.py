@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from bascule.desktop.protocol import MAX_AX_DEPTH
 from bascule.foundation.text import visible
-from bascule.wire import codec
+from gabp import codec
 
 _ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
 _DAY: Final = re.compile(r"\d{4}-\d{2}-\d{2}\Z")

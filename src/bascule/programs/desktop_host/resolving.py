@@ -24,7 +24,7 @@ from bascule.programs.desktop_host.pointing import modal_meant
 from bascule.programs.desktop_host.ports import NotAnswering, Window
 from bascule.programs.desktop_host.routes import Routed, window_id_of
 from bascule.programs.desktop_host.writing import typed_into
-from bascule.wire import codec
+from gabp import codec
 
 # Of the window around the target: enough to know the place again.
 CROP_MARGIN_PIXELS: Final = 160

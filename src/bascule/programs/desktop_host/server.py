@@ -15,8 +15,9 @@ from bascule.programs.desktop_host.peers import NoSuchPeer, PeerId, identify, pr
 from bascule.programs.desktop_host.service import Host
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
-from bascule.wire import codec, jsonrpc
-from bascule.wire.content_length import FrameError
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import FrameError
 
 # A million characters of text, each up to four bytes, as JSON.
 MAX_FRAME_BYTES: Final = 8 * 1024 * 1024

@@ -35,7 +35,8 @@ from bascule.programs.desktop_host.routes import KEEP_OUT
 from bascule.programs.desktop_host.tokens import Grant, Tokens, TooManyTokens
 from bascule.programs.desktop_host.waiting import Waiting
 from bascule.programs.desktop_host.writing import Writing
-from bascule.wire import canonical, codec
+from bascule.wire import canonical
+from gabp import codec
 
 # ui-control is one at a time; more than these waiting means that nobody looks at the answers.
 MAX_WAITING: Final = 32

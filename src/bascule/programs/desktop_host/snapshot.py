@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from bascule.desktop import roles
-from bascule.foundation.text import is_plain
 from bascule.programs.desktop_host.elements import Element, Tree
+from gabp.text import is_plain
 
 MAX_LINES: Final = 400
 MAX_WORDS_CHARS: Final = 80

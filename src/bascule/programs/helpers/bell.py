@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
+from bascule.foundation.agreement import is_agent_id
 from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning
 from bascule.local_client.http import ANSWER_SECONDS, Door, call
-from bascule.local_client.values import is_agent_id
 from bascule.programs.helpers import waiting
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name

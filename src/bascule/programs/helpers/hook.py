@@ -14,21 +14,20 @@ import select
 import time
 
 from bascule.foundation import paths
+from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.backoff import Backoff
 from bascule.local_client import choice, exits
 from bascule.local_client.exits import DoorError, NoIdentity
 from bascule.local_client.http import Door, call
-from bascule.local_client.values import decode, encode, is_agent_id
+from bascule.local_client.values import decode, encode
 from bascule.programs.helpers import bell, process_tree, terminal
+from bascule.programs.helpers.wait import EVENTS
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-CLIENTS = ("claude", "codex")
-# Others are left alone: a bell at PreToolUse or SubagentStop would only interrupt.
-EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop")
 # Claude Code: "Exit 2 means a blocking error"; of an asyncRewake hook it "wakes Claude", stderr being the reason.
 WAKE = 2
 # A tool's whole output comes with PostToolUse; more than this is read but not looked at.
@@ -36,8 +35,8 @@ MAX_INPUT_BYTES = 16 * 1024 * 1024
 # Both clients write their JSON at once and close.
 INPUT_SECONDS = 5.0
 # A day of idling, a little less than the hook's own `timeout`, so that the client never has to kill it.
-BELL_WAIT_MS = 24 * 3600 * 1000 - 60_000
 BELL_TIMEOUT_SECONDS = 24 * 3600
+BELL_WAIT_MS = BELL_TIMEOUT_SECONDS * 1000 - 60_000
 # When a session starts its shim is still on the way, and may have to start the daemon first. At the end of a
 # turn it is there or it is not.
 SHIM_SECONDS = {"SessionStart": 30.0, "Stop": 2.0}
@@ -122,8 +121,9 @@ def _note_turn(state: str, event: str) -> None:
     if not handle or not is_agent_id(handle):
         return
     try:
-        # The wrapper has made the file; without one nobody wants to know.
-        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC)
+        # The wrapper has made the file; without one nobody wants to know. No O_TRUNC: the words are equally long, and a
+        # wrapper that read the file while it is empty would type as if the program had no hooks.
+        file = os.open(paths.turn_file(state, handle), os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return
     os.write(file, b"busy" if event in ("UserPromptSubmit", "PostToolUse") else b"idle")

@@ -10,7 +10,7 @@ import os
 import time
 
 from bascule.foundation import paths
-from bascule.local_client.values import is_agent_id
+from bascule.foundation.agreement import is_agent_id
 
 # The daemon forgets ticket ids after a day too.
 KEEP_SECONDS = 24 * 3600

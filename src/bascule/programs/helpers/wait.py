@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
 # As bridge-recv.
 DEFAULT_WAIT_MS = 25_000
-# Said again here, because the parser must not load the hooks; held equal by a test.
+# Here, because the parser must not load the hooks.
 CLIENTS = ("claude", "codex")
+# Others are left alone: a bell at PreToolUse or SubagentStop would only interrupt.
 EVENTS = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop")
 
 EXAMPLES = """\

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.backoff import Backoff
-from bascule.foundation.limits import MAX_WAIT_MS
 from bascule.local_client.exits import DoorError
 from bascule.local_client.retry import PATIENCE_SECONDS, pause_after
 

@@ -4,7 +4,7 @@ It carries messages; the tools run in the daemon. Standard library only, because
 every client and must answer `initialize` before the client loses patience. One thread: MCP lines on one side, one link
 connection to the daemon on the other.
 
-    tools         the list of tools, read from tools.json, which tools/gen_tools.py writes
+    tools         the tools and their sets, read from two lists that tools/gen_tools.py writes
     words         labels and advice: whose text a model reads, what to do after an error
     mcp           the protocol's two eras: requests in, answers out
     identity      which handle this process gets; no I/O

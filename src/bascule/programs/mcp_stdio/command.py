@@ -60,7 +60,7 @@ def _program(arguments: Sequence[str]) -> Program:
     door = find_door(state)
     # Whoever names another broker means that one: our daemon must not be started beside it.
     starts = not (options and options.no_start) and door.state is not None
-    shown = tools.toolsets_in(toolsets) if toolsets else tools.DEFAULT_TOOLSETS
+    shown = tools.toolsets_in(toolsets) if toolsets else tools.by_default()
     hidden = ("register_agent",) if options and options.no_rename else ()
     # The params of `mcp.open`.
     session: dict[str, Any] = {
@@ -117,6 +117,7 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
         prog="bascule mcp",
         description="Serve MCP on stdin and stdout, as one agent of this machine.",
         epilog=(
+            f"toolsets:\n{tools.described()}\n\n"
             "examples:\n"
             "  claude mcp add agent-bridge -- bascule mcp\n"
             "  codex mcp add agent-bridge -- bascule mcp --agent Jerry\n"
@@ -131,8 +132,8 @@ def _parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--toolset",
         metavar="SETS",
-        help=f"show these sets of tools: {','.join(tools.TOOLSETS)} "
-        f"(default: BRIDGE_TOOLSETS, else {','.join(tools.DEFAULT_TOOLSETS)})",
+        help=f"show these sets of tools: {','.join(tools.toolsets())} "
+        f"(default: BRIDGE_TOOLSETS, else {','.join(tools.by_default())})",
     )
     parser.add_argument("--no-rename", action="store_true", help="hide register_agent: the handle stays as it is")
     parser.add_argument(

@@ -9,10 +9,9 @@ from __future__ import annotations
 import zlib
 
 from bascule import __version__
+from bascule.foundation.agreement import MAX_AGENT_ID_CHARS, PROTOCOL_VERSION
 from bascule.local_client import choice
 from bascule.local_client.exits import BadAnswer, Refusal
-from bascule.local_client.http import PROTOCOL_VERSION
-from bascule.local_client.values import MAX_AGENT_ID_CHARS
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ Never blocks. The loop asks when to come back (`next_time`) and calls `on_time`,
 
 from __future__ import annotations
 
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.paths import UnsafePlace
-from bascule.local_client.exits import STATUS_OF_CODE, ConnectionLost, DoorError, NotRunning, Refusal
-from bascule.local_client.link import MAX_FRAME_BYTES
+from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning, Refusal, status_of
 from bascule.local_client.values import encode, new_ticket_id
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 
@@ -359,7 +359,7 @@ class Link:
         self._start_silence(now)
         self._numbers += 1
         body = call.body(self._numbers, now)
-        if len(body) > MAX_FRAME_BYTES:
+        if len(body) > MAX_LINK_FRAME_BYTES:
             self._fail(call, _too_large(len(body)))
             return
         call.number = self._numbers
@@ -449,7 +449,10 @@ def _ignore(_value: Any, _fault: DoorError | None) -> None:
 def _too_large(size: int) -> Refusal:
     return Refusal(
         413,
-        {"code": "too_large", "message": f"the request is {size} bytes; the daemon takes {MAX_FRAME_BYTES} at once"},
+        {
+            "code": "too_large",
+            "message": f"the request is {size} bytes; the daemon takes {MAX_LINK_FRAME_BYTES} at once",
+        },
     )
 
 
@@ -458,7 +461,7 @@ def _refusal(error: dict[str, Any]) -> Refusal:
     body = data if isinstance(data, dict) else {"message": error.get("message")}
     after = body.get("retryAfterMs")
     return Refusal(
-        STATUS_OF_CODE.get(str(body.get("code")), 500),
+        status_of(str(body.get("code"))),
         body,
         after / 1000 if isinstance(after, int | float) else None,
     )

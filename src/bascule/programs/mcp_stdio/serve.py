@@ -77,7 +77,7 @@ class Program:
         identity: Callable[[dict[str, Any]], Identity],
         *,
         starts: bool,
-        toolsets: Collection[str] = tools.TOOLSETS,
+        toolsets: Collection[str],
         hidden: Collection[str] = (),
         fallback: Fallback | None = None,
         stdin: int = 0,

@@ -1,6 +1,7 @@
-"""The list of tools that this program shows, read from `tools.json`; what they do is in the daemon.
+"""The tools that this program shows, read from the lists it is shipped with; what they do is in the daemon.
 
-Read only when a client lists or calls: `initialize` does not wait for it.
+`toolsets.json` is small and read at the start. `tools.json` is read when a client lists or calls: `initialize` does not
+wait for it.
 """
 
 from __future__ import annotations
@@ -15,44 +16,63 @@ if TYPE_CHECKING:
     from collections.abc import Collection
     from typing import Any
 
-# In the order they are listed. An agent sees only the sets it was started with.
-TOOLSETS = ("agents", "workspace", "desktop", "games")
-# Shown without a choice. Games cost 2,000 tokens in every session, and few agents play.
-DEFAULT_TOOLSETS = ("agents", "workspace")
-
-_FILE = os.path.join(os.path.dirname(__file__), "tools.json")
-_table: dict[str, Any] = {}
+_read: dict[str, Any] = {}
 
 
 def table() -> dict[str, Any]:
-    """`tools` as listed, `toolsets` and their names, `retry` by name."""
-    if not _table:
-        with open(_FILE, "rb") as file:
-            _table.update(decode(file.read()))
-    return _table
+    """`tools` as listed, `retry` by name, `resources`."""
+    return _shipped("tools.json")
 
 
-def toolsets_in(text: str) -> tuple[str, ...]:
-    """`agents,workspace` as typed behind --toolset or set in BRIDGE_TOOLSETS."""
+def toolsets() -> dict[str, Any]:
+    """In the order they are listed: `sentence`, `byDefault` and the names of its `tools`, by name."""
+    return _shipped("toolsets.json")
+
+
+def _shipped(name: str) -> dict[str, Any]:
+    if name not in _read:
+        with open(os.path.join(os.path.dirname(__file__), name), "rb") as file:
+            _read[name] = decode(file.read())
+    found: dict[str, Any] = _read[name]
+    return found
+
+
+def by_default() -> tuple[str, ...]:
+    """The sets that an agent sees which was started without a choice."""
+    return tuple(name for name, about in toolsets().items() if about["byDefault"])
+
+
+def toolsets_in(text: str, known: Collection[str] | None = None) -> tuple[str, ...]:
+    """`agents,workspace` as typed behind --toolset or set in BRIDGE_TOOLSETS; `known` unless shipped."""
+    known = known if known is not None else toolsets()
     names = tuple(dict.fromkeys(part for word in text.split(",") if (part := word.strip())))
     for name in names:
-        if name not in TOOLSETS:
-            raise WrongUsage(f"there is no toolset {name!r}; there are {', '.join(TOOLSETS)}")
+        if name not in known:
+            raise WrongUsage(f"there is no toolset {name!r}; there are {', '.join(known)}")
     if not names:
-        raise WrongUsage(f"no toolset is named; there are {', '.join(TOOLSETS)}")
+        raise WrongUsage(f"no toolset is named; there are {', '.join(known)}")
     return names
 
 
-def visible(toolsets: Collection[str] = TOOLSETS, hidden: Collection[str] = ()) -> list[dict[str, Any]]:
+def described() -> str:
+    """One line per set, for --help."""
+    width = max(map(len, toolsets()))
+    return "\n".join(
+        f"  {name:<{width}}  {about['sentence']}{' (default)' if about['byDefault'] else ''}"
+        for name, about in toolsets().items()
+    )
+
+
+def visible(chosen: Collection[str], hidden: Collection[str] = ()) -> list[dict[str, Any]]:
     """The tools of some sets, in the table's order, as `tools/list` shows them."""
-    names = {name for toolset in toolsets for name in table()["toolsets"][toolset]}.difference(hidden)
+    names = {name for toolset in chosen for name in toolsets()[toolset]["tools"]}.difference(hidden)
     return [tool for tool in table()["tools"] if tool["name"] in names]
 
 
-def name_of(name: object, toolsets: Collection[str], hidden: Collection[str]) -> str | None:
+def name_of(name: object, chosen: Collection[str], hidden: Collection[str]) -> str | None:
     """The tool meant, if it is one of these."""
     plain = plain_name(name)
-    known = any(plain in table()["toolsets"][toolset] for toolset in toolsets)
+    known = any(plain in toolsets()[toolset]["tools"] for toolset in chosen)
     return plain if known and plain not in hidden else None
 
 

@@ -1,4 +1,4 @@
-"""Requests to calls, answers to responses: gate, route, decode, call.
+"""Requests to calls, answers to responses: admission, route, decode, call.
 
 `surfaces.http.http` drives this straight from the parser: no task is made for a request, and a long poll is one
 object that waits. What sends for as long as it lives (streams) or is an application of its own (/mcp) is
@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, NamedTuple
 
 from bascule import __version__
+from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import (
     BasculeError,
@@ -20,17 +21,17 @@ from bascule.foundation.errors import (
     Unavailable,
     UnsupportedMediaType,
 )
-from bascule.foundation.ids import is_agent_id, is_ticket_id
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import LOCAL, Call, Principal
-from bascule.kernel.gate import Gate as CallGate
+from bascule.kernel.gate import Gate
 from bascule.kernel.passage import Answer
 from bascule.kernel.route import Route
 from bascule.kernel.rows import Shape
 from bascule.surfaces.fair_share import HTTP_CALLS, FairShare
-from bascule.surfaces.http.gate import Gate, Headers, SpaceGate
+from bascule.surfaces.http.admission import Admission, Headers, SpaceAdmission
 from bascule.surfaces.http.routes import Found, RouteTable, query_params
-from bascule.wire import codec, sse
+from bascule.wire import sse
+from gabp import codec
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -55,12 +56,12 @@ _body = codec.decoder(dict[str, Any])
 
 # Pages of the house that are no methods: health, metrics, the API description.
 Page = Callable[[], tuple[int, bytes, bytes]]
-# An application of its own behind our gate, given who came and the body that was read: /mcp.
+# An application of its own behind our admission, given who came and the body that was read: /mcp.
 Mount = Callable[[Principal, Scope, bytes, Receive, Send], Awaitable[None]]
 
 
 class Admitted(NamedTuple):
-    """A request head that passed the gate and found its route."""
+    """A request head that was admitted and found its route."""
 
     principal: Principal
     found: Found
@@ -96,13 +97,13 @@ class _Gone(Exception):
 
 
 class App:
-    """One per door: the same table behind that door's gate."""
+    """One per door: the same table behind that door's admission."""
 
     def __init__(
         self,
-        gate: Gate | SpaceGate,
+        admission: Admission | SpaceAdmission,
         table: RouteTable,
-        calls: CallGate,
+        calls: Gate,
         turns: FairShare,
         *,
         door: str,
@@ -117,7 +118,7 @@ class App:
         # Methods that `local` may use for any agent here: only with `--auth off`, only on TCP.
         self._as_owner = as_owner
         self._forms = dict(forms or {})
-        self._gate = gate
+        self._admission = admission
         # A refused head costs its sender nothing and us some microseconds, before any turn is taken: sent ahead by
         # the thousand they would keep the loop. Where hostile code is expected, one of them ends the connection.
         self.closes_refused = closes_refused
@@ -135,7 +136,7 @@ class App:
     def admit(self, verb: str, path: bytes, headers: Headers) -> Admitted | Response:
         """Before any body is read; a response is a refusal, and nothing is raised."""
         try:
-            return Admitted(self._gate.admit(headers), self._table.find(verb, path))
+            return Admitted(self._admission.admit(headers), self._table.find(verb, path))
         except Exception as error:  # noqa: BLE001 - see `_refused`
             return self._refused(error)
 

@@ -17,7 +17,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.tool import Result, Retry, Session, Tool
 from bascule.programs.mcp_stdio import words
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
-from bascule.wire import codec
+from gabp import codec
 
 T = TypeVar("T")
 

@@ -19,7 +19,7 @@ from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.identity.tokens import hash_token
 from bascule.surfaces.mcp.delivery import Delivery, Message, Receive, Scope, Send
 from bascule.surfaces.mcp.sessions import Session, Sessions
-from bascule.wire import codec
+from gabp import codec
 
 # The App has read and measured the body; the SDK's own limit must only not be lower.
 MAX_BODY_BYTES = 8 * 1024 * 1024

@@ -19,14 +19,14 @@ from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
-from bascule.kernel.tool import Result, Retry, Tool
+from bascule.kernel.tool import Result, Retry, Tool, Toolset
 from bascule.programs.mcp_stdio import mcp, words
 from bascule.programs.mcp_stdio.tools import plain_name
 from bascule.surfaces.mcp.calling import ClientGone, Facts, ToolCall, call_tool, register_again, repeats, text_of
 from bascule.surfaces.mcp.news import News
 from bascule.surfaces.mcp.recent import RECENT_URI, read
 from bascule.surfaces.mcp.tools import shown
-from bascule.wire import codec
+from gabp import codec
 
 DOOR = "link"
 # No client has this many calls open; more is a loop gone wild.
@@ -56,10 +56,10 @@ class Peer(Protocol):
 class LinkSessions:
     """All of them, and the tasks that their calls run in."""
 
-    def __init__(self, gate: Gate, log: Log, tools: Sequence[Tool], *, facts: Facts | None = None) -> None:
+    def __init__(self, gate: Gate, log: Log, toolsets: Sequence[Toolset], *, facts: Facts | None = None) -> None:
         self.gate = gate
         self.log = log
-        self.tools = tools
+        self.toolsets = toolsets
         # What a session does not say for itself; tests set the clocks short.
         self.facts = facts or Facts(DOOR)
         self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
@@ -125,7 +125,7 @@ class LinkSession:
         if params.trust not in words.TRUST_LABELS:
             raise InvalidRequest(f"there is no trust label {params.trust!r}")
         self._toolsets = params.toolsets
-        self._tools = shown(all_.tools, params.toolsets, params.hidden)
+        self._tools = shown(all_.toolsets, params.toolsets, params.hidden)
         self._facts = all_.facts._replace(
             trust=params.trust,
             directory=params.directory,

@@ -13,8 +13,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from bascule import __version__
+from bascule.foundation.agreement import is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.foundation.ids import is_ticket_id
 from bascule.kernel.call import Principal, agent_of
 from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate

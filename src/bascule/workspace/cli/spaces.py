@@ -21,6 +21,8 @@ _FOLLOW_MS = 25_000
 # One value in a list of events.
 MAX_VALUE_CHARS = 200
 _PAGE_BYTES = 64 * 1024
+# How many runs a screen shows well.
+DEFAULT_RUNS = 20
 
 
 def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -47,9 +49,9 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
 
 def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     runs = commands.add_parser("runs", help="what was done in a space: show, diff, undo")
-    verbs = runs.add_subparsers(metavar="VERB", required=True)
+    verbs = runs.add_subparsers(metavar="VERB")
     listed: tuple[Verb, ...] = (
-        ("list", list_runs, "newest first"),
+        ("list", list_runs, "newest first (the default)"),
         ("show", show_run, "the events of a run"),
         ("diff", diff_run, "what it changed, as a unified diff"),
         ("undo", undo_run, "put back what it changed; refused when later changes would be lost"),
@@ -60,7 +62,7 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
         verb = verbs.add_parser(name, help=help_)
         verb.set_defaults(run=run)
         if name == "list":
-            verb.add_argument("-n", type=int, default=20, metavar="N", help="how many (default 20)")
+            verb.add_argument("-n", type=int, default=DEFAULT_RUNS, metavar="N", help="how many (default %(default)s)")
             verb.add_argument("--all", action="store_true", help="of all spaces")
         else:
             verb.add_argument("run_id", metavar="RUN", help="its id, or `last`")
@@ -68,13 +70,16 @@ def _add_runs(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -
             verb.add_argument("--dry-run", action="store_true", help="only show what would change")
         add_space(verb)
         _common(verb)
+    runs.set_defaults(run=list_runs, n=DEFAULT_RUNS, all=False)
+    add_space(runs)
+    _common(runs)
 
 
 def _add_processes(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     processes = commands.add_parser("processes", help="commands that run in a space: list, logs, stop")
-    verbs = processes.add_subparsers(metavar="VERB", required=True)
+    verbs = processes.add_subparsers(metavar="VERB")
     for name, run, help_ in (
-        ("list", list_processes, "running ones, and those that ended lately"),
+        ("list", list_processes, "running ones, and those that ended lately (the default)"),
         ("logs", show_logs, "a command's output"),
         ("stop", stop_process, "end a command and everything it started"),
     ):
@@ -86,6 +91,8 @@ def _add_processes(commands: "argparse._SubParsersAction[argparse.ArgumentParser
             verb.add_argument("-f", "--follow", action="store_true", help="go on until the command ends")
             verb.add_argument("--stderr", action="store_true", help="its stderr (default: stdout)")
         _common(verb)
+    processes.set_defaults(run=list_processes)
+    _common(processes)
 
 
 def _common(parser: argparse.ArgumentParser) -> None:

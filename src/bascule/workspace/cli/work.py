@@ -16,9 +16,9 @@ from bascule.client.sync import SyncClient
 from bascule.foundation.errors import BasculeError, NotFound
 from bascule.local_client.exits import INTERRUPTED, REFUSED, UNEXPECTED, USAGE, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json
-from bascule.wire import codec
 from bascule.workspace.cli.live import Screen, exit_code, follow
 from bascule.workspace.protocol import ApprovalRequiredEvent, Event, PolicyDeniedEvent, StreamedOutput
+from gabp import codec
 
 # A run is a message of at most 10,000 operations; larger files are something else.
 MAX_OPERATIONS_FILE_BYTES = 64 * 1024 * 1024

@@ -8,9 +8,8 @@ from typing import Any, Final, Literal
 
 from bascule.game.cli.check.peer import Failed, Peer
 from bascule.game.cli.check.starting import Subject
-from bascule.protocols import game
-from bascule.protocols.game_session import new_id
-from bascule.wire import gabp
+from gabp import envelopes, messages
+from gabp.session import new_id
 
 Level = Literal["must", "should"]
 # 7.1: "up to 1MB".
@@ -62,7 +61,7 @@ def _welcome(subject: Subject) -> None:
 def _wrong_token(subject: Subject) -> None:
     with subject.connected() as peer:
         try:
-            peer.refusal(game.HELLO, subject.hello(token=os.urandom(game.TOKEN_BYTES).hex()))
+            peer.refusal(messages.HELLO, subject.hello(token=os.urandom(messages.TOKEN_BYTES).hex()))
         except Failed:
             # To hang up is a refusal too.
             if not peer.closed(1.0):
@@ -80,7 +79,7 @@ def _before_hello(subject: Subject) -> None:
 @check("must", "tools/list describes every tool: name, title, description, inputSchema, outputSchema")
 def _tools(subject: Subject) -> None:
     with subject.session() as (peer, _):
-        listed = peer.call(game.TOOLS_LIST)
+        listed = peer.call(messages.TOOLS_LIST)
         if not isinstance(listed, dict) or not isinstance(listed.get("tools"), list):
             raise Failed("the result of tools/list has no list `tools`")
         names = [each.get("name") for each in listed["tools"] if isinstance(each, dict)]
@@ -95,23 +94,25 @@ def _unknown_method(subject: Subject) -> None:
         error = peer.refusal("checking/nothing")
         if error.code != -32601:
             subject.seen.strict[f"an unknown method is answered with {error.code}, not -32601"] = None
-        peer.call(game.TOOLS_LIST)
+        peer.call(messages.TOOLS_LIST)
 
 
 @check("must", "a tool that does not exist is an error, and the session goes on")
 def _unknown_tool(subject: Subject) -> None:
     with subject.session() as (peer, _):
-        error = peer.refusal(game.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {}})
+        error = peer.refusal(messages.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {}})
         if error.code != -32400:
             subject.seen.strict[f"an unknown tool is answered with {error.code}, not -32400"] = None
-        peer.call(game.TOOLS_LIST)
+        peer.call(messages.TOOLS_LIST)
 
 
 @check("must", "a version of the protocol that the mod does not speak is refused")
 def _version(subject: Subject) -> None:
     with subject.session() as (peer, _):
         id_ = new_id()
-        body = gabp.to_json({"v": "gabp/2", "id": id_, "type": "request", "method": game.TOOLS_LIST, "params": {}})
+        body = envelopes.to_json(
+            {"v": "gabp/2", "id": id_, "type": "request", "method": messages.TOOLS_LIST, "params": {}}
+        )
         peer.send_raw(b"Content-Length: %d\r\nContent-Type: application/json\r\n\r\n%b" % (len(body), body))
         _error_or_closed(peer, "a request of gabp/2 is answered as if it were gabp/1")
 
@@ -120,7 +121,7 @@ def _version(subject: Subject) -> None:
 def _cut(subject: Subject) -> None:
     with subject.session() as (peer, _):
         id_ = new_id()
-        frame = gabp.request(id_, game.TOOLS_LIST, b"{}")
+        frame = envelopes.request(id_, messages.TOOLS_LIST, b"{}")
         for at in range(0, len(frame), 7):
             peer.send_raw(frame[at : at + 7])
         peer.answer(id_)
@@ -130,12 +131,12 @@ def _cut(subject: Subject) -> None:
 def _together(subject: Subject) -> None:
     with subject.session() as (peer, _):
         ids = [new_id(), new_id()]
-        peer.send_raw(b"".join(gabp.request(each, game.TOOLS_LIST, b"{}") for each in ids))
+        peer.send_raw(b"".join(envelopes.request(each, messages.TOOLS_LIST, b"{}") for each in ids))
         # In whichever order it likes.
         answered: list[str] = []
         while len(answered) < len(ids):
             message = peer.message()
-            if isinstance(message, gabp.Response):
+            if isinstance(message, envelopes.Response):
                 answered.append(message.id)
         if sorted(answered) != sorted(ids):
             raise Failed("the two responses do not have the ids of the two requests")
@@ -165,7 +166,7 @@ def _again(subject: Subject) -> None:
         raise DoesNotApply
     for _ in range(2):
         with subject.session() as (peer, _):
-            peer.call(game.TOOLS_LIST)
+            peer.call(messages.TOOLS_LIST)
 
 
 @check("should", "the mod serves several bridges at once (7.2)")
@@ -174,7 +175,7 @@ def _several(subject: Subject) -> None:
         raise DoesNotApply
     with subject.session() as (first, _), subject.session() as (second, _), subject.session() as (third, _):
         for each in (third, first, second):
-            each.call(game.TOOLS_LIST)
+            each.call(messages.TOOLS_LIST)
 
 
 @check("should", "a message of nearly a megabyte is read (7.1)")
@@ -185,8 +186,8 @@ def _large(subject: Subject) -> None:
         size = min(LARGE_BYTES, most - 512)
         if size < LARGE_BYTES:
             subject.seen.strict[f"it reads no more than {most} bytes in a message; 1 MB is recommended"] = None
-        peer.refusal(game.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {"text": "x" * max(1, size)}})
-        peer.call(game.TOOLS_LIST)
+        peer.refusal(messages.TOOLS_CALL, {"name": "checking/no-such-tool", "arguments": {"text": "x" * max(1, size)}})
+        peer.call(messages.TOOLS_LIST)
 
 
 @check("must", "what is subscribed to is answered with its channels, and can be given up")
@@ -198,36 +199,36 @@ def _events(subject: Subject) -> None:
         named = [str(each) for each in channels if not str(each).endswith("*")][:5]
         if not named:
             raise DoesNotApply
-        answer = peer.call(game.SUBSCRIBE, {"channels": named})
+        answer = peer.call(messages.SUBSCRIBE, {"channels": named})
         if not isinstance(answer, dict) or set(answer.get("subscribed", ())) != set(named):
             raise Failed(f"events/subscribe to {named} is answered with {str(answer)[:120]}")
-        peer.call(game.UNSUBSCRIBE, {"channels": named})
+        peer.call(messages.UNSUBSCRIBE, {"channels": named})
 
 
 @check("must", "resources that are listed can be read")
 def _resources(subject: Subject) -> None:
     with subject.session() as (peer, welcome):
-        if game.RESOURCES_LIST not in _announced(welcome, "methods"):
+        if messages.RESOURCES_LIST not in _announced(welcome, "methods"):
             raise DoesNotApply
-        listed = peer.call(game.RESOURCES_LIST)
+        listed = peer.call(messages.RESOURCES_LIST)
         for each in listed.get("resources", [])[:3]:
-            peer.call(game.RESOURCES_READ, {"uri": each["uri"]})
+            peer.call(messages.RESOURCES_READ, {"uri": each["uri"]})
 
 
 @check("must", "the state can be read where the mod says so")
 def _state(subject: Subject) -> None:
     with subject.session() as (peer, welcome):
-        if game.STATE_GET not in _announced(welcome, "methods"):
+        if messages.STATE_GET not in _announced(welcome, "methods"):
             raise DoesNotApply
-        peer.call(game.STATE_GET)
+        peer.call(messages.STATE_GET)
 
 
 @check("must", "what wants attention is said in full: `blocking` above all")
 def _attention(subject: Subject) -> None:
     with subject.session() as (peer, welcome):
-        if game.ATTENTION_CURRENT not in _announced(welcome, "methods"):
+        if messages.ATTENTION_CURRENT not in _announced(welcome, "methods"):
             raise DoesNotApply
-        answer = peer.call(game.ATTENTION_CURRENT)
+        answer = peer.call(messages.ATTENTION_CURRENT)
         now = answer.get("attention") if isinstance(answer, dict) else None
         if now is not None and not isinstance(now.get("blocking"), bool):
             raise Failed("`blocking` is not true or false: a bridge must then hold every call back")
@@ -244,12 +245,12 @@ def _announced(welcome: Any, kind: str) -> list[Any]:
 
 def _refused_or_closed(peer: Peer, otherwise: str) -> None:
     try:
-        answer = peer.answer(peer.ask(game.TOOLS_LIST))
+        answer = peer.answer(peer.ask(messages.TOOLS_LIST))
     except Failed:
         if peer.closed(1.0):
             return
         raise
-    if not isinstance(answer.error, gabp.ErrorBody):
+    if not isinstance(answer.error, envelopes.ErrorBody):
         raise Failed(otherwise)
 
 
@@ -261,7 +262,7 @@ def _error_or_closed(peer: Peer, otherwise: str, *, silent: bool = False) -> Non
         if silent or peer.closed(1.0):
             return
         raise Failed("it neither answers nor hangs up") from None
-    if not isinstance(answer, gabp.Response) or not isinstance(answer.error, gabp.ErrorBody):
+    if not isinstance(answer, envelopes.Response) or not isinstance(answer.error, envelopes.ErrorBody):
         raise Failed(otherwise)
 
 

@@ -6,12 +6,11 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from bascule.protocols import game
-from bascule.protocols.game_schemas import RESULTS
-from bascule.protocols.game_session import new_id
-from bascule.wire import gabp
-from bascule.wire.codec import decode
-from bascule.wire.content_length import DEFAULT_MAX_HEADER_BYTES
+from gabp import envelopes, messages
+from gabp.codec import decode
+from gabp.content_length import DEFAULT_MAX_HEADER_BYTES
+from gabp.schemas import RESULTS
+from gabp.session import new_id
 
 # A mod that answers in its game's next frame needs milliseconds; one that loads, seconds.
 ANSWER_SECONDS: Final = 10.0
@@ -64,7 +63,7 @@ class Peer:
         self._stream = stream
         self._seen = seen
         self._buffer = b""
-        self.events: list[gabp.Event] = []
+        self.events: list[envelopes.Event] = []
 
     def close(self) -> None:
         self._stream.close()
@@ -81,13 +80,13 @@ class Peer:
 
     def ask(self, method: str, params: dict[str, Any] | None = None) -> str:
         id_ = new_id()
-        self.send_raw(gabp.request(id_, method, gabp.to_json(params or {})))
+        self.send_raw(envelopes.request(id_, method, envelopes.to_json(params or {})))
         return id_
 
     def call(self, method: str, params: dict[str, Any] | None = None, *, seconds: float = ANSWER_SECONDS) -> Any:
         """The result; `Failed` where an error came, or a result that is not what the schema says."""
         answer = self.answer(self.ask(method, params), seconds=seconds)
-        if isinstance(answer.error, gabp.ErrorBody):
+        if isinstance(answer.error, envelopes.ErrorBody):
             raise Failed(f"{method} answered the error {answer.error.code}: {answer.error.message}")
         result = decode(answer.result)
         if method in RESULTS:
@@ -95,39 +94,39 @@ class Peer:
                 self._seen.strict[f"{method}: {problem}"] = None
         return result
 
-    def refusal(self, method: str, params: dict[str, Any] | None = None) -> gabp.ErrorBody:
+    def refusal(self, method: str, params: dict[str, Any] | None = None) -> envelopes.ErrorBody:
         """The error; `Failed` where there is none."""
         answer = self.answer(self.ask(method, params))
-        if not isinstance(answer.error, gabp.ErrorBody):
+        if not isinstance(answer.error, envelopes.ErrorBody):
             raise Failed(f"{method} was answered with a result, and should have been refused")
         return answer.error
 
     # -- in --
 
-    def answer(self, id_: str, *, seconds: float = ANSWER_SECONDS) -> gabp.Response:
+    def answer(self, id_: str, *, seconds: float = ANSWER_SECONDS) -> envelopes.Response:
         """The response with this id; events are kept, other responses are a fault of the mod."""
         end = time.monotonic() + seconds
         while True:
             message = self.message(end - time.monotonic())
             match message:
-                case gabp.Event():
+                case envelopes.Event():
                     self.events.append(message)
-                case gabp.Response() if message.id == id_:
+                case envelopes.Response() if message.id == id_:
                     return message
-                case gabp.Response():
+                case envelopes.Response():
                     raise Failed(f"a response has the id {message.id}, and no request of that id is open")
                 case _:
                     raise Failed("the mod sent a request: only bridges do")
 
-    def message(self, seconds: float = ANSWER_SECONDS) -> gabp.Message:
+    def message(self, seconds: float = ANSWER_SECONDS) -> envelopes.Message:
         body = self._frame(time.monotonic() + seconds)
         try:
-            return gabp.parse(body, gabp.Mode.STRICT)
-        except gabp.BadMessage as bad:
+            return envelopes.parse(body, envelopes.Mode.STRICT)
+        except envelopes.BadMessage as bad:
             self._seen.strict[f"a message is not a strict envelope: {bad.message}"] = None
         try:
-            return gabp.parse(body, gabp.Mode.COMPAT)
-        except gabp.BadMessage as bad:
+            return envelopes.parse(body, envelopes.Mode.COMPAT)
+        except envelopes.BadMessage as bad:
             raise Failed(f"a message is not an envelope: {bad.message}: {body[:200]!r}") from None
 
     def closed(self, seconds: float = ANSWER_SECONDS) -> bool:
@@ -200,7 +199,7 @@ def hello(token: str, launch_id: str, platform: str) -> dict[str, Any]:
     return {
         "token": token,
         "bridgeVersion": "1.0.0",
-        "platform": game.platform_name(platform),
+        "platform": messages.platform_name(platform),
         "launchId": launch_id,
         "clientInfo": {"name": "bascule games check"},
     }

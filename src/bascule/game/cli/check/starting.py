@@ -17,8 +17,8 @@ from bascule.foundation import paths
 from bascule.game.cli.check.peer import ANSWER_SECONDS, Failed, Peer, Seen, SocketStream, hello
 from bascule.game.settings import GameSettings
 from bascule.local_client.exits import WrongUsage
-from bascule.protocols.game import TOKEN_BYTES
-from bascule.protocols.game_session import new_id
+from gabp.messages import TOKEN_BYTES
+from gabp.session import new_id
 
 _POLL_SECONDS: Final = 0.05
 # A game that does not end on SIGTERM is killed; a test of a mod does not wait for its saving.

@@ -7,7 +7,6 @@ from shlex import quote
 
 import msgspec
 
-from bascule.foundation.text import escaped
 from bascule.kernel.policy.paths import normal
 from bascule.kernel.policy.shell import assigning, git, interpreters, wrappers
 from bascule.kernel.policy.shell.fields import Field, Scope, known
@@ -16,6 +15,7 @@ from bascule.kernel.policy.shell.options import Found, Uncertain
 from bascule.kernel.policy.shell.second import disagreement
 from bascule.kernel.policy.shell.text import MAX_COMMANDS, Assignment, Parsed, RawCommand, Redirect, Word
 from bascule.kernel.policy.shell.traits import DESTRUCTIVE, ENVIRONMENT, OPAQUE, TRAITS, destroys, steers, written
+from gabp.text import escaped
 
 # Texts within texts: `sh -c "sh -c ..."`. Each needs one more layer of quoting, which nobody writes by hand.
 MAX_TEXTS_DEEP = 6

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal, NamedTuple
 
-from bascule.foundation.text import is_plain
 from bascule.workspace.machine.checkpoints.compare import Difference
 from bascule.workspace.machine.checkpoints.lines import Budget, Change, changes
 from bascule.workspace.machine.checkpoints.objects import Entry, gap_reason
 from bascule.workspace.machine.checkpoints.store import ObjectStore
 from bascule.workspace.protocol import FileChange, PathReason
+from gabp.text import is_plain
 
 # Larger files are told to differ and not compared by lines.
 MAX_COMPARED_BYTES = 4 * 1024 * 1024

@@ -5,8 +5,8 @@ import os
 import stat
 from difflib import get_close_matches
 
-from bascule.foundation.text import is_plain
 from bascule.workspace.ports import FileFault, StorageFault
+from gabp.text import is_plain
 
 # Names looked at for "did you mean"; more would make a missing file an expensive answer.
 MAX_NEIGHBOURS = 1_000

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from enum import Enum
 
 from bascule.foundation.deferred import Deferred
-from bascule.wire.codec import BadJson
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.groups import Counts, Group
 from bascule.workspace.machine.sandbox.launch import MAX_COMPLAINT_BYTES, Child
 from bascule.workspace.machine.sandbox.limits import Limits
 from bascule.workspace.ports import SandboxFault
+from gabp.codec import BadJson
 
 
 class State(Enum):

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from bascule.wire import codec
+from gabp import codec
 
 # `ready` names a handful of files; nothing the spawner says is longer.
 MAX_ANSWER_BYTES = 16 * 1024

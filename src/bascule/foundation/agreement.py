@@ -1,0 +1,36 @@
+"""What the daemon and every program that talks to it agree on before they talk.
+
+The helpers load this at their start, so it imports nothing.
+"""
+
+# -- doors --
+
+# The TCP port unless a setting says otherwise, as the broker spec's examples have it.
+DEFAULT_PORT = 5050
+
+# Raised when a frame, a method's shape or a meaning changes so that old peers would misread it. The daemon refuses
+# another number and says what to do.
+PROTOCOL_VERSION = 1
+# A payload of 1 MiB with JSON escapes and envelope around it.
+MAX_LINK_FRAME_BYTES = 8 * 1024 * 1024
+# Past this an idle proxy or client library gives up by itself; a longer waitMs is clamped to it.
+MAX_WAIT_MS = 60_000
+
+# -- ids: they travel in URLs, file names, log lines and terminals, so no letter of them needs quoting in any --
+
+# Long enough for `claude-code-some-project-2`, short enough for a table column.
+MAX_AGENT_ID_CHARS = 64
+# A UUID with a readable prefix fits; so does the `<broadcastId>.<agentId>` of a broadcast.
+MAX_TICKET_ID_CHARS = 128
+# "." and ".." are path steps in URLs and file systems; "local" and "person" are principals of ours,
+# and "register" is a path of the broker spec's (5.0).
+RESERVED_AGENT_IDS = frozenset({".", "..", "local", "person", "register"})
+_ID_LETTERS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+
+
+def is_agent_id(text: str) -> bool:
+    return 0 < len(text) <= MAX_AGENT_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in RESERVED_AGENT_IDS
+
+
+def is_ticket_id(text: str) -> bool:
+    return 0 < len(text) <= MAX_TICKET_ID_CHARS and _ID_LETTERS.issuperset(text) and text not in (".", "..")

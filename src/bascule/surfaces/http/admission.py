@@ -1,0 +1,119 @@
+"""In front of every route, before the body is read: is this caller at the right address, and who is it?
+
+A web page reaches any port on loopback: by a rebound name, by `0.0.0.0`, by a form, an image, a script.
+It cannot choose its Host and Origin freely, so those are checked first, on every route and every verb;
+the token behind them stops other users of the machine.
+"""
+
+from collections.abc import Callable
+
+from bascule import __version__
+from bascule.foundation.agreement import PROTOCOL_VERSION
+from bascule.foundation.clock import Clock
+from bascule.foundation.errors import BasculeError, Forbidden, InvalidRequest, Misdirected, Overloaded, VersionMismatch
+from bascule.kernel.call import Principal
+from bascule.kernel.identity.principals import Door, WrongToken, identify, identify_in_space
+from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle
+from bascule.kernel.link_protocol import mismatch_sentence
+
+Headers = list[tuple[bytes, bytes]]
+# What a browser says about requests of no page at all: an address typed by the user.
+_OWN_SITE = b"none"
+_PROTOCOL = b"%d" % PROTOCOL_VERSION
+_CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
+
+
+class Admission:
+    """Decides who a request comes from, or refuses it. One per door."""
+
+    def __init__(
+        self,
+        door: Door,
+        *,
+        hosts: frozenset[bytes],
+        tokens: TokenBook,
+        local_token_hash: str,
+        auth_on: bool,
+        clock: Clock,
+        on_wrong_token: Callable[[Door], None],
+    ) -> None:
+        self._door = door
+        self._hosts = hosts
+        self._tokens = tokens
+        self._local_token_hash = local_token_hash
+        self._auth_on = auth_on
+        self._clock = clock
+        self._on_wrong_token = on_wrong_token
+        self._throttle = WrongTokenThrottle()
+
+    def admit(self, headers: Headers) -> Principal:
+        hosts: list[bytes] = []
+        authorization: str | None = None
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"authorization":
+                if authorization is not None:
+                    raise InvalidRequest("two Authorization headers", hint="send one")
+                authorization = value.decode("latin-1")
+            elif name == b"origin" or (name == b"sec-fetch-site" and value != _OWN_SITE):
+                self._refuse_page()
+            elif name == b"bascule-protocol" and value != _PROTOCOL:
+                raise _other_protocol(value)
+        # On the unix socket the Host header means nothing: no browser gets there.
+        if self._door == "tcp" and (len(hosts) != 1 or hosts[0] not in self._hosts):
+            raise Misdirected(
+                "this Host is not served here",
+                hint="address the daemon as 127.0.0.1 with its port, as `bascule status` shows it",
+            )
+        try:
+            return identify(self._door, authorization, self._tokens, self._local_token_hash, self._auth_on)
+        except WrongToken as error:
+            raise self._throttled(error) from None
+
+    def _refuse_page(self) -> None:
+        if self._door == "tcp":
+            raise Forbidden(
+                "requests from web pages are refused",
+                hint="Bascule serves programs on this machine; use curl, a helper or the unix socket",
+            )
+
+    def _throttled(self, error: WrongToken) -> BasculeError:
+        pause = self._throttle.failed(self._clock.monotonic())
+        if pause is None:
+            # Only those that are told why are logged: a flood must not fill the disk.
+            self._on_wrong_token(self._door)
+            return error
+        return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
+
+
+class SpaceAdmission:
+    """In front of one space's own socket: there is one principal, whatever is sent."""
+
+    def __init__(self, handle: str, is_welcome: Callable[[str], bool]) -> None:
+        self._handle = handle
+        self._is_welcome = is_welcome
+
+    def admit(self, headers: Headers) -> Principal:
+        presented = False
+        for name, value in headers:
+            if name in _CREDENTIALS:
+                presented = True
+            elif name == b"bascule-protocol" and value != _PROTOCOL:
+                raise _other_protocol(value)
+        principal = identify_in_space(self._handle, presented=presented)
+        if not self._is_welcome(self._handle):
+            raise Forbidden(
+                f"agent {self._handle} was revoked by a person",
+                hint="commands in this space can send no messages until it is closed and opened again",
+            )
+        return principal
+
+
+def _other_protocol(value: bytes) -> VersionMismatch:
+    shown = f"with protocol {value[:20].decode('latin-1')!r}"
+    return VersionMismatch(mismatch_sentence(shown, __version__))
+
+
+def loopback_hosts(port: int) -> frozenset[bytes]:
+    return frozenset(f"{name}:{port}".encode() for name in ("127.0.0.1", "localhost", "[::1]"))
