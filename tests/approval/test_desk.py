@@ -6,7 +6,7 @@ import pytest
 from desk_scene import JERRY, TOM, Cut, Forest
 
 from bascule.foundation.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.questions import params_and_digest, plain_params, required
 from bascule.kernel.journal import Transaction
 from bascule.kernel.rows import Effect, Params
@@ -65,7 +65,7 @@ def test_an_answered_question_is_asked_anew(forest):
 
 
 def test_questions_of_one_principal_are_bounded_and_another_still_asks():
-    forest = Forest(limits=Limits(max_pending=3))
+    forest = Forest(limits=ConsentLimits(max_pending=3))
     for number in range(3):
         forest.ask(params=Cut(path=str(number)))
     with pytest.raises(Overloaded) as refused:
@@ -94,14 +94,14 @@ def test_a_thousand_questions_of_many_agents_are_bounded_together():
 
 
 def test_what_cannot_be_shown_whole_is_not_asked():
-    forest = Forest(limits=Limits(max_preview_chars=100))
+    forest = Forest(limits=ConsentLimits(max_preview_chars=100))
     with pytest.raises(TooLarge, match="max_preview_chars"):
         forest.ask(preview="x" * 101)
     assert forest.desk.pending() == []
 
 
 def test_what_a_principal_has_waiting_is_bounded_in_size_too():
-    forest = Forest(limits=Limits(max_pending_chars=100))
+    forest = Forest(limits=ConsentLimits(max_pending_chars=100))
     forest.ask(preview="x" * 60)
     with pytest.raises(Overloaded) as refused:
         forest.ask(params=Cut(path="other"), preview="x" * 60)
@@ -300,7 +300,7 @@ def test_answered_questions_are_forgotten_after_a_day(forest):
 
 
 def test_of_answered_questions_only_so_many_are_kept():
-    forest = Forest(limits=Limits(max_kept=3))
+    forest = Forest(limits=ConsentLimits(max_kept=3))
     asked = [forest.ask(params=Cut(path=str(number))) for number in range(5)]
     for approval in asked:
         forest.decide(approval, approve=False)
@@ -387,7 +387,7 @@ def test_a_waiter_that_leaves_is_gone_at_once_and_leaves_no_timer(forest):
 
 
 def test_waiters_of_one_principal_are_bounded():
-    forest = Forest(limits=Limits(max_waiting=2))
+    forest = Forest(limits=ConsentLimits(max_waiting=2))
     approval = forest.ask()
     for _ in range(2):
         forest.desk.wait(approval.approval_id, 45)

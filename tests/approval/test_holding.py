@@ -6,7 +6,7 @@ from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.resolution import Resolution
 from bascule.testing.stores import HeldStore
@@ -63,7 +63,7 @@ def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
 
 
 def test_a_call_is_held_no_longer_than_the_limit():
-    grove = Grove(consent_limits=Limits(hold_seconds=2)).set_person()
+    grove = Grove(consent_limits=ConsentLimits(hold_seconds=2)).set_person()
     call = grove.begin()
     grove.house.advance(1.9)
     assert not call.done
@@ -135,7 +135,7 @@ def test_a_stopping_daemon_tells_whoever_waits(grove):
 
 
 def test_questions_beyond_the_limit_are_refused_with_its_name():
-    grove = Grove(consent_limits=Limits(max_pending=2)).set_person()
+    grove = Grove(consent_limits=ConsentLimits(max_pending=2)).set_person()
     for path in ("ash", "elm"):
         grove.begin(path=path)
     with pytest.raises(Overloaded) as refused:

@@ -4,7 +4,7 @@ import pytest
 from desk_scene import JERRY, TOM, Cut, Deep, Forest
 
 from bascule.foundation.errors import InvalidRequest, Overloaded
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.offers import all_offers, exact
 from bascule.kernel.consent.questions import digest_line, rule_text, timed_text
 from bascule.kernel.policy.decision import Decision
@@ -153,7 +153,7 @@ def test_a_timed_rule_lies_over_an_ask_and_never_over_a_deny(forest):
 
 
 def test_timed_rules_are_bounded():
-    forest = Forest(limits=Limits(max_timed_rules=1))
+    forest = Forest(limits=ConsentLimits(max_timed_rules=1))
     offered(forest)
     with pytest.raises(Overloaded, match="max_timed_rules"):
         offered(forest, Cut(path="y"))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from on_disk import OnDisk
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.kernel.identity.principals import WrongToken, identify
@@ -130,7 +130,9 @@ class Handles(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="bsc-model-")
-        limits = Limits(silence_ms=SILENCE, takeover_ms=TAKEOVER, agent_retention_ms=RETENTION, max_agents=MAX_AGENTS)
+        limits = BrokerLimits(
+            silence_ms=SILENCE, takeover_ms=TAKEOVER, agent_retention_ms=RETENTION, max_agents=MAX_AGENTS
+        )
         self.house = OnDisk(self.folder, self.durability, limits=limits)
         self.book = self.book_type()
 

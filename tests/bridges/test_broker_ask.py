@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, cancel, reply, send, show, take, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.testing.stores import HeldStore
 
@@ -78,7 +78,7 @@ def test_who_asks_and_leaves_has_sent_the_message(house):
 
 
 def test_who_holds_too_many_waits_has_sent_nothing(make_house):
-    house = make_house(limits=Limits(max_waits=1))
+    house = make_house(limits=BrokerLimits(max_waits=1))
     house.register("Jerry")
     held = ask(house, by=SPOCK)
     with pytest.raises(Overloaded):

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, ids_of, poll, send, take, take_ids, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import Call, Principal
 from bascule.testing.stores import HeldStore
@@ -196,7 +196,7 @@ def test_a_message_that_could_not_be_stored_is_never_handed_over(make_house):
 
 
 def test_waits_of_one_principal_are_bounded_and_others_are_untouched(make_house):
-    house = make_house(limits=Limits(max_waits=2))
+    house = make_house(limits=BrokerLimits(max_waits=2))
     house.register("Jerry")
     house.register("Spock")
     held = [poll(house), poll(house)]
@@ -210,7 +210,7 @@ def test_waits_of_one_principal_are_bounded_and_others_are_untouched(make_house)
 
 @pytest.mark.parametrize("method", ["inbox.stream", "replies.stream", "events.stream"])
 def test_streams_of_one_principal_are_bounded_like_waits(make_house, method):
-    house = make_house(limits=Limits(max_waits=2))
+    house = make_house(limits=BrokerLimits(max_waits=2))
     house.register("Jerry")
     send(house, "t", by=JERRY)
     params = {"inbox.stream": {"agentId": "Jerry"}, "replies.stream": {"ticketId": "t"}}.get(method, {})

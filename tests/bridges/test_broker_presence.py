@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, status_of, take
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError
 
 SILENCE = 30 * 60
@@ -159,7 +159,7 @@ def test_agents_are_filtered_by_type_and_status(make_house):
 
 def test_an_agent_whose_lifetime_does_not_add_up_in_floats_goes_offline_like_the_others(make_house):
     """(seen + 20.003) - seen may be less than 20.003: its deadline then came up, found it online, and came up again."""
-    house = make_house(limits=Limits(silence_ms=20_003))
+    house = make_house(limits=BrokerLimits(silence_ms=20_003))
     for number in range(40):
         name = f"A{number}"
         house.register(name)

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, events_named, reply, send, show, take, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Conflict, Forbidden, NotFound
 
 SECOND = 1_000
@@ -99,7 +99,7 @@ def test_a_retried_late_reply_gets_the_same_answer(house):
 
 
 def test_replies_behind_one_ticket_are_bounded(make_house):
-    house = make_house(limits=Limits(max_replies=2))
+    house = make_house(limits=BrokerLimits(max_replies=2))
     house.register("Jerry")
     send(house, "t")
     reply(house, "t", 1)

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import send, status_of, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded
 
 SPACE = "spc_0123456789abcdef0123"
@@ -93,7 +93,7 @@ def test_its_moving_in_is_recorded_once(house):
 
 @pytest.mark.parametrize(("sender", "room"), [(INSIDE, 5), ("local", 10), ("agent:Tom", 10)])
 def test_commands_in_sandboxes_fill_half_an_inbox_others_all_of_it(make_house, sender, room):
-    house = make_house(limits=Limits(max_inbox_messages=10))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=10))
     house.register("Jerry")
     house.register("Tom")
     move_in(house)
@@ -106,7 +106,7 @@ def test_commands_in_sandboxes_fill_half_an_inbox_others_all_of_it(make_house, s
 
 
 def test_a_flood_from_inside_leaves_room_for_those_outside(make_house):
-    house = make_house(limits=Limits(max_inbox_messages=10, max_inbox_bytes=100))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=10, max_inbox_bytes=100))
     house.register("Jerry")
     move_in(house)
     send(house, payload="x" * 40, by=INSIDE)

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, reply, send, show, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import MAX_BROADCAST
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
 
@@ -58,7 +58,7 @@ def test_a_broadcast_to_nobody_says_so(make_house):
 
 
 def test_one_who_cannot_be_reached_does_not_stop_the_others(make_house):
-    house = make_house(limits=Limits(max_inbox_messages=1))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=1))
     for name in ("Jerry", "Spock", "Data"):
         house.register(name)
     send(house, to="Spock")

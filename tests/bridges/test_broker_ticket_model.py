@@ -28,13 +28,13 @@ from ticket_model import (
     Refused,
 )
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError, Internal, NotFound
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 STORIES = {"memory": 20, "fsync": 3, "relaxed": 4}
 PRINCIPALS = ["local", "agent:Jerry", "agent:Spock", "person"]
-LIMITS = Limits(
+LIMITS = BrokerLimits(
     default_timeout_ms=TIMEOUT,
     lease_ms=LEASE,
     ticket_ttl_ms=TTL,

@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.settings import BrokerSettings
 from bascule.daemon import composition, lifecycle
 from bascule.daemon.compose import Daemon
@@ -25,7 +25,7 @@ SECONDS = {"remember_ms": 2_000, "agent_retention_ms": 1_500, "silence_ms": 500,
 
 
 class Hasty(BrokerSettings, frozen=True, kw_only=True):
-    def limits(self) -> Limits:
+    def limits(self) -> BrokerLimits:
         return msgspec.structs.replace(super().limits(), **SECONDS)
 
 

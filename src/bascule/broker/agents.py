@@ -19,7 +19,7 @@ from bascule.broker.protocol import (
     RevokeResult,
 )
 from bascule.broker.records import AgentRecord
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.agreement import RESERVED_AGENT_IDS
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
@@ -60,7 +60,7 @@ class Presence:
 class Agents:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         events: EventHub,
         tokens: TokenBook,
         files: TokenFiles,

@@ -12,7 +12,7 @@ from typing import Any
 from bascule.broker.events import EventHub
 from bascule.broker.inbox import Inbox
 from bascule.broker.protocol import InboxWatchParams, InboxWatchResult, SkipRung
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import Call, Principal, sender_name
@@ -40,7 +40,7 @@ class _Watcher:
 class Bells:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         events: EventHub,
         hold: Callable[[Principal, Deferred[Any]], None],
         let_go: Callable[[Principal, Deferred[Any]], None],

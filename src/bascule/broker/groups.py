@@ -14,7 +14,7 @@ from bascule.broker.agents import Agents
 from bascule.broker.events import EventHub
 from bascule.broker.protocol import AgentStatus, TicketStatus
 from bascule.broker.records import Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.waits import Waits
 from bascule.kernel.call import DAEMON, agent_principal
 from bascule.kernel.journal import Journal, Transaction
@@ -27,7 +27,7 @@ _replace = msgspec.structs.replace
 
 
 class Groups:
-    def __init__(self, state: State, agents: Agents, events: EventHub, journal: Journal, waits: Waits) -> None:
+    def __init__(self, state: BrokerState, agents: Agents, events: EventHub, journal: Journal, waits: Waits) -> None:
         self._state = state
         self._agents = agents
         self._events = events

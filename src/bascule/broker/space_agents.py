@@ -8,7 +8,7 @@ from typing import Any
 
 from bascule.broker.agents import Agents
 from bascule.broker.records import AgentRecord
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.ids import new_token
 from bascule.kernel.call import DAEMON
 from bascule.kernel.identity.tokens import hash_token
@@ -16,7 +16,7 @@ from bascule.kernel.journal import Journal, Transaction
 
 
 class SpaceAgents:
-    def __init__(self, state: State, agents: Agents, journal: Journal) -> None:
+    def __init__(self, state: BrokerState, agents: Agents, journal: Journal) -> None:
         self._state = state
         self._agents = agents
         self._journal = journal

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from bascule.broker.inbox import Inbox
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
@@ -22,8 +22,8 @@ def message_key(ticket_id: str, number: int) -> str:
     return f"{ticket_id}/{number}"
 
 
-class State:
-    def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: Limits) -> None:
+class BrokerState:
+    def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: BrokerLimits) -> None:
         self.clock = clock
         self.limits = limits
         self.timers = timers

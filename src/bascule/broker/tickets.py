@@ -32,7 +32,7 @@ from bascule.broker.protocol import (
 )
 from bascule.broker.quotas import check_kept, check_room
 from bascule.broker.records import Message, Ticket
-from bascule.broker.state import State, message_key
+from bascule.broker.state import BrokerState, message_key
 from bascule.broker.views import is_settled, ticket_view
 from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.deferred import Deferred
@@ -71,7 +71,7 @@ class Waiting(Protocol):
 class Tickets:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         agents: Agents,
         events: EventHub,
         journal: Journal,

@@ -27,7 +27,7 @@ from bascule.broker.protocol import (
     TicketStatus,
 )
 from bascule.broker.records import Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.views import inbox_item, is_settled, reply_view
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
@@ -132,7 +132,7 @@ class _InboxStream:
 
 
 class Waits:
-    def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
+    def __init__(self, state: BrokerState, events: EventHub, agents: Agents, journal: Journal) -> None:
         self._journal = journal
         state.on_return = self.pump_soon
         agents.on_revoked.append(self.evict)

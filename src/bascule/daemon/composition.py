@@ -21,7 +21,7 @@ from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
-from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects

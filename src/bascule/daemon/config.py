@@ -21,7 +21,7 @@ from bascule.bridge_list import BRIDGES
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
-from bascule.kernel.consent.limits import Limits as ApprovalLimits
+from bascule.kernel.consent.limits import ConsentLimits as ApprovalLimits
 from bascule.kernel.declared import Declared
 from bascule.kernel.policy.presets import DEFAULT_PRESET, NAMES
 from bascule.kernel.settings import BadConfig, Config, Settings, read_file

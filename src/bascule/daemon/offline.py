@@ -15,7 +15,7 @@ from bascule.foundation.clock import SystemClock
 from bascule.foundation.ids import is_house_handle
 from bascule.kernel.call import LOCAL
 from bascule.kernel.consent.records import Approval, TimedRule
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.sqlite import SqliteStore
@@ -58,9 +58,11 @@ async def _reset_person(state_dir: str) -> list[str]:
         for record in holders:
             tx.put(agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
         # Nothing that the old person allowed holds, and nothing of before is asked of the new one.
-        ended = [each for each in approvals.rows.values() if each.state in (State.PENDING, State.APPROVED)]
+        ended = [
+            each for each in approvals.rows.values() if each.state in (ApprovalState.PENDING, ApprovalState.APPROVED)
+        ]
         for approval in ended:
-            tx.put(approvals, approval.approval_id, approval.moved(State.EXPIRED))
+            tx.put(approvals, approval.approval_id, approval.moved(ApprovalState.EXPIRED))
         for rule_id in list(rules.rows):
             tx.put(rules, rule_id, None)
         # Who enabled the desktop is that person no more; a stop stays until the new one resumes.

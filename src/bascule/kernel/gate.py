@@ -33,7 +33,7 @@ from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
 from bascule.kernel.consent.records import Approval
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
 from bascule.kernel.identity.ownership import Parties, Starter
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
@@ -365,7 +365,7 @@ class Gate:
                 resolution = await resolution.illustrate()
                 continue
             approval = await passage.ask(question_of(passage, verdict, resolution), resolution, verdict)
-            if approval.state is not State.APPROVED:
+            if approval.state is not ApprovalState.APPROVED:
                 raise resolution.adapted(refusal_of(approval, has_person=self.desk.has_person()))
             # Minutes have passed: whatever was said before is asked again.
             self._admit(call, method, passage=passage)

@@ -19,7 +19,7 @@ import msgspec
 
 from bascule.admin import protocol as house_protocol
 from bascule.bridge_list import BRIDGES
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.service import Broker
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import from_values
@@ -31,7 +31,7 @@ from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
 from bascule.kernel.bridge import Bridge, Lent, Ports
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
-from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Transaction
@@ -86,7 +86,7 @@ class House:
         *,
         clock: FakeClock | None = None,
         store: JournalStore | None = None,
-        limits: Limits | None = None,
+        limits: BrokerLimits | None = None,
         policy: Policy | None = None,
         consent_limits: ConsentLimits | None = None,
         methods: tuple[Bound, ...] = (),
@@ -98,7 +98,7 @@ class House:
     ) -> None:
         self.clock = clock or FakeClock()
         self.store: JournalStore = store or MemoryStore()
-        self.limits = limits or Limits()
+        self.limits = limits or BrokerLimits()
         self._policy = policy
         self._consent_limits = consent_limits
         # More methods than the house has, or one in place of ours: what a bridge of one's own would do.

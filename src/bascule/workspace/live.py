@@ -22,7 +22,7 @@ from bascule.workspace.protocol import (
     MessageOperation,
     ReadFileOperation,
 )
-from bascule.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
+from bascule.workspace.records import AWAITING, ENDED, RUNNING, RunQuestion, RunRecord, Segment, Step
 
 
 class Stop(NamedTuple):
@@ -101,7 +101,7 @@ class Run:
         self.note: str | None = record.note
         self.would_ask = record.would_ask
         # What it was asked before `answer` came.
-        self.asked: Question | None = None
+        self.asked: RunQuestion | None = None
         # The workspace it works in, when that is a copy.
         self.copy: Copy | None = None
         # Since when it works, on the loop's clock; what is before that is in its record.

@@ -11,7 +11,7 @@ from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, StorageFull, TooLarge
 from bascule.kernel.asking import create_question
 from bascule.kernel.consent.records import Approval, Question
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
@@ -20,8 +20,7 @@ from bascule.workspace.events import Teller, type_of
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop
 from bascule.workspace.protocol import ApprovalRequiredEvent, MessageOperation, ShellOperation
-from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunRecord, RunRest, Step
-from bascule.workspace.records import Question as RunQuestion
+from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunQuestion, RunRecord, RunRest, Step
 from bascule.workspace.runbook import RunBook
 from gabp import codec
 
@@ -130,7 +129,7 @@ class Pausing:
         question = run.record.question if run is not None else None
         if run is None or question is None or question.approval_id != approval.approval_id:
             return
-        if approval.state is State.WITHDRAWN or run.record.status != AWAITING:
+        if approval.state is ApprovalState.WITHDRAWN or run.record.status != AWAITING:
             return
         run.answer = approval
         run.record = msgspec.structs.replace(run.record, status=RUNNING)

@@ -10,13 +10,13 @@ import pytest
 
 from adapters.sandbox.cells import a_space
 from bascule.workspace.machine.sandbox.groups import Groups, find_groups
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from faults.lacking import missing_here
 
 # The loop of a machine that is busy with the bomb; a loop that reads a bomb in one go would stand for seconds.
 MOST_LAG = 1.0
-SMALL = Limits(
+SMALL = SandboxLimits(
     memory_bytes=256 * MIB,
     processes=64,
     cpu_seconds=20,

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from adapters.sandbox.cells import Folder, a_space, some_sandboxes
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.machine.sandbox import messages
-from bascule.workspace.machine.sandbox.cell import Cell, State
+from bascule.workspace.machine.sandbox.cell import Cell, CellState
 from bascule.workspace.machine.sandbox.launch import Child
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
 from gabp.codec import BadJson
@@ -70,7 +70,7 @@ LIES = [
 def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say(READY)
         await cell.start(SETUP, [])
         ended = []
@@ -78,7 +78,7 @@ def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
         cell.run(b"{}", (writer, writer), lambda *told: ended.append(told))
         liar.say(lie)
         await cell.gone
-        assert cell.state is State.GONE
+        assert cell.state is CellState.GONE
         assert [told[0] for told in ended] == [None]
         for end in (reader, writer):
             os.close(end)
@@ -90,7 +90,7 @@ def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
 def test_an_end_that_nobody_waits_for_is_not_believed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say(READY)
         await cell.start(SETUP, [])
         liar.say(ENDED)
@@ -103,11 +103,11 @@ def test_an_end_that_nobody_waits_for_is_not_believed():
 def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say({"ready": {"seen": [[1, 2]]}})
         with pytest.raises(SandboxFault, match="moved or replaced"):
             await cell.start(SETUP, [(1, 3)])
-        assert cell.state is State.GONE
+        assert cell.state is CellState.GONE
         liar.theirs.close()
 
     asyncio.run(story())
@@ -116,7 +116,7 @@ def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
 def test_a_spawner_that_never_answers_is_given_up():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits(start_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(start_seconds=0.05))
         with pytest.raises(SandboxFault, match=r"did not start within 0\.05 s; run `bascule doctor`"):
             await cell.start(SETUP, [])
         liar.theirs.close()
@@ -127,7 +127,7 @@ def test_a_spawner_that_never_answers_is_given_up():
 def test_a_spawner_that_does_not_end_a_command_is_killed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits(end_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(end_seconds=0.05))
         liar.say(READY)
         await cell.start(SETUP, [])
         reader, writer = os.pipe()
@@ -151,7 +151,7 @@ def test_any_bytes_from_inside_are_read_or_refused(data):
 
 def test_commands_run_beside_each_other_up_to_a_limit(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(cells=3)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(cells=3)) as space:
             running = [await space.start("while ! [ -e go ]; do sleep 0.01; done", timeout=PATIENCE) for _ in range(3)]
             with pytest.raises(SandboxFault, match="3 commands are running in this space"):
                 await space.start("true")
@@ -164,7 +164,7 @@ def test_commands_run_beside_each_other_up_to_a_limit(tmp_path: Path):
 
 def test_all_spaces_together_have_a_limit_too(tmp_path: Path):
     async def story():
-        sandboxes = some_sandboxes(tmp_path, limits=Limits(all_cells=1))
+        sandboxes = some_sandboxes(tmp_path, limits=SandboxLimits(all_cells=1))
         async with (
             a_space(tmp_path, "one", sandboxes=sandboxes) as one,
             a_space(tmp_path, "two", sandboxes=sandboxes) as two,
@@ -180,7 +180,7 @@ def test_all_spaces_together_have_a_limit_too(tmp_path: Path):
 
 def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(idle_seconds=0.2)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(idle_seconds=0.2)) as space:
             namespace = "readlink /proc/self/ns/pid"
             first = await space.said(namespace)
             assert await space.said(namespace) == first

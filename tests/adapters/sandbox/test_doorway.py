@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sandbox.cells import NO_RULES, Folder
 from bascule.workspace.machine.sandbox.doorway import Doorway
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
@@ -53,7 +53,7 @@ class FakeDoors:
 class Scene:
     def __init__(self, folder: Path) -> None:
         self.doors = FakeDoors(folder)
-        limits = Limits(warm_cells=2)
+        limits = SandboxLimits(warm_cells=2)
         self.sandboxes = Sandboxes(str(folder / "ours"), log=lambda *_, **__: None, doors=self.doors, limits=limits)
         self.folder = Folder(folder / "work")
         self._number = 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from policy.corpus import denied, fill, harmless
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -206,7 +206,7 @@ def test_programs_that_execute_themselves_may(tmp_path: Path):
 
 def test_more_programs_than_are_listed_are_counted(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(programs=5)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(programs=5)) as space:
             outcome = await space.run("for i in 1 2 3 4 5 6 7 8 9; do /bin/true $i; done")
             assert len(outcome.programs) == 5
             assert outcome.note == "5 more programs ran than are listed"

@@ -16,7 +16,7 @@ from bascule.cli.checks.patient import Mark, Patient
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from bascule.workspace.cli import checks
 from bascule.workspace.machine.sandbox import groups, launch, probe
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import SandboxFault
 
 TOOLS = launch.Tools(bwrap="/usr/bin/bwrap", setpriv="/usr/bin/setpriv", python="/usr/bin/python3", prefix=None,
@@ -196,7 +196,7 @@ def test_groups_are_found_where_they_can_be_made_and_nowhere_else(tmp_path: Path
     mine.write_text("0::/elsewhere\n")
     assert groups._version_2() == {}
     mounts.write_text("")
-    assert groups.find_groups(Limits()).kept == frozenset()
+    assert groups.find_groups(SandboxLimits()).kept == frozenset()
 
 
 def refuse_below(folder: str):

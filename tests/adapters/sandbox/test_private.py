@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import Space, a_space, some_sandboxes
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.ports import SandboxFault
 from daemon.living import eventually
 
@@ -56,7 +56,7 @@ def test_a_workspace_that_was_moved_below_tmp_is_not_emptied(outside: Path):
 
 def test_tmp_has_a_limit_and_no_place_on_a_disk(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(tmp_bytes=16 * MIB)) as space:
+        async with a_space(outside, limits=SandboxLimits(tmp_bytes=16 * MIB)) as space:
             outcome = await space.run("head -c 100000000 /dev/zero > /tmp/large")
             assert "No space left on device" in outcome.stderr.text
             assert await space.said("stat -f -c %T /tmp") == "tmpfs\n"
@@ -83,7 +83,7 @@ def test_home_belongs_to_one_principal(outside: Path):
 
 def test_a_home_that_grows_too_large_ends_its_command(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(home_bytes=48 * MIB)) as space:
+        async with a_space(outside, limits=SandboxLimits(home_bytes=48 * MIB)) as space:
             many = "i=0; while :; do i=$((i+1)); head -c 8000000 /dev/zero > ~/f$i; sync ~/f$i; done"
             outcome = await space.run(many)
             assert outcome.ended_by == "disk", outcome
@@ -94,7 +94,7 @@ def test_a_home_that_grows_too_large_ends_its_command(outside: Path):
 
 def test_a_command_that_writes_is_ended_before_the_stores_disk_is_full(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(keep_free_bytes=ENDLESS, blame_bytes=8 * MIB)) as space:
+        async with a_space(outside, limits=SandboxLimits(keep_free_bytes=ENDLESS, blame_bytes=8 * MIB)) as space:
             assert await space.said("echo little > ~/file; cat ~/file") == "little\n"
             outcome = await space.run("head -c 100000000 /dev/zero > ~/large; sync ~/large; exec sleep 60")
             assert outcome.ended_by == "disk", outcome
@@ -104,7 +104,7 @@ def test_a_command_that_writes_is_ended_before_the_stores_disk_is_full(outside: 
 
 def test_no_command_starts_when_the_stores_disk_is_nearly_full(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(store_free_bytes=ENDLESS)) as space:
+        async with a_space(outside, limits=SandboxLimits(store_free_bytes=ENDLESS)) as space:
             with pytest.raises(SandboxFault, match="MiB are free on the disk of Bascule's store"):
                 await space.start("true")
 

@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 
 from bascule.kernel.consent.records import Approval
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal_ports import Log
 
@@ -54,7 +54,7 @@ class Announcer:
         self._telling: asyncio.Future[None] | None = None
 
     def __call__(self, approval: Approval) -> None:
-        if approval.state is not State.PENDING:
+        if approval.state is not ApprovalState.PENDING:
             return
         if self._timer is not None:
             self._more += 1

@@ -17,12 +17,12 @@ from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overlo
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Principal, agent_principal
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.pictures import QuestionPictures
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.consent.records import Approval, Key, Question, Scope, TimedRule
 from bascule.kernel.consent.rules import TimedRules
-from bascule.kernel.consent.states import FINAL, State
+from bascule.kernel.consent.states import FINAL, ApprovalState
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -31,7 +31,7 @@ from bascule.kernel.rows import Effect
 
 # After a write that failed, so that a full disk is not asked again at every turn of the loop.
 _TRY_AGAIN_MS = 1_000.0
-_OPEN = (State.PENDING, State.APPROVED)
+_OPEN = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 Callback = Callable[[Approval], None]
 
@@ -47,7 +47,7 @@ class Desk:
         has_person: Callable[[], bool],
         log: Log,
         key: bytes,
-        limits: Limits | None = None,
+        limits: ConsentLimits | None = None,
         pictures: Pictures | None = None,
     ) -> None:
         self._journal = journal
@@ -56,7 +56,7 @@ class Desk:
         self._timers = timers
         self._log = log
         self._key = key
-        self.limits = limits or Limits()
+        self.limits = limits or ConsentLimits()
         self.has_person = has_person
         self.approvals: Table[Approval] = Table("approvals", Approval, self._changed)
         self.rules = TimedRules(store, journal, clock, timers, self.limits)
@@ -68,7 +68,7 @@ class Desk:
         self._pending_chars: dict[Principal, int] = {}
         # When each open state ends, in this life's clock. Kept per state: a grant that could not be stored is a
         # question again, with the time that one had.
-        self._until: dict[tuple[str, State], float] = {}
+        self._until: dict[tuple[str, ApprovalState], float] = {}
         self._deadlines: dict[str, Any] = {}
         self._ended_at: dict[str, float] = {}
         self._waiting: dict[str, dict[Deferred[Approval], None]] = {}
@@ -96,7 +96,7 @@ class Desk:
             question = self.pictures.added(approval_id, question, picture)
         approval = Approval(
             approval_id=approval_id,
-            state=State.PENDING,
+            state=ApprovalState.PENDING,
             question=question,
             asked_at=now,
             expires_at=now + round(self.limits.question_seconds * 1000),
@@ -162,11 +162,11 @@ class Desk:
         said: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
         rule: TimedRule | None = None
         if not approve:
-            decided = approval.moved(State.DENIED, **said)
+            decided = approval.moved(ApprovalState.DENIED, **said)
         else:
             rule = self._rule(tx, approval, scope, offer, minutes)
             decided = approval.moved(
-                State.APPROVED,
+                ApprovalState.APPROVED,
                 **said,
                 scope=scope,
                 expires_at=now + round(self.limits.grant_seconds * 1000),
@@ -177,9 +177,9 @@ class Desk:
         return decided, rule
 
     def _must_wait(self, approval: Approval) -> None:
-        if approval.state is State.PENDING and self._in_time(approval):
+        if approval.state is ApprovalState.PENDING and self._in_time(approval):
             return
-        state = State.EXPIRED if approval.state is State.PENDING else approval.state
+        state = ApprovalState.EXPIRED if approval.state is ApprovalState.PENDING else approval.state
         raise Conflict(
             f"{approval.approval_id} does not wait for an answer any more: it is {state.value}",
             hint="`bascule approvals` lists what waits",
@@ -217,20 +217,20 @@ class Desk:
     def spend(self, tx: Transaction, approval_id: str) -> Approval:
         """Use the grant up, in the transaction of the record that the effect begins with. Of many callers, one can."""
         approval = self.find(approval_id)
-        if approval.state is not State.APPROVED or not self._in_time(approval):
+        if approval.state is not ApprovalState.APPROVED or not self._in_time(approval):
             raise Conflict(
                 f"{approval_id} is no grant (any more): it is {approval.state.value}",
                 hint="a grant is for one call, within 10 minutes; call again to ask again",
                 details={"approvalId": approval_id, "state": approval.state.value},
             )
-        spent = approval.moved(State.SPENT)
+        spent = approval.moved(ApprovalState.SPENT)
         tx.put(self.approvals, approval_id, spent)
         return spent
 
-    def settle(self, tx: Transaction, approval_id: str, state: State = State.DONE) -> None:
+    def settle(self, tx: Transaction, approval_id: str, state: ApprovalState = ApprovalState.DONE) -> None:
         """What the grant was spent for is over (`done`), or a crash left nobody who knows (`unknown`)."""
         approval = self.approvals.rows.get(approval_id)
-        if approval is not None and approval.state is State.SPENT:
+        if approval is not None and approval.state is ApprovalState.SPENT:
             tx.put(self.approvals, approval_id, approval.moved(state))
 
     def withdraw(self, tx: Transaction, approval_id: str) -> None:
@@ -238,7 +238,7 @@ class Desk:
         approval = self.approvals.rows.get(approval_id)
         if approval is None or approval.state not in _OPEN:
             return
-        state = State.WITHDRAWN if approval.state is State.PENDING else State.EXPIRED
+        state = ApprovalState.WITHDRAWN if approval.state is ApprovalState.PENDING else ApprovalState.EXPIRED
         tx.put(self.approvals, approval_id, approval.moved(state))
         tx.after.append(partial(self._tell, approval_id))
 
@@ -289,7 +289,7 @@ class Desk:
         """The approval once it is answered, or as it is when that time is over."""
         approval = self.find(approval_id)
         later: Deferred[Approval] = Deferred()
-        if approval.state is not State.PENDING or seconds <= 0 or self._stopping:
+        if approval.state is not ApprovalState.PENDING or seconds <= 0 or self._stopping:
             later.set_result(approval)
             return later
         principal = approval.question.principal
@@ -327,7 +327,7 @@ class Desk:
     def watch(self, approval_id: str, callback: Callback) -> None:
         """`callback` is called once, when it is answered, expired or withdrawn; now, if it is."""
         approval = self.find(approval_id)
-        if approval.state is State.PENDING:
+        if approval.state is ApprovalState.PENDING:
             self._watchers.setdefault(approval_id, []).append(callback)
         else:
             callback(approval)
@@ -375,7 +375,7 @@ class Desk:
         """After a restart: questions stay, unspent grants and timed rules die; how many did."""
         dead = self._granted()
         for approval in dead:
-            tx.put(self.approvals, approval.approval_id, approval.moved(State.EXPIRED))
+            tx.put(self.approvals, approval.approval_id, approval.moved(ApprovalState.EXPIRED))
         return len(dead) + self.rules.end_all(tx)
 
     # -- time --
@@ -422,7 +422,7 @@ class Desk:
 
     def _enter(self, new: Approval) -> None:
         approval_id = new.approval_id
-        if new.state is State.APPROVED:
+        if new.state is ApprovalState.APPROVED:
             self._grants.setdefault(new.key, {})[approval_id] = None
         else:
             self._questions[new.key] = approval_id
@@ -430,7 +430,7 @@ class Desk:
             self._pending.setdefault(principal, set()).add(approval_id)
             self._pending_chars[principal] = self._pending_chars.get(principal, 0) + new.question.size
         now = self._clock.monotonic()
-        seconds = self.limits.question_seconds if new.state is State.PENDING else self.limits.grant_seconds
+        seconds = self.limits.question_seconds if new.state is ApprovalState.PENDING else self.limits.grant_seconds
         until = self._until.setdefault((approval_id, new.state), now + seconds)
         left_ms = (until - now) * 1000
         # Past its time already: it was undone, or is from the last life. Not at once: the loop may be undoing.
@@ -443,12 +443,12 @@ class Desk:
         deadline = self._deadlines.pop(approval_id, None)
         if deadline is not None:
             self._timers.call_off(deadline)
-        if old.state is State.APPROVED:
+        if old.state is ApprovalState.APPROVED:
             same = self._grants[old.key]
             del same[approval_id]
             if not same:
                 del self._grants[old.key]
-        elif old.state is State.PENDING:
+        elif old.state is ApprovalState.PENDING:
             del self._questions[old.key]
             principal = old.question.principal
             self._pending[principal].discard(approval_id)
@@ -463,7 +463,7 @@ class Desk:
         tx = Transaction()
         tx.subject = approval_id
         tx.details = {"was": approval.state.value, "method": approval.question.method}
-        tx.put(self.approvals, approval_id, approval.moved(State.EXPIRED))
+        tx.put(self.approvals, approval_id, approval.moved(ApprovalState.EXPIRED))
         tx.after.append(partial(self._tell, approval_id))
         self._journal.commit(tx, DAEMON, "approvals.expire")
 
@@ -472,7 +472,7 @@ class Desk:
         approval = self.approvals.rows.get(approval_id)
         if approval is None:
             return
-        if approval.state is not State.PENDING:
+        if approval.state is not ApprovalState.PENDING:
             for later in list(self._waiting.get(approval_id, ())):
                 if not later.done():
                     later.set_result(approval)

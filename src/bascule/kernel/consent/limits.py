@@ -9,7 +9,7 @@ MCP_SLICE_SECONDS = 45.0
 HTTP_SLICE_SECONDS = 25.0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Every limit of the desk; tests set their own."""
 
     # How long a question waits: a person is back from a coffee, or was never there.

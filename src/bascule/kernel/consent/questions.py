@@ -9,7 +9,7 @@ from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.foundation.text import one_line
 from bascule.kernel.consent.records import Approval, TimedRule
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Rule
 from bascule.wire.canonical import SHORT_DIGEST_CHARS, NotCanonical, canonical, digest
@@ -138,16 +138,16 @@ def refusal_of(approval: Approval, *, has_person: bool) -> BasculeError:
     """What the caller hears of a question that was not answered with yes."""
     details = {"approvalId": approval.approval_id, "rule": approval.question.rule, "method": approval.question.method}
     match approval.state:
-        case State.PENDING:
+        case ApprovalState.PENDING:
             return required(approval, has_person=has_person)
-        case State.DENIED:
+        case ApprovalState.DENIED:
             why = f": {approval.decided_reason}" if approval.decided_reason else ""
             return PolicyDenied(
                 f"a person said no{why}",
                 hint="do not try it another way; ask the user of this machine what they want instead",
                 details=details,
             )
-        case State.EXPIRED | State.WITHDRAWN:
+        case ApprovalState.EXPIRED | ApprovalState.WITHDRAWN:
             return Conflict(
                 f"nobody answered {approval.approval_id} in time", hint="call again to ask again", details=details
             )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from bascule.kernel.call import Principal
-from bascule.kernel.consent.states import FINAL, State, check_move
+from bascule.kernel.consent.states import FINAL, ApprovalState, check_move
 from bascule.kernel.policy.rules import Rule
 
 
@@ -60,7 +60,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question and what became of it."""
 
     approval_id: str
-    state: State
+    state: ApprovalState
     question: Question
     asked_at: int
     # Wall time in milliseconds: of the question while it waits, of the grant once it is one.
@@ -76,7 +76,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         asked = self.question
         return (asked.principal, asked.method, asked.digest, asked.run_id)
 
-    def moved(self, state: State, **changes: Any) -> "Approval":
+    def moved(self, state: ApprovalState, **changes: Any) -> "Approval":
         check_move(self.state, state)
         if state in FINAL:
             changes["question"] = self.question.emptied()

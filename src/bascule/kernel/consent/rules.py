@@ -11,7 +11,7 @@ from bascule.foundation.errors import InvalidRequest, Overloaded
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Principal
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.offers import exact as exact_of
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.journal import Journal, Table, Transaction
@@ -26,7 +26,9 @@ _TRY_AGAIN_MS = 1_000.0
 
 
 class TimedRules:
-    def __init__(self, store: JournalStore, journal: Journal, clock: Clock, timers: Timers, limits: Limits) -> None:
+    def __init__(
+        self, store: JournalStore, journal: Journal, clock: Clock, timers: Timers, limits: ConsentLimits
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._timers = timers

@@ -19,7 +19,7 @@ from bascule.workspace.machine.checkpoints.compare import TreeView, differences
 from bascule.workspace.machine.checkpoints.merge import Plan, plan
 from bascule.workspace.machine.checkpoints.objects import ID_BYTES, gap_reason
 from bascule.workspace.machine.checkpoints.restore import Restore, write_out
-from bascule.workspace.machine.checkpoints.scan import Limits, Scan
+from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.workspace.machine.files.root import WorkspaceRoot
@@ -40,7 +40,7 @@ _STATS = "stats-"
 
 
 class SpaceCheckpoints:
-    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: ScanLimits) -> None:
         self.root = root
         self._space = space
         self._store = store = space.store
@@ -202,9 +202,9 @@ class _Space:
 class GitCheckpoints:
     """Beneath `directory` each space has a directory that `git --git-dir` reads."""
 
-    def __init__(self, directory: str, *, limits: Limits | None = None) -> None:
+    def __init__(self, directory: str, *, limits: ScanLimits | None = None) -> None:
         self._directory = directory
-        self._limits = limits or Limits()
+        self._limits = limits or ScanLimits()
         self._lock = threading.Lock()
         self._spaces: dict[str, _Space] = {}
 

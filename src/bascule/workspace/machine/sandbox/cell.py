@@ -14,12 +14,12 @@ from bascule.foundation.deferred import Deferred
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.groups import Counts, Group
 from bascule.workspace.machine.sandbox.launch import MAX_COMPLAINT_BYTES, Child
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import SandboxFault
 from gabp.codec import BadJson
 
 
-class State(Enum):
+class CellState(Enum):
     STARTING = "starting"
     IDLE = "idle"
     BUSY = "busy"
@@ -35,7 +35,7 @@ OnEnded = Callable[[messages.Ended | None, Counts], None]
 class Cell:
     """`start`, then `run` and `end` any number of times, then `close`; `gone` settles when nothing is left of it."""
 
-    def __init__(self, child: Child, group: Group | None, limits: Limits) -> None:
+    def __init__(self, child: Child, group: Group | None, limits: SandboxLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._group = group
@@ -48,7 +48,7 @@ class Cell:
         self._said = ""
         # The spawner, where it is not our child but bwrap's.
         self._inner: int | None = None
-        self.state = State.STARTING
+        self.state = CellState.STARTING
         self.gone: Deferred[None] = Deferred()
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
         self._listener: int | None = None
@@ -72,7 +72,7 @@ class Cell:
                 message = f"the sandbox could not be started: {complaint or self._said or error}"
                 raise SandboxFault(f"{message}; run `bascule doctor`") from None
             raise
-        self.state = State.IDLE
+        self.state = CellState.IDLE
 
     async def _get_ready(self, setup: messages.Setup, expected: list[tuple[int, int]]) -> None:
         self._send(messages.encode(setup=setup))
@@ -93,16 +93,16 @@ class Cell:
 
     def run(self, request: bytes, pipes: tuple[int, int], on_ended: OnEnded) -> None:
         """`on_ended` is called once, on the loop; with None when the cell was lost."""
-        assert self.state is State.IDLE
+        assert self.state is CellState.IDLE
         socket.send_fds(self._child.control, [request], pipes)
-        self.state = State.BUSY
+        self.state = CellState.BUSY
         self._on_ended = on_ended
 
     def pause(self) -> Deferred[None]:
         """Settled when every process of the command stands still, or is gone. A later `resume` lets them go on."""
         if self._paused is None:
             self._paused = Deferred()
-            if self.state is not State.BUSY:
+            if self.state is not CellState.BUSY:
                 self._paused.set_result(None)
             else:
                 self._say_or_kill(messages.encode(pause=True))
@@ -111,7 +111,7 @@ class Cell:
     def resume(self) -> None:
         if self._paused is not None:
             self._paused = None
-            if self.state is State.BUSY:
+            if self.state is CellState.BUSY:
                 self._say_or_kill(messages.encode(pause=False))
 
     def _say_or_kill(self, data: bytes) -> None:
@@ -126,25 +126,25 @@ class Cell:
 
     def end(self, why: str) -> None:
         """End the command; the spawner answers when nothing is left of it, or the cell is killed."""
-        if self.state is not State.BUSY or self._escalation is not None:
+        if self.state is not CellState.BUSY or self._escalation is not None:
             return
         self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
         self._say_or_kill(messages.encode(end=why))
 
     def kill(self) -> None:
         """The spawner dies and its namespace with it, then bwrap; `gone` says when."""
-        if self.state is State.GONE:
+        if self.state is CellState.GONE:
             return
-        if self.state is not State.BUSY:
-            self.state = State.CLOSING
+        if self.state is not CellState.BUSY:
+            self.state = CellState.CLOSING
         self._hang_up()
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._child.pidfd if self._inner is None else self._inner, signal.SIGKILL)
 
     def close(self) -> None:
         """An idle cell leaves by itself when its socket does; `kill` is for the others."""
-        if self.state is State.IDLE:
-            self.state = State.CLOSING
+        if self.state is CellState.IDLE:
+            self.state = CellState.CLOSING
             self._hang_up()
             self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
         else:
@@ -180,10 +180,10 @@ class Cell:
         if not whole:
             raise BadJson("the spawner's message was too long")
         answer = messages.ANSWER.decode(data)
-        if answer.ready is not None and self.state is State.STARTING and not self._ready.done():
+        if answer.ready is not None and self.state is CellState.STARTING and not self._ready.done():
             self._listener = descriptors[0] if descriptors else None
             self._ready.set_result(answer.ready)
-        elif answer.ended is not None and self.state is State.BUSY and not descriptors:
+        elif answer.ended is not None and self.state is CellState.BUSY and not descriptors:
             self._ended(answer.ended)
         elif answer.paused is not None and not descriptors:
             if answer.paused:
@@ -202,10 +202,10 @@ class Cell:
         hit = ended.why is not None or ended.status != 0
         counts = self._group.counts() if hit and self._group is not None else Counts()
         if ended.clean:
-            self.state = State.IDLE
+            self.state = CellState.IDLE
             self.idle_since = self._loop.time()
         else:
-            self.state = State.IDLE
+            self.state = CellState.IDLE
             self.close()
         on_ended(ended, counts)
 
@@ -250,7 +250,7 @@ class Cell:
             self._ready.set_exception(EOFError("it ended"))
         # Kept for `start` to quote.
         self._said = self._complaint()
-        self.state = State.GONE
+        self.state = CellState.GONE
         for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
                 os.close(descriptor)
@@ -264,7 +264,7 @@ class Cell:
         self._child.control.send(data)
 
     def _complaint(self) -> str:
-        if self.state is State.GONE:
+        if self.state is CellState.GONE:
             return self._said
         try:
             data = os.read(self._child.complaints, MAX_COMPLAINT_BYTES)

@@ -13,7 +13,7 @@ from typing import Literal
 from bascule.foundation.deferred import Deferred
 from bascule.workspace.machine.sandbox.cell import Cell
 from bascule.workspace.machine.sandbox.groups import Counts
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.messages import Ended
 from bascule.workspace.machine.sandbox.output import CHUNK_BYTES, HeadAndTail, Spool
 from bascule.workspace.ports import Command, EndedBy, OnOutput, Outcome, ProgramRun
@@ -109,7 +109,7 @@ class Stream:
 class Running:
     """The port's `RunningCommand`."""
 
-    def __init__(self, command: Command, cell: Cell, stdout: Stream, stderr: Stream, limits: Limits) -> None:
+    def __init__(self, command: Command, cell: Cell, stdout: Stream, stderr: Stream, limits: SandboxLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._command = command
         self._cell = cell
@@ -229,7 +229,7 @@ def which_limit(ended: Ended, counts: Counts, code: int) -> EndedBy | None:
     return "processes" if counts.processes else None
 
 
-def reached(limit: EndedBy, limits: Limits) -> str:
+def reached(limit: EndedBy, limits: SandboxLimits) -> str:
     match limit:
         case "memory":
             return f"it reached the limit of {limits.memory_bytes // MIB:,} MiB of memory"

@@ -14,7 +14,7 @@ from bascule.workspace.machine.sandbox import filters, kernel, probe
 from bascule.workspace.machine.sandbox.builders import BareBuilder, BubblewrapBuilder, Machine
 from bascule.workspace.machine.sandbox.doorway import Doorway
 from bascule.workspace.machine.sandbox.groups import find_groups
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import Spool
 from bascule.workspace.machine.sandbox.space import Builder, Room, SpaceSandbox
 from bascule.workspace.machine.sandbox.supervisor import Supervisor
@@ -27,7 +27,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 class SpoolShelf:
     """Output of commands by process id: running ones always, ended ones while there is room."""
 
-    def __init__(self, directory: str, limits: Limits) -> None:
+    def __init__(self, directory: str, limits: SandboxLimits) -> None:
         self._directory = directory
         self._limits = limits
         self._running: dict[str, tuple[Spool, Spool]] = {}
@@ -73,13 +73,13 @@ class Sandboxes:
         directory: str,
         *,
         log: Log,
-        limits: Limits | None = None,
+        limits: SandboxLimits | None = None,
         readable: tuple[str, ...] = (),
         doors: Doors | None = None,
     ) -> None:
         self._log = log
         self._doors = doors
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._readable = readable
         self._private = os.path.join(directory, "tmp")
         spool = os.path.join(directory, "spool")
