@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bascule.admin.machine.policy_file import PolicyFile
-from bascule.admin.records import HouseFact
+from bascule.admin.records import DaemonFact
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
 from bascule.kernel.journal import Table
 from bascule.kernel.policy.rules import BadPolicy
@@ -119,11 +119,11 @@ def test_only_the_person_accepts(house, principal):
 def test_an_accepted_text_that_cannot_be_read_any_more_leaves_the_narrowest_preset_in_force():
     store = MemoryStore()
     with House(store=store) as house:
-        facts = Table("house", HouseFact)
+        facts = Table("house", DaemonFact)
         from bascule.kernel.journal import Transaction
 
         tx = Transaction()
-        tx.put(facts, "policy", HouseFact("version = 2", 1))
+        tx.put(facts, "policy", DaemonFact("version = 2", 1))
         house.run(lambda: house.journal.commit(tx, "person", "policy.accept"))
         house.restart()
         view = house.call("local", "policy.show")

@@ -12,7 +12,7 @@ import pytest
 from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
-from bascule.admin.records import HouseFact
+from bascule.admin.records import DaemonFact
 from bascule.admin.service import verify
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths
@@ -30,7 +30,7 @@ TYPES = {
     "messages": Message,
     "remembered": Remembered,
     "segments": Segment,
-    "house": HouseFact,
+    "house": DaemonFact,
 }
 PAGE_BYTES = 4096
 # Where a page's header and the places of its rows are: few bytes, on which everything rests.

@@ -3,7 +3,7 @@
 from bascule.broker.agents import Agents
 from bascule.broker.state import BrokerState
 from bascule.foundation.errors import Overloaded
-from bascule.foundation.ids import is_house_handle
+from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import Call, agent_of, sender_name
 
 # Of every inbox: what commands in sandboxes, all together, cannot fill. Tickets that timed out stay in an inbox
@@ -47,7 +47,7 @@ def check_room(state: BrokerState, agents: Agents, call: Call, target: str, size
             details={"agentId": target, "agentStatus": agents.status(target).value},
             retry_after=5.0,
         )
-    share = SHARE_OF_OUTSIDE if is_house_handle(agent_of(call.principal) or "") else 1.0
+    share = SHARE_OF_OUTSIDE if is_reserved_handle(agent_of(call.principal) or "") else 1.0
     if len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share:
         raise Overloaded(
             f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",

@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from bascule.broker.agents import Agents, check_metadata
-from bascule.broker.events import EventHub, Happened
+from bascule.broker.events import BrokerEvent, EventHub
 from bascule.broker.lifetimes import RETRY_SECONDS, Lifetimes
 from bascule.broker.protocol import (
     MAX_BROADCAST,
@@ -367,7 +367,7 @@ class Tickets:
 
     def _note(self, event: str, ticket: Ticket) -> None:
         sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
-        self._events.tell(Happened(event, ticket.ticket_id, ticket.target, sender, ticket.status))
+        self._events.tell(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --
 

@@ -10,7 +10,7 @@ from functools import partial
 from bascule import __version__
 from bascule.admin.ports import PolicySource
 from bascule.admin.protocol import StatusResult
-from bascule.admin.records import PERSON_KEY, HouseFact
+from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
@@ -41,7 +41,7 @@ from bascule.kernel.settings import Config
 SWEEP_EVERY_MS = 60_000
 
 # What the house bridge, which is the daemon's own methods, needs of all this.
-FACTS: Port[Table[HouseFact]] = Port("facts")
+FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
@@ -88,8 +88,8 @@ class Composition:
         self._started = clock.monotonic()
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
-        self.facts: Table[HouseFact] = Table("house", HouseFact)
-        self.facts.rows.update(store.load("house", HouseFact))
+        self.facts: Table[DaemonFact] = Table("house", DaemonFact)
+        self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
         self.desk = Desk(
             store=store,

@@ -28,7 +28,7 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
-from bascule.surfaces.http.http import Room
+from bascule.surfaces.http.http import ConnectionLimit
 from bascule.surfaces.http.server import HttpDoor
 from bascule.surfaces.mcp.mount import begin_loading
 from gabp import codec
@@ -187,7 +187,7 @@ async def _live(
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
     most = room_for_connections(claim_files())
-    room = Room(most)
+    room = ConnectionLimit(most)
     doors = [HttpDoor(daemon.web_app("unix"), http, room=room)]
     daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:

@@ -112,7 +112,7 @@ def failed(error: DesktopError, effect: RecordedEffect) -> BasculeError:
     )
 
 
-def put_into_form(error: BasculeError) -> None:
+def add_confirm_required(error: BasculeError) -> None:
     """Trust 13: where a person must be asked, the contract's word for it, with the id of the question."""
     if not isinstance(error, ApprovalRequired) or error.details is None:
         return
@@ -120,7 +120,7 @@ def put_into_form(error: BasculeError) -> None:
     error.details |= _with(DesktopError(Code.CONFIRM_REQUIRED, error.message, **about))
 
 
-def form_of(told: DesktopError) -> Any:
+def with_desktop_error(told: DesktopError) -> Any:
     """Puts the host's own word into a denial that was recorded as the policy's."""
 
     def put(error: BasculeError) -> None:

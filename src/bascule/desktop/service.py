@@ -22,7 +22,7 @@ from bascule.desktop.declared import DesktopDeclared
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.guesses import Guesses
 from bascule.desktop.hosting import Hosting
-from bascule.desktop.judging import Judging, Target, doing_of
+from bascule.desktop.judging import JudgedTarget, Judging, doing_of
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
@@ -228,12 +228,12 @@ class DesktopBridge:
         awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
+            return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
         try:
             found = await self._resolved(call, params, picture=picture)
             if doing_of(call.method) == "look":
-                return self._judging.of_window(call, found)
-            return self._judging.of_window(
+                return self._judging.about_window(call, found)
+            return self._judging.about_window(
                 call,
                 found,
                 illustrate=None if picture else partial(self._resolution, call, params, picture=True),
@@ -246,7 +246,7 @@ class DesktopBridge:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
+                return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
@@ -261,7 +261,7 @@ class DesktopBridge:
         if self.hosting.live is not host:
             # Another host does not know the elements by these names.
             return await self._resolution(call, params)
-        return self._judging.of_window(call, found)
+        return self._judging.about_window(call, found)
 
     async def _count_miss(self, call: Call, params: d.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
@@ -297,7 +297,7 @@ class DesktopBridge:
     def _resolve_windows(self, call: Call, params: d.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
-        return self._judging.of_the_list()
+        return self._judging.about_window_list()
 
     def look(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
@@ -307,7 +307,7 @@ class DesktopBridge:
         return work
 
     async def _looking(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
-        target: Target = effect.resolution.resolved
+        target: JudgedTarget = effect.resolution.resolved
         yes = self._note(call, target, effect)
         ask = target.params
         limit = params.timeout_ms
@@ -342,7 +342,7 @@ class DesktopBridge:
 
     async def act(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
-        target: Target = effect.resolution.resolved
+        target: JudgedTarget = effect.resolution.resolved
         assert target.resolved is not None
         # A person was shown where the elements are; the policy does not judge that.
         resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
@@ -376,7 +376,7 @@ class DesktopBridge:
         effect.details |= {"executionId": result.execution_id, "effect": result.effect}
         return result
 
-    def _note(self, call: Call, target: Target, effect: RecordedEffect) -> AbstractContextManager[None]:
+    def _note(self, call: Call, target: JudgedTarget, effect: RecordedEffect) -> AbstractContextManager[None]:
         """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for, and
         counts already while that lasts."""
         about = target.about

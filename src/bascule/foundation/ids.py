@@ -22,7 +22,7 @@ BROADCAST_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_BROADCAST_ID_CHARS}}}$(?!\n)"
 HOUSE_HANDLE_PREFIX = "spc_"
 
 
-def is_house_handle(text: str) -> bool:
+def is_reserved_handle(text: str) -> bool:
     """A valid handle that nobody can register; spelled in any case, so that none looks like one."""
     return text.casefold().startswith(HOUSE_HANDLE_PREFIX)
 

@@ -305,8 +305,8 @@ class Life:
         for delay in self._machine.delays():
             link = self._owner.new_link()
             try:
-                await self._find_it_again()
-                await self._shake_hands(link)
+                await self._reread_token()
+                await self._handshake(link)
                 await self._owner.discover(link)
             except LaunchFault as fault:
                 # Its launcher may be about to write it.
@@ -334,7 +334,7 @@ class Life:
             await asyncio.sleep(delay)
         raise _GaveUp("no more tries")
 
-    async def _find_it_again(self) -> None:
+    async def _reread_token(self) -> None:
         if self._reads_files:
             await self._read_files()
             if self._refused_token is not None and hmac.compare_digest(self._token, self._refused_token):
@@ -350,7 +350,7 @@ class Life:
         self._refused_token = self._token
         return not self._reads_files
 
-    async def _shake_hands(self, link: Link) -> None:
+    async def _handshake(self, link: Link) -> None:
         if self._address.transport == "stdio":
             assert self.process is not None
             wire = self.process.wire(link.data, link.lost)

@@ -17,7 +17,7 @@ from bascule.game.declared import GameDeclared
 from bascule.game.following import Following
 from bascule.game.game import Game
 from bascule.game.games import Games
-from bascule.game.judging import SET_STATE, TRUST_RULE, Judging, Target
+from bascule.game.judging import SET_STATE, TRUST_RULE, JudgedTool, Judging
 from bascule.game.pins import Pins
 from bascule.game.protocol import (
     Acknowledged,
@@ -217,7 +217,7 @@ class GameBridge:
             known
             for name, known in sorted(found.catalog.tools.items())
             if (params.prefix is None or name.startswith(params.prefix))
-            and (params.query is None or _speaks_of(known.tool, params.query.casefold()))
+            and (params.query is None or _mentions(known.tool, params.query.casefold()))
         ]
         rest = [known for known in wanted if params.cursor is None or known.tool.name > params.cursor]
         shown = rest[: params.limit]
@@ -280,7 +280,7 @@ class GameBridge:
 
     def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, effect: RecordedEffect) -> None:
         """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
-        target: Target = effect.resolution.resolved
+        target: JudgedTool = effect.resolution.resolved
         now = or_refuse(lambda: self._judging.hash_of(params, found))
         if now != target.schema_hash:
             effect.details["executed"] = "no"
@@ -429,7 +429,7 @@ class GameBridge:
         return act(lambda: found.acknowledge(call.principal, params.attention_id), told, effect)
 
 
-def _speaks_of(tool: messages.Tool, query: str) -> bool:
+def _mentions(tool: messages.Tool, query: str) -> bool:
     return any(query in (text or "").casefold() for text in (tool.name, tool.title, tool.description))
 
 

@@ -58,7 +58,7 @@ class Quota(Protocol):
         """Raise `Overloaded` when the principal calls too often."""
 
 
-class Seen(Protocol):
+class OnActivity(Protocol):
     def __call__(self, principal: Principal, /) -> None:
         """An authenticated act of this principal: a sign of life."""
 
@@ -88,7 +88,7 @@ class Gate:
         # Those to come, of callers that still wait.
         self._answers: set[Answer] = set()
 
-    def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
+    def connect(self, *, parties: Parties, seen: OnActivity, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
         self._parties = parties
         self._seen = seen
@@ -180,7 +180,7 @@ class Gate:
         return verdict
 
     def _decide(self, principal: Principal, row: Row, params: Any) -> Verdict:
-        return self.policy.known(principal, row.name) or self.policy.decide(
+        return self.policy.cached_verdict(principal, row.name) or self.policy.decide(
             principal, row.name, row.effect, lambda: params
         )
 
@@ -392,7 +392,7 @@ class Gate:
         await passage.prepare()
         effect = passage.begin(resolution, verdict, approval_id)
         passage.begun = True
-        first = passage.must_land_first(effect, resolution)
+        first = passage.must_be_durable_first(effect, resolution)
         if first and not effect.started.done():
             await effect.started
         if passage.left:

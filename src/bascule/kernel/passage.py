@@ -108,7 +108,7 @@ class Passage:
             timed_rule=verdict.timed_rule,
         )
 
-    def must_land_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
+    def must_be_durable_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
         """Whether its records are on disk before the effect and before the answer; else they are on their way."""
         ahead = self.method.row.record is Record.AHEAD
         return ahead or effect.approval_id is not None or resolution.record_first

@@ -89,7 +89,7 @@ class Background:
                 on_output=lambda stream, data: run.feed.output(_STEP_ID, stream, data),
             )
         except BaseException as error:
-            self._never_was(run, space)
+            self._discard(run, space)
             if isinstance(error, SandboxFault | FileFault):
                 raise Unavailable(str(error), hint="`bascule doctor` says what commands need on this machine") from None
             raise
@@ -153,7 +153,7 @@ class Background:
         self._runs.live[run.run_id] = run
         await recorded
 
-    def _never_was(self, run: Run, space: Space) -> None:
+    def _discard(self, run: Run, space: Space) -> None:
         self._checkpointing.forget(run, space)
         self._runs.live.pop(run.run_id, None)
         tx = Transaction()

@@ -80,7 +80,7 @@ class Checkpointing:
             return
         self._put(run, Segment(before=before, during=tuple(space.working)))
         space.working[run.run_id] = run
-        self._show_life(run, FIRST_SIGN_SECONDS)
+        self._schedule_heartbeat(run, FIRST_SIGN_SECONDS)
 
     def changes(self, run: Run) -> Changes | None:
         """Puts the checkpoint into the transaction that records the first change."""
@@ -124,9 +124,9 @@ class Checkpointing:
         """It no longer works here."""
         run.is_open = False
         space.working.pop(run.run_id, None)
-        if run.sign_of_life is not None:
-            run.sign_of_life.cancel()
-            run.sign_of_life = None
+        if run.heartbeat_timer is not None:
+            run.heartbeat_timer.cancel()
+            run.heartbeat_timer = None
 
     def met(self, space: Space, beside: Beside) -> None:
         """An undo or a commit, beside commands in the background."""
@@ -146,10 +146,10 @@ class Checkpointing:
         run.is_open = True
         run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
 
-    def _show_life(self, run: Run, seconds: float) -> None:
-        run.sign_of_life = asyncio.get_running_loop().call_later(seconds, self._still_there, run, seconds)
+    def _schedule_heartbeat(self, run: Run, seconds: float) -> None:
+        run.heartbeat_timer = asyncio.get_running_loop().call_later(seconds, self._write_heartbeat, run, seconds)
 
-    def _still_there(self, run: Run, seconds: float) -> None:
+    def _write_heartbeat(self, run: Run, seconds: float) -> None:
         segment = run.open_segment
         if segment is None:
             return
@@ -160,7 +160,7 @@ class Checkpointing:
         tx = Transaction()
         self._book.put(tx, run.record)
         self._journal.commit_quietly(tx)
-        self._show_life(run, following)
+        self._schedule_heartbeat(run, following)
 
     def _name(self, run: Run, unknown: list[PathReason]) -> None:
         if not unknown:

@@ -27,10 +27,10 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
 
     def app(space_id: str) -> App:
         """What a space's own socket leads to: messages, as the space's agent."""
-        agents.move_in(space_id, "space", {"space": workspace.spaces.record(space_id).name})
-        return side_app(SpaceAdmission(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
+        agents.add_agent(space_id, "space", {"space": workspace.spaces.record(space_id).name})
+        return side_app(SpaceAdmission(space_id, agents.may_connect), SPACE_METHODS, "it is for messages only")
 
-    doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.is_out)
+    doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.mark_offline)
     workspace = Workspace(
         store=lent.store,
         journal=lent.journal,
@@ -48,7 +48,7 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
         limits=settings.limits(),
         network=settings.workspace_network == "on",
         sandbox=settings.sandbox,
-        on_closed=agents.move_out,
+        on_closed=agents.remove_agent,
         on_shut=doors.close,
     )
     return workspace.bridge()

@@ -94,7 +94,7 @@ class Run:
         self.blind = False
         # What others did in the space since its checkpoint, and the next note that it is still there.
         self.beside: list[Beside] = []
-        self.sign_of_life: asyncio.TimerHandle | None = None
+        self.heartbeat_timer: asyncio.TimerHandle | None = None
         # Paths that undo cannot put back, and why.
         self.not_undoable: dict[str, str] = {}
         self.segments: list[Segment] = list(record.segments)

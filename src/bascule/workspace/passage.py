@@ -100,7 +100,7 @@ class OperationPassage(Passage):
             elif place.elsewhere:
                 bound["resolved"] = place.path
         bound["files"] = pinned.files
-        again = self._why_again(bound)
+        again = self._reason_to_ask_again(bound)
         return Resolution(
             bound=bound,
             summary=previews.summary(operation, bound.get("resolved")),
@@ -108,7 +108,7 @@ class OperationPassage(Passage):
             resolved=again,
         )
 
-    def _why_again(self, bound: dict[str, Any]) -> str | None:
+    def _reason_to_ask_again(self, bound: dict[str, Any]) -> str | None:
         run = self.run
         if run.answer is None or run.asked is None:
             return None
@@ -165,7 +165,7 @@ class OperationPassage(Passage):
                 resolution=resolution,
             )
 
-    def must_land_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
+    def must_be_durable_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
         return True
 
     def act(self, effect: RecordedEffect | None) -> Any:

@@ -342,7 +342,7 @@ def test_git_is_used_in_a_cell_as_ever(outside: Path, owner: int | None):
     assert left <= {"ORIG_HEAD", "packed-refs", "logs", "COMMIT_EDITMSG", "AUTO_MERGE", "MERGE_RR", "index"}, left
 
 
-def is_out(work: Path) -> bool:
+def mark_offline(work: Path) -> bool:
     return git(work, "symbolic-ref", "HEAD") == "refs/heads/mine\n" and not git(work, "status", "--short")
 
 
@@ -353,7 +353,7 @@ def test_a_commit_of_a_long_command_is_seen_outside_before_it_ends(outside: Path
         async with a_space(outside) as space:
             command = "git checkout -qb mine; echo x > x; git add x; git commit -qm x; exec sleep 60"
             running = await space.start(command, env=ME)
-            await asyncio.to_thread(eventually, lambda: is_out(work), "the commit outside", 60.0)
+            await asyncio.to_thread(eventually, lambda: mark_offline(work), "the commit outside", 60.0)
             running.stop()
             await running.wait()
 

@@ -74,10 +74,12 @@ class Policy:
         could apply reads params. Without it such a rule counts as matching if it restricts and as not
         matching if it allows: what is not known is never a permission.
         """
-        return self.known(principal, method_name) or self._decide_anew(principal, method_name, effect, params_getter)
+        return self.cached_verdict(principal, method_name) or self._decide_anew(
+            principal, method_name, effect, params_getter
+        )
 
-    def known(self, principal: Principal, method_name: str) -> Verdict | None:
-        """The word on every call of this method by this principal, if it was asked for before and has one."""
+    def cached_verdict(self, principal: Principal, method_name: str) -> Verdict | None:
+        """Cached verdict for (principal, method), or None: it depends on nothing else."""
         return self._verdicts.get((principal, method_name))
 
     def explain(self, principal: Principal, method: str, effect: Effect, params: Any) -> str:

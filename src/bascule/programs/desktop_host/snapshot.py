@@ -27,7 +27,7 @@ def text_of(tree: Tree, name: Callable[[Element], str], words: Callable[[str | N
     labels = _labels(tree)
     for at, element in enumerate(tree.elements):
         level = levels.get(element.parent, -1) + 1
-        if not _worth_a_line(tree, element, labels):
+        if not _is_listed(tree, element, labels):
             levels[at] = level - 1
             continue
         levels[at] = level
@@ -83,7 +83,7 @@ def _labelled(tree: Tree, text: Element) -> int | None:
     return at if at >= 0 and tree.elements[at].role in _LABELLED else None
 
 
-def _worth_a_line(tree: Tree, element: Element, labels: dict[int, str]) -> bool:
+def _is_listed(tree: Tree, element: Element, labels: dict[int, str]) -> bool:
     if element.depth == 0 or not element.on_screen:
         return False
     if element.role in _SILENT and not element.title:

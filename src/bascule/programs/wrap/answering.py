@@ -39,13 +39,13 @@ class Answering:
         """Wait for the end of the answer, and reply with what is new on the screen."""
         if not item.expect_reply:
             return
-        text = await self._when_still(before, typed)
+        text = await self._wait_until_idle(before, typed)
         metadata = {"status": "completed", "by": "auto-reply"}
         if self._transcript.cut:
             metadata["truncated"] = "the beginning of a long answer is missing"
         await self._post.reply(item.ticket_id, text, metadata)
 
-    async def _when_still(self, before: list[str], typed: str) -> str:
+    async def _wait_until_idle(self, before: list[str], typed: str) -> str:
         """The answer is over when the program is quiet, and ready for the next line or has written the sentinel."""
         loop = asyncio.get_running_loop()
         until = loop.time() + MAX_ANSWER_SECONDS

@@ -354,7 +354,7 @@ _HEADS = {status.value: _head(status.value) for status in HTTPStatus}
 _JSON_LINE = b"%b: %b\r\n" % _JSON
 
 
-def on_the_wire(response: Response, *, close: bool, only_head: bool = False) -> bytes:
+def encode_response(response: Response, *, close: bool, only_head: bool = False) -> bytes:
     """A response as it is written. `only_head` answers HEAD, which tells the length of a body it does not get."""
     status, headers, body, _ = response
     lines = _JSON_LINE if headers == [_JSON] else b"".join(b"%b: %b\r\n" % header for header in headers)

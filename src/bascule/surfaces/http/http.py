@@ -24,7 +24,7 @@ from bascule.surfaces.http.app import (
     Held,
     Response,
     body_too_slow,
-    on_the_wire,
+    encode_response,
     too_large,
 )
 from bascule.surfaces.http.heads import why_refused
@@ -72,7 +72,7 @@ class _Request:
         self.size = 0
 
 
-class Room:
+class ConnectionLimit:
     """Connections that several doors may have together."""
 
     def __init__(self, most: int) -> None:
@@ -98,7 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         *arguments: Any,
         peer_uid: int | None = None,
         max_connections: int | None = None,
-        room: Room | None = None,
+        room: ConnectionLimit | None = None,
         **options: Any,
     ) -> None:
         """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
@@ -366,7 +366,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _write(self, request: _Request, response: Response) -> None:
         close = response.close or not request.keep_alive
-        self.transport.write(on_the_wire(response, close=close, only_head=request.verb == "HEAD"))
+        self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD"))
         if close and self._stage == "skipped" and request.refusal is response and not response.close:
             # Its sender may be in the middle of the body, and would lose the answer with the connection.
             self._closes_after_body = True

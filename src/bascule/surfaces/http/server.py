@@ -10,7 +10,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, HttpConnection, Room
+from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, ConnectionLimit, HttpConnection
 
 BACKLOG = 4_096
 
@@ -63,7 +63,7 @@ class HttpDoor:
         app: Callable[..., Any],
         sock: socket.socket,
         *,
-        room: Room,
+        room: ConnectionLimit,
         max_connections: int | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,

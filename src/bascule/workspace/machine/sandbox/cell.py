@@ -120,7 +120,7 @@ class Cell:
         except OSError:
             self.kill()
 
-    def _stands_still(self) -> None:
+    def _on_paused(self) -> None:
         if self._paused is not None and not self._paused.done():
             self._paused.set_result(None)
 
@@ -187,7 +187,7 @@ class Cell:
             self._ended(answer.ended)
         elif answer.paused is not None and not descriptors:
             if answer.paused:
-                self._stands_still()
+                self._on_paused()
         else:
             raise BadJson("the spawner said what nobody had asked for")
 
@@ -195,7 +195,7 @@ class Cell:
         if self._escalation is not None:
             self._escalation.cancel()
             self._escalation = None
-        self._stands_still()
+        self._on_paused()
         on_ended, self._on_ended = self._on_ended, None
         assert on_ended is not None
         # Reading the kernel's counters costs more than the command: only when it failed.
@@ -254,7 +254,7 @@ class Cell:
         for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
                 os.close(descriptor)
-        self._stands_still()
+        self._on_paused()
         on_ended, self._on_ended = self._on_ended, None
         if on_ended is not None:
             on_ended(None, counts)

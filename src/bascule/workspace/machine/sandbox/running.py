@@ -123,7 +123,7 @@ class Running:
         self._watching = self._loop.call_later(UNWATCHED_SECONDS, self._watch)
         self._deadline: asyncio.TimerHandle | None = None
         if command.timeout is not None:
-            self._deadline = self._loop.call_later(command.timeout.total_seconds(), self._time_is_up)
+            self._deadline = self._loop.call_later(command.timeout.total_seconds(), self._on_timeout)
 
     async def wait(self) -> Outcome:
         if self.outcome.done():
@@ -143,7 +143,7 @@ class Running:
         for stream in self._streams:
             stream.watch()
 
-    def _time_is_up(self) -> None:
+    def _on_timeout(self) -> None:
         self._timed_out = True
         self._cell.end("timeout")
 

@@ -463,13 +463,13 @@ def kill_descendant(pid: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         descriptor = os.pidfd_open(pid)
         try:
-            if is_below_us(pid):
+            if is_descendant(pid):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         finally:
             os.close(descriptor)
 
 
-def is_below_us(pid: int) -> bool:
+def is_descendant(pid: int) -> bool:
     while pid > 1:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
