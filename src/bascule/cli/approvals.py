@@ -165,10 +165,10 @@ def drawn(view: dict[str, Any], columns: int | None = None) -> str:
         if value:
             lines += _rows(f"  {name:<9} ", one_line(str(value)), _INDENT, columns)
     if view.get("preview"):
-        preview = visible(view["preview"], drawn=True).split("\n")
+        preview = visible(view["preview"], already_visible=True).split("\n")
         lines += [_RULE, *(row for line in preview for row in _rows("│ ", line, "│↪", columns)), _RULE]
     for offer in view.get("offers", ()):
-        title, text = one_line(offer["title"], drawn=True), one_line(offer["text"], drawn=True)
+        title, text = one_line(offer["title"], already_visible=True), one_line(offer["text"], already_visible=True)
         lines += _rows(f"  rule {offer['number']}: ", f"{title}, for a while", _INDENT, columns)
         lines += _rows(_INDENT, text, _INDENT, columns)
     return "\n".join(lines)
@@ -259,7 +259,9 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     words = ["y = once"]
     if view.get("runId"):
         words.append("r = all that this run asks")
-    words += [f"{number} = {one_line(offer['title'], drawn=True)}, for a while" for number, offer in offers.items()]
+    words += [
+        f"{number} = {one_line(offer['title'], already_visible=True)}, for a while" for number, offer in offers.items()
+    ]
     words += ["n = no", "Enter = not now"]
     answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
     if answer in ("y", "yes"):
@@ -269,7 +271,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     if answer == "r" and view.get("runId"):
         return Choice("approved", "run")
     if answer in offers:
-        show(f"for a while: {one_line(offers[answer]['text'], drawn=True)}")
+        show(f"for a while: {one_line(offers[answer]['text'], already_visible=True)}")
         typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
         minutes = int(typed or DEFAULT_MINUTES) if (typed or "1").isdecimal() else 0
         if 1 <= minutes <= MAX_RULE_MINUTES:
@@ -284,7 +286,7 @@ def _tell(args: argparse.Namespace, result: dict[str, Any]) -> int:
         return 0
     show(f"{result['approvalId']} is {result['state']}")
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], already_visible=True)}")
     return 0
 
 
@@ -329,4 +331,4 @@ def _answer(client: SyncClient, view: dict[str, Any]) -> None:
         say(f"bascule: {error.message}")
         return
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], already_visible=True)}")

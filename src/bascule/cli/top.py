@@ -129,7 +129,9 @@ def _approval(approval: dict[str, Any]) -> str:
     what = approval.get("summary") or approval.get("method", "")
     id_ = approval.get("approvalId", "")
     # The daemon drew the summary.
-    return one_line(f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", drawn=True)
+    return one_line(
+        f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", already_visible=True
+    )
 
 
 def _event(event: dict[str, Any]) -> str:

@@ -17,7 +17,7 @@ from bascule.bridge_list import presets_of, rows_of
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
-from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
+from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
@@ -124,7 +124,7 @@ class Composition:
             quota=quota,
             call_log=CallLog(log, observe),
         )
-        lent = Lent(
+        kernel = KernelServices(
             store=store,
             journal=self.journal,
             clock=clock,
@@ -147,7 +147,7 @@ class Composition:
         )
         self.bridges: dict[str, Bridge] = {}
         for each in declared:
-            bridge = ((make or {}).get(each.name) or each.make)(lent, self.ports)
+            bridge = ((make or {}).get(each.name) or each.make)(kernel, self.ports)
             self.bridges[each.name] = bridge
             self.ports.add(bridge.provides)
         self.journal.start()

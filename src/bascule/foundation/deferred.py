@@ -58,21 +58,21 @@ class Deferred(Generic[T]):
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._result = result
-        self._tell()
+        self._run_callbacks()
 
     def set_exception(self, error: BaseException) -> None:
         if self._state is not _PENDING:
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._error = error
-        self._tell()
+        self._run_callbacks()
 
     def cancel(self) -> bool:
         """False when it was settled before."""
         if self._state is not _PENDING:
             return False
         self._state = _CANCELLED
-        self._tell()
+        self._run_callbacks()
         return True
 
     def add_done_callback(self, callback: "Callable[[Deferred[T]], object]") -> None:
@@ -128,7 +128,7 @@ class Deferred(Generic[T]):
                 raise
         return self.result()
 
-    def _tell(self) -> None:
+    def _run_callbacks(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:

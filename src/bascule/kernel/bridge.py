@@ -84,7 +84,7 @@ class Bridge:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lent:
+class KernelServices:
     """What the daemon lends to every bridge."""
 
     store: JournalStore

@@ -29,7 +29,7 @@ from bascule.desktop.ports import Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
 from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
@@ -289,42 +289,42 @@ class House:
             self.journal.commit(tx, DAEMON, "daemon.start")
         life.recover()
 
-    def _make_broker(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_broker(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.broker = Broker(
-            store=lent.store,
-            journal=lent.journal,
-            clock=lent.clock,
-            timers=lent.timers,
+            store=kernel.store,
+            journal=kernel.journal,
+            clock=kernel.clock,
+            timers=kernel.timers,
             limits=self.limits,
             tokens=self.tokens,
             files=self.files,
             connections=self.connections,
-            log=lent.log,
-            key=lent.key,
-            on_revoked=lent.forget_agent,
+            log=kernel.log,
+            key=kernel.key,
+            on_revoked=kernel.forget_agent,
         )
         return self.broker.bridge()
 
-    def _make_workspace(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_workspace(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
-            store=lent.store,
-            journal=lent.journal,
-            clock=lent.clock,
-            gate=lent.gate,
+            store=kernel.store,
+            journal=kernel.journal,
+            clock=kernel.clock,
+            gate=kernel.gate,
             files=self.machine,
             sandboxes=FakeSandboxes(self.machine),
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
-            log=lent.log,
-            key=lent.key,
+            log=kernel.log,
+            key=kernel.key,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
         return self.workspace.bridge()
 
-    def _make_desktop(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_desktop(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         assert self._screen is not None
-        self.desktop = compose(lent, self._screen, self._screen, self._screen.program_of)
+        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of)
         return self.desktop.bridge()
 
     @property

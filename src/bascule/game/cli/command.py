@@ -199,7 +199,7 @@ def show_game(args: argparse.Namespace) -> int:
     for note in status.get("notes", []):
         show(f"{'note':<10} {one_line(note)}")
     if details.get("output"):
-        show(f"it last printed:\n{visible(details['output'], drawn=True).rstrip()}")
+        show(f"it last printed:\n{visible(details['output'], already_visible=True).rstrip()}")
     return 0
 
 
@@ -241,7 +241,7 @@ def _told(args: argparse.Namespace, status: dict[str, Any]) -> int:
     if args.json:
         show_json(status)
     else:
-        why = f": {visible(status['problem'], drawn=True)}" if status.get("problem") else ""
+        why = f": {visible(status['problem'], already_visible=True)}" if status.get("problem") else ""
         show(f"{status['gameId']} is {status['state']}{why}")
     return 0
 

@@ -102,7 +102,7 @@ class Desk:
             expires_at=now + round(self.limits.question_seconds * 1000),
         )
         tx.put(self.approvals, approval.approval_id, approval)
-        tx.after.append(partial(self._tell, approval.approval_id))
+        tx.after.append(partial(self._notify, approval.approval_id))
         return approval
 
     def pending_for(self, question: Question) -> Approval | None:
@@ -159,21 +159,21 @@ class Desk:
         approval = self.find(approval_id)
         self._must_wait(approval)
         now = self._clock.wall_ms()
-        said: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
+        decision: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
         rule: TimedRule | None = None
         if not approve:
-            decided = approval.moved(ApprovalState.DENIED, **said)
+            decided = approval.moved(ApprovalState.DENIED, **decision)
         else:
             rule = self._rule(tx, approval, scope, offer, minutes)
             decided = approval.moved(
                 ApprovalState.APPROVED,
-                **said,
+                **decision,
                 scope=scope,
                 expires_at=now + round(self.limits.grant_seconds * 1000),
                 rule_id=rule.rule_id if rule is not None else None,
             )
         tx.put(self.approvals, approval_id, decided)
-        tx.after.append(partial(self._tell, approval_id))
+        tx.after.append(partial(self._notify, approval_id))
         return decided, rule
 
     def _must_wait(self, approval: Approval) -> None:
@@ -240,7 +240,7 @@ class Desk:
             return
         state = ApprovalState.WITHDRAWN if approval.state is ApprovalState.PENDING else ApprovalState.EXPIRED
         tx.put(self.approvals, approval_id, approval.moved(state))
-        tx.after.append(partial(self._tell, approval_id))
+        tx.after.append(partial(self._notify, approval_id))
 
     def timed(
         self,
@@ -464,10 +464,10 @@ class Desk:
         tx.subject = approval_id
         tx.details = {"was": approval.state.value, "method": approval.question.method}
         tx.put(self.approvals, approval_id, approval.moved(ApprovalState.EXPIRED))
-        tx.after.append(partial(self._tell, approval_id))
+        tx.after.append(partial(self._notify, approval_id))
         self._journal.commit(tx, DAEMON, "approvals.expire")
 
-    def _tell(self, approval_id: str) -> None:
+    def _notify(self, approval_id: str) -> None:
         """It is durable: whoever waits for it goes on, whoever follows hears of it."""
         approval = self.approvals.rows.get(approval_id)
         if approval is None:
