@@ -192,8 +192,8 @@ class Agents:
 
     def _evict(self, agent_id: str) -> None:
         self._connections.drop(agent_id)
-        for told in self.on_revoked:
-            told(agent_id)
+        for callback in self.on_revoked:
+            callback(agent_id)
 
     def heartbeat(self, call: Call, params: AgentParams) -> HeartbeatResult:
         record = self.find(params.agent_id)

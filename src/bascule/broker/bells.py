@@ -43,13 +43,13 @@ class Bells:
         state: BrokerState,
         events: EventHub,
         hold: Callable[[Principal, Deferred[Any]], None],
-        let_go: Callable[[Principal, Deferred[Any]], None],
+        release: Callable[[Principal, Deferred[Any]], None],
     ) -> None:
         self._state = state
         self._events = events
         # Counts a wait of this principal from one to the other, and ends it with its token.
         self._hold = hold
-        self._let_go = let_go
+        self._release = release
         # By agent; an agent nobody watches is not in it.
         self.watchers: dict[str, dict[_Watcher, None]] = {}
         self._stopping = False
@@ -75,7 +75,7 @@ class Bells:
         deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, later, None))
 
         def over(_: object) -> None:
-            self._let_go(call.principal, later)
+            self._release(call.principal, later)
             timers.call_off(deadline)
             members = self.watchers.get(params.agent_id, {})
             members.pop(watcher, None)

@@ -59,9 +59,9 @@ class EventHub:
         status: str | None = None,
         detail: str | None = None,
     ) -> None:
-        self.tell(BrokerEvent(event, ticket_id, agent_id, sender, status, detail))
+        self.publish(BrokerEvent(event, ticket_id, agent_id, sender, status, detail))
 
-    def tell(self, broker_event: BrokerEvent) -> None:
+    def publish(self, broker_event: BrokerEvent) -> None:
         self._last += 1
         at = self._clock.wall_ms()
         self._ring.append((self._last, at, broker_event))
@@ -71,10 +71,10 @@ class EventHub:
                 if broker_event.concerns(wanted):
                     stream.push(broker_event.view(self._last, at))
 
-    def open(self, params: EventsParams, let_go: Callable[[], None] | None = None) -> Stream:
+    def open(self, params: EventsParams, on_close: Callable[[], None] | None = None) -> Stream:
         def closed() -> None:
-            if let_go is not None:
-                let_go()
+            if on_close is not None:
+                on_close()
             self._streams.pop(stream, None)
 
         stream = Stream(on_close=closed)

@@ -367,7 +367,7 @@ class Tickets:
 
     def _note(self, event: str, ticket: Ticket) -> None:
         sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
-        self._events.tell(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
+        self._events.publish(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --
 
@@ -429,8 +429,8 @@ class Tickets:
         )
 
     def _digest(self, params: SendParams, payload: bytes, metadata: bytes) -> str:
-        said = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
-        return self._keyed(said + metadata + b"\0" + payload)
+        fields = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
+        return self._keyed(fields + metadata + b"\0" + payload)
 
     def _keyed(self, data: bytes) -> str:
         return hashlib.sha256(self._key + data).hexdigest()[:_DIGEST_CHARS]
