@@ -64,7 +64,7 @@ class Checkpointing:
 
     async def open(self, run: Run, space: Space) -> None:
         """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
-        if run.open_segment is not None or run.blind:
+        if run.open_segment is not None or run.without_checkpoint:
             return
         try:
             if run.copy is not None:
@@ -74,7 +74,7 @@ class Checkpointing:
             before = await self._threads.do(checkpoints.take)
             run.repositories = checkpoints.repositories
         except CheckpointFault as error:
-            run.blind = True
+            run.without_checkpoint = True
             run.note = f"not undoable: {error}"
             run.not_undoable[WHOLE] = str(error)
             return
@@ -90,7 +90,7 @@ class Checkpointing:
 
     async def close(self, run: Run, space: Space) -> None:
         """The checkpoint after; on a copy only the run itself ever works."""
-        run.blind = False
+        run.without_checkpoint = False
         segment = run.open_segment
         if segment is None:
             return
@@ -109,7 +109,7 @@ class Checkpointing:
             run.not_undoable[WHOLE] = f"there is no checkpoint after it: {error}"
             return
         self.forget(run, space)
-        self._meet(space, Beside(run.run_id, segment.before, found.after), segment.during)
+        self._add_concurrent(space, Beside(run.run_id, segment.before, found.after), segment.during)
         run.segments.pop()
         if last is not None and found.joins and not run.beside:
             run.segments[-1] = msgspec.structs.replace(last, after=found.after)
@@ -128,11 +128,11 @@ class Checkpointing:
             run.heartbeat_timer.cancel()
             run.heartbeat_timer = None
 
-    def met(self, space: Space, beside: Beside) -> None:
+    def note_concurrent(self, space: Space, beside: Beside) -> None:
         """An undo or a commit, beside commands in the background."""
-        self._meet(space, beside, tuple(space.working))
+        self._add_concurrent(space, beside, tuple(space.working))
 
-    def _meet(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
+    def _add_concurrent(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
         for run_id in earlier:
             other = space.working.get(run_id)
             # One more than are kept says that there were too many.
@@ -187,7 +187,7 @@ def _look(
     return _Found(after, unknown, steering, joins)
 
 
-def say_what_stays(run: Run) -> None:
+def report_not_undoable(run: Run) -> None:
     """In the run's last event, which nobody has seen yet: what undo cannot put back."""
     if not run.not_undoable or run.saved >= len(run.events):
         return

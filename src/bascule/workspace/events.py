@@ -11,7 +11,7 @@ from bascule.workspace.protocol import Category, ErrorEvent, Operation, Operatio
 from bascule.workspace.records import Step
 
 
-class Teller:
+class EventFactory:
     """Events with the time they are told at."""
 
     def __init__(self, clock: Clock) -> None:

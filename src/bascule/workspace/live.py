@@ -91,7 +91,7 @@ class Run:
         # When it was opened.
         self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.
-        self.blind = False
+        self.without_checkpoint = False
         # What others did in the space since its checkpoint, and the next note that it is still there.
         self.beside: list[Beside] = []
         self.heartbeat_timer: asyncio.TimerHandle | None = None
@@ -153,7 +153,7 @@ class Run:
         waiting = [question.event] if question is not None and self.record.status == AWAITING else []
         return events_message(self.run_id, self.record.status, [*self.events, *waiting], self.record.steering)
 
-    def tell(self) -> None:
+    def answer_waiters(self) -> None:
         """It is over, or asks: everybody who waits for that is answered."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters:

@@ -175,7 +175,7 @@ class OperationPassage(Passage):
     async def finish(self, effect: RecordedEffect, outcome: str, answer: Any, *, durable: bool) -> Acted:
         """The record of its end rides with the beginning of the next one; see `Runner.settle`."""
         if isinstance(answer, BasculeError):
-            answer = Acted(self._runner.teller.error(self.step, "system", answer.message), outcome)
+            answer = Acted(self._runner.event_factory.error(self.step, "system", answer.message), outcome)
         elif isinstance(answer, BaseException):
             raise answer
         acted: Acted = answer

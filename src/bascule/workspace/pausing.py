@@ -16,7 +16,7 @@ from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.workspace.events import Teller, type_of
+from bascule.workspace.events import EventFactory, type_of
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop
 from bascule.workspace.protocol import ApprovalRequiredEvent, MessageOperation, ShellOperation
@@ -33,7 +33,7 @@ class Pausing:
         gate: Gate,
         journal: Journal,
         limits: WorkspaceLimits,
-        teller: Teller,
+        event_factory: EventFactory,
         live: Mapping[str, Run],
         go_on: Callable[[Run], None],
     ) -> None:
@@ -41,7 +41,7 @@ class Pausing:
         self._gate = gate
         self._journal = journal
         self._limits = limits
-        self._teller = teller
+        self._event_factory = event_factory
         self._live = live
         self._go_on = go_on
 
@@ -66,20 +66,20 @@ class Pausing:
             if durable is not None:
                 await durable
         except StorageFull as error:
-            run.events.append(self._teller.error(step, "system", f"{error.message}; {error.hint}"))
+            run.events.append(self._event_factory.error(step, "system", f"{error.message}; {error.hint}"))
             run.lost = True
             run.end_early(Stop("system", error.message, ERROR))
             return False
         except (Overloaded, TooLarge) as error:
             # Nobody can be asked now: the same as no.
-            run.events.append(self._teller.denied(step, error.message, error.hint))
+            run.events.append(self._event_factory.denied(step, error.message, error.hint))
             return False
         run.record = paused[0]
         waits_for = run.record.question
         assert waits_for is not None
         run.feed.event(waits_for.event, len(question.preview))
         run.feed.status(AWAITING)
-        run.tell()
+        run.answer_waiters()
         self.watch(run.run_id, waits_for.approval_id)
         return True
 
@@ -100,7 +100,7 @@ class Pausing:
         if resolution.resolved is not None:
             details["again"] = resolution.resolved
         event = ApprovalRequiredEvent(
-            timestamp=self._teller.now(),
+            timestamp=self._event_factory.now(),
             operation_id=step.id,
             operation_type=type_of(operation),
             reason=verdict.reason,

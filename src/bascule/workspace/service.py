@@ -26,7 +26,7 @@ from bascule.workspace.background import Background
 from bascule.workspace.checkpointing import Checkpointing
 from bascule.workspace.commands import Commands
 from bascule.workspace.declared import WorkspaceDeclared
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
@@ -106,7 +106,7 @@ class Workspace:
             network=network,
             sandbox=sandbox,
         )
-        teller = Teller(clock)
+        event_factory = EventFactory(clock)
         self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
@@ -118,7 +118,7 @@ class Workspace:
             limits=self.limits,
             tasks=self.tasks,
             threads=self.threads,
-            teller=teller,
+            event_factory=event_factory,
         )
         checkpointing = Checkpointing(
             spaces=self.spaces,
@@ -137,7 +137,7 @@ class Workspace:
             journal=journal,
             clock=clock,
             limits=self.limits,
-            teller=teller,
+            event_factory=event_factory,
             tasks=self.tasks,
             threads=self.threads,
         )
@@ -172,12 +172,12 @@ class Workspace:
                 processes=self.processes,
                 gate=gate,
                 limits=self.limits,
-                teller=teller,
+                event_factory=event_factory,
             ),
             checkpointing=checkpointing,
             gate=gate,
             journal=journal,
-            teller=teller,
+            event_factory=event_factory,
             limits=self.limits,
             threads=self.threads,
             key=key,

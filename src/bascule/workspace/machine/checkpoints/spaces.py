@@ -70,7 +70,7 @@ class SpaceCheckpoints:
                 self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
-            self._space.told[found.tree] = time.monotonic()
+            self._space.reported[found.tree] = time.monotonic()
             return found.tree.hex()
 
     def changes(self, before: str, after: str) -> list[FileChange]:
@@ -152,7 +152,7 @@ class SpaceCheckpoints:
                     looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
                     if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
-                        return self._undone(steps, target, restore.carry_out(), max_chars)
+                        return self._undone(steps, target, restore.apply(), max_chars)
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
@@ -186,7 +186,7 @@ class _Space:
     def __init__(self, directory: str) -> None:
         self.store = ObjectStore(directory)
         # Trees that were told, and when.
-        self.told: dict[bytes, float] = {}
+        self.reported: dict[bytes, float] = {}
         # What is in copies that nobody has opened yet.
         self.copies: dict[tuple[int, int], stats.Node] = {}
         self.open: list[SpaceCheckpoints] = []
@@ -194,9 +194,9 @@ class _Space:
     def kept(self) -> set[bytes]:
         """Trees that a collection must leave, whatever the records say."""
         limit = time.monotonic() - GRACE.total_seconds()
-        for tree in [tree for tree, told in self.told.items() if told <= limit]:
-            del self.told[tree]
-        return set(self.told).union(*(checkpoints.last() for checkpoints in self.open))
+        for tree in [tree for tree, reported in self.reported.items() if reported <= limit]:
+            del self.reported[tree]
+        return set(self.reported).union(*(checkpoints.last() for checkpoints in self.open))
 
 
 class GitCheckpoints:

@@ -45,7 +45,7 @@ class Cell:
         # Settled when the spawner has stopped every process, or none is left.
         self._paused: Deferred[None] | None = None
         self._escalation: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._last_complaint = ""
         # The spawner, where it is not our child but bwrap's.
         self._inner: int | None = None
         self.state = CellState.STARTING
@@ -53,7 +53,7 @@ class Cell:
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
         self._listener: int | None = None
         self.idle_since = 0.0
-        self._loop.add_reader(child.control, self._hear)
+        self._loop.add_reader(child.control, self._on_readable)
         self._loop.add_reader(child.pidfd, self._reaped)
 
     async def start(self, setup: messages.Setup, expected: list[tuple[int, int]]) -> None:
@@ -69,7 +69,7 @@ class Cell:
                 message = f"the sandbox did not start within {self._limits.start_seconds:g} s"
                 raise SandboxFault(f"{message}; run `bascule doctor`") from None
             if isinstance(error, OSError | EOFError | BadJson):
-                message = f"the sandbox could not be started: {complaint or self._said or error}"
+                message = f"the sandbox could not be started: {complaint or self._last_complaint or error}"
                 raise SandboxFault(f"{message}; run `bascule doctor`") from None
             raise
         self.state = CellState.IDLE
@@ -105,16 +105,16 @@ class Cell:
             if self.state is not CellState.BUSY:
                 self._paused.set_result(None)
             else:
-                self._say_or_kill(messages.encode(pause=True))
+                self._send_or_kill(messages.encode(pause=True))
         return self._paused
 
     def resume(self) -> None:
         if self._paused is not None:
             self._paused = None
             if self.state is CellState.BUSY:
-                self._say_or_kill(messages.encode(pause=False))
+                self._send_or_kill(messages.encode(pause=False))
 
-    def _say_or_kill(self, data: bytes) -> None:
+    def _send_or_kill(self, data: bytes) -> None:
         try:
             self._send(data)
         except OSError:
@@ -129,7 +129,7 @@ class Cell:
         if self.state is not CellState.BUSY or self._escalation is not None:
             return
         self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
-        self._say_or_kill(messages.encode(end=why))
+        self._send_or_kill(messages.encode(end=why))
 
     def kill(self) -> None:
         """The spawner dies and its namespace with it, then bwrap; `gone` says when."""
@@ -152,7 +152,7 @@ class Cell:
 
     # -- what comes from inside
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         try:
             data, descriptors, flags = self._receive()
         except BlockingIOError:
@@ -249,7 +249,7 @@ class Cell:
         if not self._ready.done():
             self._ready.set_exception(EOFError("it ended"))
         # Kept for `start` to quote.
-        self._said = self._complaint()
+        self._last_complaint = self._complaint()
         self.state = CellState.GONE
         for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
@@ -265,7 +265,7 @@ class Cell:
 
     def _complaint(self) -> str:
         if self.state is CellState.GONE:
-            return self._said
+            return self._last_complaint
         try:
             data = os.read(self._child.complaints, MAX_COMPLAINT_BYTES)
         except BlockingIOError:
@@ -277,8 +277,8 @@ class Cell:
         if self._child.info is None:
             return self._child.pid
         with contextlib.suppress(BlockingIOError, ValueError):
-            told = json.loads(os.read(self._child.info, MAX_COMPLAINT_BYTES))  # noqa: TID251 - bwrap's own, not a peer's
-            pid = told.get("child-pid")
+            info = json.loads(os.read(self._child.info, MAX_COMPLAINT_BYTES))  # noqa: TID251 - bwrap's own, not a peer's
+            pid = info.get("child-pid")
             if isinstance(pid, int) and pid > 1:
                 return pid
         raise OSError("bwrap did not say which process it started")

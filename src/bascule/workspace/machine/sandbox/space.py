@@ -290,13 +290,15 @@ class SpaceSandbox:
     def _then(self, plan: CellPlan, settled: Callable[[list[str]], None]) -> None:
         """`settled` is called at once when there is nothing to bring out, else with what there is to say."""
         if self._builder.in_step(plan):
-            settled(self._said())
+            settled(self._take_notes())
             return
 
         def done(future: asyncio.Future[list[str]]) -> None:
             self._syncing.discard(future)
             error = future.exception()
-            settled([*self._said(), *([f"git's files were not brought out: {error}"] if error else future.result())])
+            settled(
+                [*self._take_notes(), *([f"git's files were not brought out: {error}"] if error else future.result())]
+            )
 
         self._sync(plan, quiet=not self._running).add_done_callback(done)
 
@@ -306,7 +308,7 @@ class SpaceSandbox:
         self._syncing.add(future)
         return future
 
-    def _said(self) -> list[str]:
+    def _take_notes(self) -> list[str]:
         notes, self._notes = self._notes, []
         return notes
 
@@ -319,11 +321,11 @@ class SpaceSandbox:
         self._tick = None
         for plan in self._plans.values():
             if not self._builder.in_step(plan) and not self._syncing:
-                self._sync(plan, quiet=False).add_done_callback(self._heard)
+                self._sync(plan, quiet=False).add_done_callback(self._on_synced)
         if self._running:
             self._look_again()
 
-    def _heard(self, future: asyncio.Future[list[str]]) -> None:
+    def _on_synced(self, future: asyncio.Future[list[str]]) -> None:
         self._syncing.discard(future)
         if future.exception() is None:
             self._notes += future.result()
