@@ -126,7 +126,7 @@ class Hosting:
         self._not_before = now + next(self._delays)
         self.problem = reason
         self._log("desktop_host_lost", level="warning", pid=self.pid, reason=reason)
-        self._let_go()
+        self._close_host()
 
     def end(self) -> None:
         """Not needed any more, or for another session: what it had under way ends with it."""
@@ -134,9 +134,9 @@ class Hosting:
         self._not_before = 0.0
         self.problem = None
         self._delays = self._make_delays()
-        self._let_go()
+        self._close_host()
 
-    def _let_go(self) -> None:
+    def _close_host(self) -> None:
         host, self._host = self._host, None
         if host is not None:
             self._tasks.start(host.close(), "desktop host ends")

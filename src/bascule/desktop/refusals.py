@@ -78,19 +78,19 @@ def look_first() -> BasculeError:
 
 
 def lost_while_looking(error: HostGone) -> BasculeError:
-    told = DesktopError(Code.HOST_NOT_READY, f"{error}")
+    desktop_error = DesktopError(Code.HOST_NOT_READY, f"{error}")
     return Unavailable(
-        f"{error}", hint="try again: it is started anew", details=_with(told), retry_after=NOT_READY_SECONDS
+        f"{error}", hint="try again: it is started anew", details=_with(desktop_error), retry_after=NOT_READY_SECONDS
     )
 
 
 def lost_while_acting(error: HostGone) -> BasculeError:
     message = f"{error}; whether the act happened is not known"
-    told = DesktopError(Code.INTERNAL_ERROR, message)
+    desktop_error = DesktopError(Code.INTERNAL_ERROR, message)
     return PeerFailed(
         message,
         hint="look (desktop.observe) before you do it again",
-        details={"executed": "unknown", **_with(told)},
+        details={"executed": "unknown", **_with(desktop_error)},
     )
 
 
@@ -120,11 +120,11 @@ def add_confirm_required(error: BasculeError) -> None:
     error.details |= _with(DesktopError(Code.CONFIRM_REQUIRED, error.message, **about))
 
 
-def with_desktop_error(told: DesktopError) -> Any:
+def with_desktop_error(desktop_error: DesktopError) -> Any:
     """Puts the host's own word into a denial that was recorded as the policy's."""
 
     def put(error: BasculeError) -> None:
-        error.details = {**(error.details or {}), **_with(told)}
+        error.details = {**(error.details or {}), **_with(desktop_error)}
 
     return put
 

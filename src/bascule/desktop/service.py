@@ -490,6 +490,6 @@ def _without_nothing(value: Any) -> Any:
 
 def _detached(work: Deferred[Any]) -> Deferred[Any]:
     """Its answer, for somebody who may leave without ending it."""
-    told: Deferred[Any] = Deferred()
-    work.add_done_callback(told.take_over)
-    return told
+    answer: Deferred[Any] = Deferred()
+    work.add_done_callback(answer.take_over)
+    return answer

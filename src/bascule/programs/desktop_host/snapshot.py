@@ -16,7 +16,7 @@ _LABELLED: Final = frozenset(
     {"AXButton", "AXCheckBox", "AXRadioButton", "AXMenuItem", "AXMenu", "AXLink", "AXCell", "AXRow"}
 )
 # States worth a word.
-_TOLD: Final = ("checked", "selected", "expanded", "focused", "modal", "pressed")
+_SHOWN_STATES: Final = ("checked", "selected", "expanded", "focused", "modal", "pressed")
 
 
 def text_of(tree: Tree, name: Callable[[Element], str], words: Callable[[str | None], str | None]) -> str:
@@ -50,7 +50,7 @@ def line_of(element: Element, ref: str, words: Callable[[str | None], str | None
     value = words(element.value)
     if value and element.role not in ("AXCheckBox", "AXRadioButton") and value != title:
         parts.append(f'= "{_short(value)}"')
-    parts += [state for state in _TOLD if state in element.states]
+    parts += [state for state in _SHOWN_STATES if state in element.states]
     if not {"enabled", "sensitive"} & element.states:
         parts.append("disabled")
     parts.append(f"[{ref}]")
