@@ -106,9 +106,9 @@ class EventLog:
             self._dropped[gone.channel] = gone.cursor
             if len(self._dropped) > MAX_DROPPED_CHANNELS:
                 self._dropped_others = self._dropped.pop(next(iter(self._dropped)))
-        self._tell(event)
+        self._publish(event)
 
-    def _tell(self, event: GameEvent) -> None:
+    def _publish(self, event: GameEvent) -> None:
         for reader in self._readers.copy():
             if reader.cursor != event.cursor - 1 or reader.stream.waiting >= reader.room:
                 # It is behind; it says when it has room again.

@@ -155,9 +155,9 @@ class Life:
             keeper.cancel()
         if self.stopping:
             return None
-        said = self.process.output().strip()
+        output = self.process.output().strip()
         before = f"{self._given_up}; " if self._given_up else ""
-        return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
+        return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{output[-2000:]}" if output else "")
 
     async def _handed_over(self) -> bool:
         """Nothing that we started is left. A launcher may have handed the game to a program that ran before (Steam):

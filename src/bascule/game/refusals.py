@@ -30,14 +30,14 @@ _HINTS: Final[dict[int, str]] = {
 
 
 def refusal(error: GameError) -> BasculeError:
-    told: dict[str, Any] = {"code": error.code, "message": error.message}
+    gabp_error: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None and error.data is not UNSET:
-        told["data"] = error.data
+        gabp_error["data"] = error.data
     if error.peer_code is not None:
-        told["peerCode"] = error.peer_code
+        gabp_error["peerCode"] = error.peer_code
     kind = _BY_CODE.get(error.code, PeerFailed)
     hint = "look at the game before calling it again" if error.executed == "unknown" else _HINTS.get(error.code)
-    return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
+    return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": gabp_error})
 
 
 def act(ask: Callable[[], Deferred[T]], to_answer: Callable[[T], U], effect: RecordedEffect) -> Deferred[U]:

@@ -272,11 +272,11 @@ class GameBridge:
                 call.principal, params.tool, params.arguments, seconds, inline_bytes=params.inline_bytes
             )
 
-        def told(result: Raw | KeptResult) -> CallToolResult:
+        def to_result(result: Raw | KeptResult) -> CallToolResult:
             inline, kept = (UNSET, result) if isinstance(result, KeptResult) else (result, None)
             return CallToolResult(game_id=found.id, tool=params.tool, executed="yes", result=inline, resource=kept)
 
-        return act(ask, told, effect)
+        return act(ask, to_result, effect)
 
     def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, effect: RecordedEffect) -> None:
         """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
@@ -310,30 +310,30 @@ class GameBridge:
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
         channels = named or found.announced()
-        heard = found.subscriptions.of(call.principal)
-        told: Deferred[EventPage] = Deferred()
-        if all(each in heard for each in channels):
-            self._wait(found, params, tuple(named), [], told)
-            return told
+        own_channels = found.subscriptions.of(call.principal)
+        answer: Deferred[EventPage] = Deferred()
+        if all(each in own_channels for each in channels):
+            self._wait(found, params, tuple(named), [], answer)
+            return answer
         subscribing = answer_with(self.games.answer(found.subscribe(call.principal, channels), call.method), list)
 
         def subscribed(_: Deferred[list[str]]) -> None:
             error = None if subscribing.cancelled() else subscribing.exception()
-            if told.done():
+            if answer.done():
                 return
             if error is not None:
-                told.set_exception(error)
+                answer.set_exception(error)
             elif subscribing.cancelled():
-                told.cancel()
+                answer.cancel()
             else:
-                self._wait(found, params, tuple(named), subscribing.result(), told)
+                self._wait(found, params, tuple(named), subscribing.result(), answer)
 
         subscribing.add_done_callback(subscribed)
-        return told
+        return answer
 
     @staticmethod
     def _wait(
-        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Deferred[EventPage]
+        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], answer: Deferred[EventPage]
     ) -> None:
         """Without a task, so that who waits is answered the moment it comes, or the house closes."""
         waiting = found.events.wait(params.since, wanted, params.limit)
@@ -347,12 +347,12 @@ class GameBridge:
             waiting.add_done_callback(lambda _: timer.cancel())
 
         def came(_: Deferred[EventPage]) -> None:
-            if not told.done() and not waiting.cancelled():
+            if not answer.done() and not waiting.cancelled():
                 page = waiting.result()
-                told.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
+                answer.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
 
         waiting.add_done_callback(came)
-        told.add_done_callback(lambda _: waiting.cancel())
+        answer.add_done_callback(lambda _: waiting.cancel())
 
     def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Deferred[Subscribed]:
         found = self.games.find(params.game_id)
@@ -405,10 +405,10 @@ class GameBridge:
             validate=params.validate or UNSET,
         )
 
-        def told(result: messages.StateSetResult) -> StateChanged:
+        def to_result(result: messages.StateSetResult) -> StateChanged:
             return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
 
-        return act(lambda: found.set_state(call.principal, asked), told, effect)
+        return act(lambda: found.set_state(call.principal, asked), to_result, effect)
 
     def attention(self, call: Call, params: GameParams) -> AttentionView:
         found = self.games.find(params.game_id)
@@ -418,7 +418,7 @@ class GameBridge:
     def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Deferred[Acknowledged]:
         found = self.games.find(params.game_id)
 
-        def told(result: messages.AttentionAckResult) -> Acknowledged:
+        def to_result(result: messages.AttentionAckResult) -> Acknowledged:
             return Acknowledged(
                 game_id=found.id,
                 acknowledged=result.acknowledged,
@@ -426,7 +426,7 @@ class GameBridge:
                 attention=result.current_attention,
             )
 
-        return act(lambda: found.acknowledge(call.principal, params.attention_id), told, effect)
+        return act(lambda: found.acknowledge(call.principal, params.attention_id), to_result, effect)
 
 
 def _mentions(tool: messages.Tool, query: str) -> bool:
