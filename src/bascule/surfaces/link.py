@@ -207,7 +207,7 @@ class LinkConnection(FramedConnection):
             return
         if type(message) is jsonrpc.Request:
             if message.method == "hello":
-                self._say_hello(message)
+                self._answer_hello(message)
             else:
                 self._request(message.id, message.method, message.params)
         elif type(message) is jsonrpc.Notification:
@@ -344,7 +344,7 @@ class LinkConnection(FramedConnection):
         elif waiting is not None:
             waiting.cancel()
 
-    def _say_hello(self, message: jsonrpc.Request) -> None:
+    def _answer_hello(self, message: jsonrpc.Request) -> None:
         try:
             try:
                 params = _hello.decode(message.params)
