@@ -123,7 +123,7 @@ def run_show(args: argparse.Namespace) -> int:
     if args.json:
         show_json(view)
     else:
-        show(drawn(view, terminal_columns()))
+        show(render_question(view, terminal_columns()))
     _open_picture(args, view)
     return 0
 
@@ -142,7 +142,7 @@ def find(client: SyncClient, text: str) -> str:
     raise NotFound(f"no approval {text}", hint="`bascule approvals list --all` shows those that are still kept")
 
 
-def drawn(view: dict[str, Any], columns: int | None = None) -> str:
+def render_question(view: dict[str, Any], columns: int | None = None) -> str:
     """Everything about one question. Rows of the preview begin with a bar, so that none can pass for ours.
 
     `columns` are those of the terminal, if it is shown on one.
@@ -225,14 +225,14 @@ def run_approve(args: argparse.Namespace) -> int:
     with connect(args) as client:
         view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
         if not args.json:
-            show(drawn(view, terminal_columns()))
+            show(render_question(view, terminal_columns()))
         _open_picture(args, view)
         choice = _given(args) or ask_how(view)
         if choice is None:
             say("bascule: nothing was answered")
             return USAGE
         unlock(client)
-        return _tell(args, client.call("approvals.decide", choice.params(view["approvalId"])))
+        return _show_result(args, client.call("approvals.decide", choice.params(view["approvalId"])))
 
 
 def run_deny(args: argparse.Namespace) -> int:
@@ -240,7 +240,7 @@ def run_deny(args: argparse.Namespace) -> int:
         approval_id = find(client, args.approval)
         unlock(client)
         choice = Choice("denied", reason=args.reason)
-        return _tell(args, client.call("approvals.decide", choice.params(approval_id)))
+        return _show_result(args, client.call("approvals.decide", choice.params(approval_id)))
 
 
 def _given(args: argparse.Namespace) -> Choice | None:
@@ -280,7 +280,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     return None
 
 
-def _tell(args: argparse.Namespace, result: dict[str, Any]) -> int:
+def _show_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     if args.json:
         show_json(result)
         return 0
@@ -312,7 +312,7 @@ def run_watch(args: argparse.Namespace) -> int:
 def _answer(client: SyncClient, view: dict[str, Any]) -> None:
     # The bell of the terminal, for whoever looks elsewhere.
     sys.stderr.write("\a")
-    show(drawn(view, terminal_columns()))
+    show(render_question(view, terminal_columns()))
     while True:
         answer = ask_on_tty("y = yes, once; n = no; s = how; Enter = later: ").lower()
         if answer in ("y", "n", "s", ""):

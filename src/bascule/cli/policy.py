@@ -53,11 +53,11 @@ def run_show(args: argparse.Namespace) -> int:
     say(f"in force: {view['name']}, digest {view['digest'][:16]}")
     for rule in view.get("timed", ()):
         say(f"until {rule['expiresAt']}: {rule['text']}")
-    _say_pending(view)
+    _show_pending(view)
     return 0
 
 
-def _say_pending(view: dict[str, Any]) -> None:
+def _show_pending(view: dict[str, Any]) -> None:
     if view.get("pending"):
         say(f"{view['file']} differs and is not in force: `bascule policy accept`")
     if view.get("problem"):

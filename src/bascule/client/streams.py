@@ -99,7 +99,7 @@ class InboxReader:
         item = await self._stream.next()
         return None if item is None else Message(item, self._acknowledge, self._answer)
 
-    def let_go(self, ticket_id: str) -> None:
+    def release(self, ticket_id: str) -> None:
         """Nobody here works on it any more: when the daemon offers it again, it is handed out again."""
         self._feed.done(ticket_id)
 
