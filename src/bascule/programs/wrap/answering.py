@@ -3,7 +3,7 @@
 import asyncio
 
 from bascule.broker.protocol import InboxItem
-from bascule.programs.wrap.answers import answer, is_said
+from bascule.programs.wrap.answers import answer, has_printed
 from bascule.programs.wrap.broker_link import BrokerLink
 from bascule.programs.wrap.notifier import LOOK_SECONDS, Obstacle
 from bascule.programs.wrap.profiles import Profile
@@ -60,7 +60,7 @@ class Answering:
                 looked = self._session.output.count
                 after = await self._transcript.lines()
                 text = answer(before, after, typed, self._profile, self._sentinel)
-                if self._sentinel and is_said(before, after, typed, self._sentinel):
+                if self._sentinel and has_printed(before, after, typed, self._sentinel):
                     return text
             if quiet >= self._profile.answer_quiet_seconds and self._obstacle() is None and not self._sentinel:
                 return text
