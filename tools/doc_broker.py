@@ -43,12 +43,12 @@ def states() -> str:
 
 
 def limits() -> str:
-    said = comments_on_fields(read("src/bascule/broker/limits.py"), "BrokerLimits")
+    comments = comments_on_fields(read("src/bascule/broker/limits.py"), "BrokerLimits")
     rows = []
     for name in BrokerLimits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
         setting = code(key) if key in BrokerSettings.__struct_fields__ else ""
-        rows.append((code(name), shown(name, getattr(BrokerLimits(), name)), said[name], setting))
+        rows.append((code(name), shown(name, getattr(BrokerLimits(), name)), comments[name], setting))
     return table(("limit", "default", "why", "setting"), rows)
 
 

@@ -131,8 +131,8 @@ def test_details_of_the_handler_are_in_the_record_of_the_end(grove):
 # -- behind -----------------------------------------------------------------------------------------
 
 
-def prune(grove, **drawn):
-    grove.resolution = Resolution(summary="prune", preview="a drawing", **drawn)
+def prune(grove, **resolution):
+    grove.resolution = Resolution(summary="prune", preview="a drawing", **resolution)
     return grove.begin("tree.prune")
 
 

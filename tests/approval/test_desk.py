@@ -174,17 +174,17 @@ def test_an_unknown_id_is_not_found(forest):
 
 def test_an_answer_that_could_not_be_stored_was_not_given(forest):
     approval = forest.ask()
-    told = []
-    forest.desk.watch(approval.approval_id, told.append)
+    notified = []
+    forest.desk.watch(approval.approval_id, notified.append)
     forest.store.hold = True
     forest.approve(approval)
     forest.store.fail()
     assert forest.state(approval) == "pending"
     assert forest.grant() is None
-    assert told == []
+    assert notified == []
     forest.store.hold = False
     forest.approve(approval)
-    assert [each.state.value for each in told] == ["approved"]
+    assert [each.state.value for each in notified] == ["approved"]
 
 
 def test_whoever_has_a_handle_next_inherits_nothing(forest):
@@ -223,9 +223,9 @@ def test_what_a_question_was_about_goes_with_its_answer(forest):
 
 def test_the_ledger_has_a_keyed_digest_that_says_nothing_about_short_params(forest):
     approval = forest.ask()
-    said = forest.ledger()[-1].details["digest"]
-    assert said != approval.question.digest
-    assert said == forest.desk.keyed(approval.question.digest)
+    recorded = forest.ledger()[-1].details["digest"]
+    assert recorded != approval.question.digest
+    assert recorded == forest.desk.keyed(approval.question.digest)
 
 
 # -- time --
@@ -408,8 +408,8 @@ def test_a_stop_tells_everybody_who_waits_and_keeps_the_questions(forest):
 @pytest.mark.parametrize("how", ["approved", "denied", "expired", "withdrawn"])
 def test_a_watcher_is_told_once_whatever_comes_of_it(forest, how):
     approval = forest.ask(run_id="run_1")
-    told = []
-    forest.desk.watch(approval.approval_id, lambda each: told.append(each.state.value))
+    notified = []
+    forest.desk.watch(approval.approval_id, lambda each: notified.append(each.state.value))
     if how == "expired":
         forest.advance(15 * MINUTE)
     elif how == "withdrawn":
@@ -418,22 +418,22 @@ def test_a_watcher_is_told_once_whatever_comes_of_it(forest, how):
         forest.journal.commit(tx, JERRY, "runs.cancel")
     else:
         forest.decide(approval, approve=how == "approved")
-    assert told == [how]
-    forest.desk.watch(approval.approval_id, lambda each: told.append(each.state.value))
-    assert told == [how, how], "too late to wait: told at once"
+    assert notified == [how]
+    forest.desk.watch(approval.approval_id, lambda each: notified.append(each.state.value))
+    assert notified == [how, how], "too late to wait: told at once"
 
 
 def test_a_listener_that_fails_does_not_keep_others_from_hearing(forest):
     approval = forest.ask()
-    told = []
+    notified = []
 
     def fails(_):
         raise ZeroDivisionError
 
     forest.desk.watch(approval.approval_id, fails)
-    forest.desk.watch(approval.approval_id, told.append)
+    forest.desk.watch(approval.approval_id, notified.append)
     forest.approve(approval)
-    assert len(told) == 1
+    assert len(notified) == 1
     assert forest.log[-1][0] == "fault"
 
 
@@ -457,10 +457,10 @@ def test_a_run_that_ends_takes_its_questions_grants_and_rules_with_it(forest):
 
 def test_what_a_caller_hears_says_who_can_answer_and_how(forest):
     approval = forest.ask()
-    said = required(approval, has_person=True)
-    assert (said.status, said.code, said.message) == (202, "approval_required", "cutting is forever")
-    assert f"bascule approvals approve {approval.approval_id}" in said.hint
-    assert said.details["approvalId"] == approval.approval_id
+    recorded = required(approval, has_person=True)
+    assert (recorded.status, recorded.code, recorded.message) == (202, "approval_required", "cutting is forever")
+    assert f"bascule approvals approve {approval.approval_id}" in recorded.hint
+    assert recorded.details["approvalId"] == approval.approval_id
     assert "bascule person set" in required(approval, has_person=False).hint
 
 

@@ -270,9 +270,9 @@ def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
 
 
 def test_resolving_a_call_may_take_its_time(grove):
-    drawn = Resolution(summary="s", preview="slow")
+    resolution = Resolution(summary="s", preview="slow")
     grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
-        resolve=lambda call, params: later(drawn)
+        resolve=lambda call, params: later(resolution)
     )
     call = grove.begin("tree.resolved")
     assert not call.done

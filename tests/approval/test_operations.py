@@ -120,9 +120,9 @@ def test_what_had_begun_when_the_daemon_died_is_recorded_as_unknown_and_told_onc
     forest.approve(approval)
     begin(forest, approval)
     forest.live()
-    told = []
-    rows = forest.effects.recover([lambda tx, row: told.append((row.run_id, row.method))])
-    assert told == [("run_1", "tree.cut")]
+    notified = []
+    rows = forest.effects.recover([lambda tx, row: notified.append((row.run_id, row.method))])
+    assert notified == [("run_1", "tree.cut")]
     assert [(row.principal, row.approval_id) for row in rows] == [(JERRY, approval.approval_id)]
     assert forest.state(approval) == "unknown"
     record = forest.ledger()[-1]

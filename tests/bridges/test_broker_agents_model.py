@@ -236,7 +236,7 @@ class Handles(RuleBasedStateMachine):
         self.house.restart(clean=clean, down_seconds=quarters / 4)
 
     @invariant()
-    def every_token_that_ever_was_means_what_the_book_says(self):
+    def every_token_ever_issued_means_what_the_book_says(self):
         for token in self.book.issued:
             owner = self.book.owner(token)
             assert self.principal(token) == (f"agent:{owner}" if owner else None)
@@ -259,8 +259,8 @@ class Handles(RuleBasedStateMachine):
     def teardown(self):
         try:
             assert self.house.call("local", "ledger.verify")["ok"]
-            told = [fields for event, fields in self.house.log if fields["level"] == "error"]
-            assert told == []
+            errors = [fields for event, fields in self.house.log if fields["level"] == "error"]
+            assert errors == []
         finally:
             self.house.close()
             shutil.rmtree(self.folder)

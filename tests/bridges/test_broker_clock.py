@@ -147,13 +147,13 @@ def test_many_deadlines_at_once_are_worked_off_in_slices(make_house):
 
 
 def test_the_timer_is_told_only_of_an_earlier_deadline(house):
-    told = []
-    house.timers.on_earlier = told.append
+    notified = []
+    house.timers.on_earlier = notified.append
     send(house, "late", timeoutMs=50_000)
     send(house, "later", timeoutMs=55_000)
     send(house, "soon", timeoutMs=1_000)
     now = house.clock.monotonic()
-    assert told == [now + 50, now + 1]
+    assert notified == [now + 50, now + 1]
 
 
 def test_what_time_did_to_a_ticket_is_forgotten_with_it(house):

@@ -181,8 +181,8 @@ def test_the_lifecycle_is_told_as_events_without_payloads(house):
     take(house)
     ack(house, "t")
     reply(house, "t", "another secret")
-    told = [event["event"] for event in house.events() if event.get("ticketId") == "t"]
-    assert told == ["ticket.sent", "ticket.delivered", "ticket.responded"]
+    events = [event["event"] for event in house.events() if event.get("ticketId") == "t"]
+    assert events == ["ticket.sent", "ticket.delivered", "ticket.responded"]
     assert "secret" not in str(house.events())
     assert "secret" not in str(house.ledger())
     assert "secret" not in str(house.log)

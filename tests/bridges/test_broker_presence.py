@@ -127,8 +127,8 @@ def test_going_offline_and_coming_back_is_told_once_each(make_house):
         house.advance(1)
     house.advance(10)
     take(house)
-    told = [event["event"] for event in house.events() if event["event"] in ("agent.online", "agent.offline")]
-    assert told == ["agent.online", "agent.offline", "agent.online"]
+    events = [event["event"] for event in house.events() if event["event"] in ("agent.online", "agent.offline")]
+    assert events == ["agent.online", "agent.offline", "agent.online"]
 
 
 def test_the_offline_event_comes_in_time_when_a_reconnect_shortened_the_interval(make_house):

@@ -90,10 +90,10 @@ def test_a_senders_share_is_also_bounded_by_bytes(make_house):
 def test_a_broadcast_reaches_those_where_the_sender_has_room(make_house):
     house = house_with(make_house, max_inbox_messages_per_sender=1)
     send(house, "a")
-    said = house.call("local", "messages.broadcast", {"payload": "all", "agentIds": ["Jerry", "Spock"]})
-    assert [each["agentId"] for each in said["tickets"]] == ["Spock"]
-    assert [each["agentId"] for each in said["failed"]] == ["Jerry"]
-    assert "one sender's share is 1 messages" in said["failed"][0]["error"]["message"]
+    answer = house.call("local", "messages.broadcast", {"payload": "all", "agentIds": ["Jerry", "Spock"]})
+    assert [each["agentId"] for each in answer["tickets"]] == ["Spock"]
+    assert [each["agentId"] for each in answer["failed"]] == ["Jerry"]
+    assert "one sender's share is 1 messages" in answer["failed"][0]["error"]["message"]
 
 
 def test_the_queue_of_a_group_has_a_share_for_each_sender(make_house):

@@ -62,10 +62,10 @@ def test_a_second_reply_is_kept_behind_the_first(house):
     reply(house, "t", "one")
     house.advance(1)
     assert reply(house, "t", "two")["first"] is False
-    said = answer(house, "t")
-    assert said["payload"] == "one"
-    assert [item["payload"] for item in said["replies"]] == ["one", "two"]
-    assert [item["at"][-7:] for item in said["replies"]] == ["00.000Z", "01.000Z"]
+    answered = answer(house, "t")
+    assert answered["payload"] == "one"
+    assert [item["payload"] for item in answered["replies"]] == ["one", "two"]
+    assert [item["at"][-7:] for item in answered["replies"]] == ["00.000Z", "01.000Z"]
     assert len(events_named(house, "ticket.extra_reply")) == 1
 
 

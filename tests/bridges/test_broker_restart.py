@@ -41,8 +41,8 @@ def test_replies_are_there_again(house, restart):
     reply(house, "t", "one")
     reply(house, "t", "two")
     restart(house)
-    said = answer(house, "t")
-    assert [item["payload"] for item in said["replies"]] == ["one", "two"]
+    answered = answer(house, "t")
+    assert [item["payload"] for item in answered["replies"]] == ["one", "two"]
 
 
 def test_a_retry_over_a_restart_is_still_a_retry(house, restart):

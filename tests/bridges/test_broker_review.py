@@ -35,9 +35,9 @@ def test_what_one_principal_has_said_and_is_kept_is_bounded_even_when_it_is_sett
     for name in "abc":
         send(house, name)
         cancel(house, name)
-    with pytest.raises(Overloaded) as told:
+    with pytest.raises(Overloaded) as refused:
         send(house, "d")
-    assert told.value.retry_after
+    assert refused.value.retry_after
     house.advance(31 * 60)
     send(house, "d")
 

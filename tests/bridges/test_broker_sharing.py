@@ -143,7 +143,7 @@ def test_a_conversation_is_gone_when_its_last_ticket_is(house):
 
 # -- lists and views --
 
-SAID = ("payload", "metadata", "response", "replies", "reason")
+PAYLOADS = ("payload", "metadata", "response", "replies", "reason")
 
 
 def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
@@ -158,7 +158,7 @@ def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
             "responded",
             10,
         )
-        assert not set(SAID) & set(view)
+        assert not set(PAYLOADS) & set(view)
     for side in (SPOCK, JERRY, "person"):
         view = show(house, "t", by=side)
         assert (view["payload"], view["metadata"], view["response"]) == ("a secret", {"origin": "x"}, "another")
@@ -174,7 +174,7 @@ def test_others_do_not_see_why_a_ticket_was_cancelled(house):
 def test_the_list_never_shows_what_was_said(house):
     send(house, "t", "a secret", metadata={"origin": "x"})
     (view,) = house.call("local", "tickets.list")
-    assert not set(SAID) & set(view)
+    assert not set(PAYLOADS) & set(view)
 
 
 def test_tickets_are_listed_newest_first_and_filtered(house):

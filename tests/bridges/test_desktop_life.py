@@ -460,7 +460,7 @@ def test_each_principal_is_a_client_of_its_own_at_the_host(free):
 @pytest.mark.parametrize("code", Code)
 def test_every_word_of_the_contract_reaches_the_caller_as_it_is(code):
     error = DesktopError(code, "why", reason="x")
-    told = refusal(error)
-    assert told.details == {"desktop": error.body()}
-    assert told.message == "why"
-    assert (told.retry_after is not None) == (code is Code.HOST_NOT_READY)
+    refused = refusal(error)
+    assert refused.details == {"desktop": error.body()}
+    assert refused.message == "why"
+    assert (refused.retry_after is not None) == (code is Code.HOST_NOT_READY)

@@ -68,7 +68,7 @@ def test_a_bad_operation_has_its_event_and_the_others_run(scene):
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "sentence"),
     [
         ({"operations": []}, "protocolVersion"),
         ({"protocolVersion": "2.0", "operations": []}, "2.0"),
@@ -77,12 +77,12 @@ def test_a_bad_operation_has_its_event_and_the_others_run(scene):
         ({"protocolVersion": "1.0", "operations": [say(id="x"), say(id="x")]}, "operations[1].id"),
     ],
 )
-def test_a_bad_message_is_answered_in_the_protocols_form_and_nothing_of_it_is_kept(scene, message, said):
+def test_a_bad_message_is_answered_in_the_protocols_form_and_nothing_of_it_is_kept(scene, message, sentence):
     before = len(scene.records())
     run = scene.house.call(JERRY, "runs.start", {"spaceId": scene.space, **message})
     (event,) = run["events"]
     assert (run["status"], event["type"], event["category"]) == ("error", "error", "validation")
-    assert said in event["message"]
+    assert sentence in event["message"]
     assert len(scene.records()) == before
     with pytest.raises(NotFound):
         scene.show(run)

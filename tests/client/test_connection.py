@@ -226,7 +226,7 @@ def test_requests_wait_while_the_daemon_does_not_read():
             task.cancel()
         await asyncio.wait(tasks)
 
-    async def deaf():
+    async def unresponsive():
         path = os.path.join(tempfile.mkdtemp(prefix="bsc"), "link.sock")
         over = asyncio.Event()
 
@@ -244,7 +244,7 @@ def test_requests_wait_while_the_daemon_does_not_read():
             server.close()
             shutil.rmtree(os.path.dirname(path))
 
-    go(deaf())
+    go(unresponsive())
 
 
 def test_a_socket_that_somebody_else_serves_gets_no_token():

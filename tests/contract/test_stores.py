@@ -25,13 +25,13 @@ class Desk:
     def __init__(self, make):
         self._make = make
         self.loop = asyncio.new_event_loop()
-        self.told = asyncio.Queue()
+        self.results = asyncio.Queue()
         self.store = make(None)
         self.started = False
 
     def start(self):
         async def start():
-            self.store.start(self.told.put_nowait)
+            self.store.start(self.results.put_nowait)
 
         self.loop.run_until_complete(start())
         self.started = True
@@ -47,7 +47,7 @@ class Desk:
         async def write():
             expected = [self.store.write(batch) for batch in batches].count(False)
             async with asyncio.timeout(PATIENCE):
-                answers = [await self.told.get() for _ in range(expected)]
+                answers = [await self.results.get() for _ in range(expected)]
             return answers + [None] * (len(batches) - expected)
 
         return self.loop.run_until_complete(write())

@@ -130,16 +130,16 @@ def test_its_setting_is_read_from_the_file_by_the_daemon_and_its_check_is_a_line
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ('max_marks = "many"', "config.toml: `max_marks`: expected `int`"),
         ("max_mark = 1", "config.toml: unknown key 'max_mark'\n  did you mean 'max_marks'?"),
     ],
 )
-def test_a_wrong_value_and_a_wrong_name_of_its_setting_are_said(state, tmp_path, text, said):
+def test_a_wrong_value_and_a_wrong_name_of_its_setting_are_said(state, tmp_path, text, expected):
     (tmp_path / "config.toml").write_text(text)
     done = edited("up", "--state-dir", state, config_dir=tmp_path)
-    assert said in done.stderr
+    assert expected in done.stderr
     assert done.returncode == 2
 
 

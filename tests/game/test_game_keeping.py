@@ -33,7 +33,7 @@ with open(os.environ["RUNS_FILE"], "a") as file:
     file.write(f"{helper.pid}\\n")
 """
 
-DEAF = """
+IGNORING = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
@@ -77,8 +77,8 @@ def place():
 @pytest.mark.req("GAME-LIFE-3")
 def test_when_the_daemon_is_killed_its_games_and_what_they_started_end_whatever_the_transport(place):
     text = []
-    deaf = place.folder / "deaf.py"
-    deaf.write_text(DEAF + WITH_HELPER + MOD)
+    ignoring = place.folder / "deaf.py"
+    ignoring.write_text(IGNORING + WITH_HELPER + MOD)
     for transport in ("tcp", "pipe", "stdio"):
         place.list_mod(WITH_HELPER + MOD, transport, transport=transport)
         # One of them does not end when it is asked to.

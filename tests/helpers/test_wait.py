@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hook_client import BIN, COMMON, delivery, environment, ok, run, run_hook, said, send, start
+from hook_client import BIN, COMMON, delivery, environment, ok, payload_of, run, run_hook, send, start
 
 from bascule.local_client import exits
 from bascule.programs.helpers import hook, wait
@@ -124,7 +124,7 @@ def test_a_pipe_that_stays_open_does_not_hold_a_hook(daemon, agents):
         text=True,
         env=environment(BRIDGE_AGENT_ID=agents[0]),
     )
-    process.stdin.write(said("claude", "UserPromptSubmit"))
+    process.stdin.write(payload_of("claude", "UserPromptSubmit"))
     process.stdin.flush()
     assert process.wait(timeout=30) == 0
     assert "1 unread" in process.stdout.read()
@@ -172,11 +172,11 @@ def test_without_a_daemon_a_hook_is_silent(state, event, client):
 
 
 def test_without_an_agent_a_hook_is_silent(daemon):
-    assert run(daemon, "--hook", "claude", stdin=said("claude", "UserPromptSubmit")) == (0, "", "")
+    assert run(daemon, "--hook", "claude", stdin=payload_of("claude", "UserPromptSubmit")) == (0, "", "")
 
 
 def test_a_hook_explains_itself_when_it_is_asked_to(daemon):
-    _, _, err = run(daemon, "--hook", "claude", "--explain", stdin=said("claude", "UserPromptSubmit"))
+    _, _, err = run(daemon, "--hook", "claude", "--explain", stdin=payload_of("claude", "UserPromptSubmit"))
     assert "its agent is not known" in err
 
 

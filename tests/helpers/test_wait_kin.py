@@ -189,8 +189,8 @@ class Client:
 
     def hook(self, daemon, event):
         command = f"'{BIN}/bridge-wait' --hook claude --state-dir '{daemon.state}'"
-        said = {"session_id": "s", "cwd": str(self.cwd), "hook_event_name": event}
-        self.process.stdin.write(json.dumps({"command": command, "stdin": json.dumps(said)}) + "\n")
+        payload = {"session_id": "s", "cwd": str(self.cwd), "hook_event_name": event}
+        self.process.stdin.write(json.dumps({"command": command, "stdin": json.dumps(payload)}) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
@@ -245,8 +245,8 @@ def _handle_of(door, shim):
     ],
 )
 def test_a_session_that_answers_once_is_known_by_its_arguments(client, arguments, once):
-    class Told(process_tree.Processes):
+    class Rung(process_tree.Processes):
         def arguments(self, pid):
             return arguments
 
-    assert process_tree.is_one_shot(client, 7, Told()) is once
+    assert process_tree.is_one_shot(client, 7, Rung()) is once

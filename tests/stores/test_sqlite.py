@@ -47,13 +47,13 @@ def open_store(path):
 
 def write(store, *batches):
     async def story():
-        told = asyncio.Queue()
-        store.start(told.put_nowait)
+        results = asyncio.Queue()
+        store.start(results.put_nowait)
         for batch in batches:
             store.write(batch)
         async with asyncio.timeout(PATIENCE):
             for _ in batches:
-                assert await told.get() is None
+                assert await results.get() is None
 
     asyncio.run(story())
 

@@ -62,14 +62,14 @@ def refused(house_code, /, **gabp):
 
 def test_a_games_error_is_a_result_with_its_data_and_a_large_one_is_cut():
     arguments = {"gameId": "arena", "tool": "a/b"}
-    told = use("games_call_tool", arguments, refused("conflict", data={"door": 7})).result
-    assert (told["status"], told["executed"], told["error"]["data"]) == ("failed", "no", {"door": 7})
+    result = use("games_call_tool", arguments, refused("conflict", data={"door": 7})).result
+    assert (result["status"], result["executed"], result["error"]["data"]) == ("failed", "no", {"door": 7})
     large = use("games_call_tool", arguments, refused("conflict", data="x" * 2 * SHOWN_CHARS)).result
     assert large["error"] == {"code": -32402, "message": "it failed", "truncated": True}
     blocked = use("games_call_tool", arguments, refused("conflict", data={"status": "blocked_by_attention"})).result
     assert (blocked["status"], blocked["next"]) == ("blocked_by_attention", "games_ack_attention")
     # For MCP these are failures; a call that ran is none.
-    assert all(each.failed for each in (told, large, blocked))
+    assert all(each.failed for each in (result, large, blocked))
     assert not use("games_call_tool", arguments, {"executed": "yes", "result": 1}).result.failed
 
 

@@ -135,8 +135,8 @@ def test_without_a_terminal_it_prints_once(daemon, agents):
         assert done.returncode == 0
         assert f"{agents[0]} " in done.stdout
         assert "\x1b" not in done.stdout
-        said = json.loads(run_command("top", "--json", "--state-dir", daemon.state).stdout)
-        assert agents[0] in [agent["agentId"] for agent in said["agents"]]
+        snapshot = json.loads(run_command("top", "--json", "--state-dir", daemon.state).stdout)
+        assert agents[0] in [agent["agentId"] for agent in snapshot["agents"]]
 
 
 # -- watch --

@@ -70,7 +70,7 @@ class Space:
     async def run(self, command: str, **more: Any) -> Outcome:
         return await (await self.start(command, **more)).wait()
 
-    async def said(self, command: str, **more: Any) -> str:
+    async def output_of(self, command: str, **more: Any) -> str:
         """Both streams of a command that succeeds."""
         outcome = await self.run(command, **more)
         assert outcome.exit_code == 0, outcome

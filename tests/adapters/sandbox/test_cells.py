@@ -75,11 +75,11 @@ def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
         await cell.start(SETUP, [])
         ended = []
         reader, writer = os.pipe()
-        cell.run(b"{}", (writer, writer), lambda *told: ended.append(told))
+        cell.run(b"{}", (writer, writer), lambda *outcome: ended.append(outcome))
         liar.say(lie)
         await cell.gone
         assert cell.state is CellState.GONE
-        assert [told[0] for told in ended] == [None]
+        assert [outcome[0] for outcome in ended] == [None]
         for end in (reader, writer):
             os.close(end)
         liar.theirs.close()
@@ -157,7 +157,7 @@ def test_commands_run_beside_each_other_up_to_a_limit(tmp_path: Path):
                 await space.start("true")
             (space.path / "go").touch()
             assert [(await each.wait()).exit_code for each in running] == [0, 0, 0]
-            assert await space.said("echo room again") == "room again\n"
+            assert await space.output_of("echo room again") == "room again\n"
 
     asyncio.run(story())
 
@@ -182,12 +182,12 @@ def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
     async def story():
         async with a_space(tmp_path, limits=SandboxLimits(idle_seconds=0.2)) as space:
             namespace = "readlink /proc/self/ns/pid"
-            first = await space.said(namespace)
-            assert await space.said(namespace) == first
+            first = await space.output_of(namespace)
+            assert await space.output_of(namespace) == first
             (cell,) = space.sandbox._cells
             async with asyncio.timeout(PATIENCE):
                 await cell.gone
-            assert await space.said(namespace)
+            assert await space.output_of(namespace)
 
     asyncio.run(story())
 
@@ -195,7 +195,7 @@ def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
 def test_a_closed_space_runs_nothing(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("true")
+            await space.output_of("true")
             await space.sandbox.close()
             with pytest.raises(SandboxFault, match="closed"):
                 await space.start("true")
@@ -226,7 +226,7 @@ def test_a_workspace_may_lie_anywhere(tmp_path: Path):
 
 async def outcome_or_refusal(space) -> str:
     try:
-        return await space.said("cat file")
+        return await space.output_of("cat file")
     except SandboxFault as fault:
         return str(fault)
 
@@ -234,12 +234,12 @@ async def outcome_or_refusal(space) -> str:
 def test_a_moved_workspace_is_still_the_one_that_was_opened(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("echo mine > file")
+            await space.output_of("echo mine > file")
             space.path.rename(tmp_path / "moved")
             (tmp_path / "work").mkdir()
             (tmp_path / "work" / "file").write_text("another's")
             # A cell that runs has it bound; a new one is refused rather than given another directory.
-            assert await space.said("cat file") == "mine\n"
+            assert await space.output_of("cat file") == "mine\n"
             sleeper = await space.start("sleep 60")
             assert await outcome_or_refusal(space) != "another's"
             sleeper.stop()
@@ -314,14 +314,14 @@ def test_ctrl_c_in_the_daemons_terminal_does_not_reach_a_command(tmp_path: Path)
 def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("true")
+            await space.output_of("true")
             (cell,) = space.sandbox._cells
             signal.pidfd_send_signal(cell._inner, signal.SIGKILL)
             # Dead, while the loop has had no turn to hear of it.
             dead = select.poll()
             dead.register(cell._inner, select.POLLIN)
             assert dead.poll(PATIENCE * 1000)
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())
 
@@ -331,14 +331,14 @@ def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path):
         faults = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
 
-        def hear(*_: object) -> None:
+        def on_data(*_: object) -> None:
             raise RuntimeError("not me")
 
         async with a_space(tmp_path) as space:
             for command in ("echo short", "echo long; sleep 0.1; echo end"):
-                outcome = await space.run(command, on_output=hear)
+                outcome = await space.run(command, on_output=on_data)
                 assert outcome.exit_code == 0
             assert {str(fault) for fault in faults} == {"not me"}
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())

@@ -199,7 +199,7 @@ def test_programs_that_execute_themselves_may(tmp_path: Path):
                 "if len(sys.argv) > 1: sys.exit(print('again'))\n"
                 "os.execv('/proc/self/exe', ['python3', 'own.py', 'x'])\n"
             )
-            assert await space.said("/usr/bin/python3 own.py") == "again\n"
+            assert await space.output_of("/usr/bin/python3 own.py") == "again\n"
 
     asyncio.run(story())
 

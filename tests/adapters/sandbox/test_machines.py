@@ -91,7 +91,7 @@ def test_a_bubblewrap_that_fails_later_is_quoted(tmp_path: Path):
 def test_an_older_bubblewrap_binds_by_name_and_is_checked_afterwards(tmp_path: Path):
     async def story():
         async with a_space(tmp_path, sandboxes=changed(tmp_path, tools={"bind_by_descriptor": False})) as space:
-            assert await space.said("echo x > file; cat file; pwd") == f"x\n{space.path}\n"
+            assert await space.output_of("echo x > file; cat file; pwd") == f"x\n{space.path}\n"
 
     asyncio.run(story())
 
@@ -124,7 +124,7 @@ def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path, out
     async def story():
         made = changed(tmp_path, tools={"python": python, "prefix": prefix})
         async with a_space(tmp_path, sandboxes=made) as space:
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())
 
@@ -137,7 +137,7 @@ def test_where_execs_cannot_be_supervised_every_outcome_says_so(tmp_path: Path):
         async with a_space(tmp_path, sandboxes=made) as space:
             outcome = await space.run("true", rules=rules)
             assert outcome.note == "programs were not supervised as they ran: the kernel is too old"
-            assert (await space.said("grep Seccomp: /proc/self/status")).split() == ["Seccomp:", "2"]
+            assert (await space.output_of("grep Seccomp: /proc/self/status")).split() == ["Seccomp:", "2"]
 
     asyncio.run(story())
 
@@ -160,8 +160,8 @@ def test_there_is_a_network_only_where_it_is_allowed(tmp_path: Path):
             async with a_space(tmp_path, network=False) as space:
                 assert "Connection refused" in (await space.run(ask)).stderr.text
             async with a_space(tmp_path, "other", network=True) as space:
-                assert await space.said(ask) == "reached\n"
-                assert await space.said(ABSTRACT) == "between ourselves\n"
+                assert await space.output_of(ask) == "reached\n"
+                assert await space.output_of(ABSTRACT) == "between ourselves\n"
 
     asyncio.run(story())
 
@@ -171,7 +171,7 @@ def test_without_landlock_a_cell_on_the_network_has_no_unix_sockets(tmp_path: Pa
 
     async def story():
         async with a_space(tmp_path, network=True, sandboxes=changed(tmp_path, scope=0)) as space:
-            assert "Address family not supported" in await space.said(ABSTRACT)
+            assert "Address family not supported" in await space.output_of(ABSTRACT)
 
     asyncio.run(story())
 

@@ -102,13 +102,13 @@ def test_an_id_that_could_be_another_file_is_refused(tmp_path: Path, name: str):
 def test_output_can_be_read_while_the_command_runs(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            heard = asyncio.Event()
+            received = asyncio.Event()
             running = await space.start(
                 "seq 3000; echo all >&2; sleep 60",
-                on_output=lambda stream, _: stream == "stderr" and heard.set(),
+                on_output=lambda stream, _: stream == "stderr" and received.set(),
                 timeout=None,
             )
-            await heard.wait()
+            await received.wait()
             page = space.sandboxes.logs(running.process_id, "stdout", 2, 6)
             assert page.data == b"2\n3\n4\n"
             running.stop()
@@ -122,14 +122,14 @@ def test_output_can_be_read_while_the_command_runs(tmp_path: Path):
 def test_output_comes_as_it_is_said(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+            received: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
             running = await space.start(
                 "echo one; while ! [ -e go ]; do sleep 0.01; done; echo two >&2",
-                on_output=lambda stream, data: heard.put_nowait((stream, data)),
+                on_output=lambda stream, data: received.put_nowait((stream, data)),
             )
-            assert await heard.get() == ("stdout", b"one\n")
+            assert await received.get() == ("stdout", b"one\n")
             (space.path / "go").touch()
-            assert await heard.get() == ("stderr", b"two\n")
+            assert await received.get() == ("stderr", b"two\n")
             assert (await running.wait()).exit_code == 0
 
     asyncio.run(story())
