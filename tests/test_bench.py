@@ -161,7 +161,7 @@ def test_cpu_of_another_process_is_what_it_computed_not_how_long_it_lived(bench)
         ((0.85, 0.85, 0.6), "the cores"),
     ],
 )
-def test_who_had_no_time_left_is_named(bench, monkeypatch, shares, expected):
+def test_the_report_names_the_side_that_had_no_time_left(bench, monkeypatch, shares, expected):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     figures = dict(zip(("server_busy", "asker_busy", "receiver_busy"), shares, strict=True))
     assert bench("measure_ask").bound_by(figures) == expected

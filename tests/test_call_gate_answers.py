@@ -77,7 +77,7 @@ async def test_a_read_that_looks_again_and_fails_is_answered():
 
 
 @on_loop
-async def test_a_write_that_could_not_be_stored_is_told_so_and_counted_so():
+async def test_a_write_that_could_not_be_stored_is_refused_and_counted_so():
     scene = Scene(hold=True)
     answer = scene.call("write")
     scene.store.fail()
@@ -126,7 +126,7 @@ def test_a_stream_is_handed_to_the_edge_as_it_is(scene):
     assert isinstance(scene.call("stream"), Stream)
 
 
-def test_what_a_gone_client_could_not_be_told_is_given_back(scene):
+def test_a_message_a_gone_client_did_not_get_is_given_back(scene):
     call = Call(LOCAL, "wait", Ask(), door="testing")
     scene.gate.call(call)
     scene.gate.abandoned(call, "messages")

@@ -155,7 +155,7 @@ def test_a_save_over_a_file_that_should_go_and_one_where_a_file_should_come_stay
     assert [each.path for each in done.left_alone] == ["come", "go"]
 
 
-def test_who_saves_twice_keeps_the_newer_one(space, monkeypatch):
+def test_a_file_saved_twice_keeps_the_newer_content(space, monkeypatch):
     before, after = space.be({b"a": file(b"1")}), space.be({b"a": file(b"2")})
     times = []
 

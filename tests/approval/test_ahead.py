@@ -55,7 +55,7 @@ def test_a_disk_that_cannot_take_the_beginning_means_that_nothing_happens(grove,
     assert begun(grove) == []
 
 
-def test_a_disk_that_cannot_take_the_end_is_told_as_done_and_unrecorded(grove, store):
+def test_a_disk_that_cannot_take_the_end_is_reported_as_done_and_unrecorded(grove, store):
     store.hold = True
     call = water(grove)
     grove.house.run(store.finish)

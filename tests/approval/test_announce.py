@@ -88,7 +88,7 @@ def test_no_word_of_an_agent_is_in_it():
     assert len(text) == MAX_TEXT_CHARS
 
 
-def test_many_questions_are_told_in_few_words(place):
+def test_many_questions_are_reported_in_few_words(place):
     program(place, "notify-send", f'printf "%s\\n" "$5" >> {place}/notified')
     made, _ = announcer(place, pause_seconds=0.05)
     forest = Forest()

@@ -187,7 +187,7 @@ def test_an_answer_that_could_not_be_stored_was_not_given(forest):
     assert [each.state.value for each in notified] == ["approved"]
 
 
-def test_whoever_has_a_handle_next_inherits_nothing(forest):
+def test_the_next_holder_of_a_handle_inherits_nothing(forest):
     granted, asked, other = forest.ask(), forest.ask(params=Cut(path="y")), forest.ask(TOM)
     ruled = forest.ask(params=Cut(path="z"), run_id="run_1")
     forest.approve(granted)
@@ -464,7 +464,7 @@ def test_what_a_caller_hears_says_who_can_answer_and_how(forest):
     assert "bascule person set" in required(approval, has_person=False).hint
 
 
-def test_a_full_disk_is_told_to_whoever_asks(forest):
+def test_a_full_disk_is_reported_to_the_caller(forest):
     forest.store.hold = True
 
     async def story():

@@ -115,7 +115,7 @@ def test_a_grant_is_for_its_run_and_for_what_it_is_bound_to(forest):
     assert grant(same).approval_id == approval.approval_id
 
 
-def test_what_had_begun_when_the_daemon_died_is_recorded_as_unknown_and_told_once(forest):
+def test_what_had_begun_when_the_daemon_died_is_recorded_as_unknown_and_reported_once(forest):
     approval = asked(forest)
     forest.approve(approval)
     begin(forest, approval)

@@ -134,7 +134,7 @@ def test_no_rule_is_longer_than_eight_hours(forest, minutes):
 
 
 @pytest.mark.parametrize("offer", [None, 0, 2, -1])
-def test_only_what_was_offered_can_be_a_rule(forest, offer):
+def test_only_an_offered_rule_can_be_chosen(forest, offer):
     approval = forest.ask(**with_offers())
     with pytest.raises(InvalidRequest, match="has 1 offers"):
         forest.approve(approval, scope="rule", offer=offer)

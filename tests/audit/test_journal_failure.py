@@ -88,7 +88,7 @@ async def test_the_next_commit_works_and_the_chain_verifies():
 
 
 @on_loop
-async def test_a_failure_is_told_once_and_so_is_its_end():
+async def test_a_failure_is_reported_once_and_so_is_its_end():
     s = Setting()
     notified = []
     s.journal.on_fault = notified.append

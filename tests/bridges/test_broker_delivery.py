@@ -87,7 +87,7 @@ def test_a_message_out_under_a_lease_is_not_counted(house):
     assert (waiting.result() or look(house))["oldest"] == "a"
 
 
-def test_whoever_waits_to_take_it_is_served_and_no_bell_is_rung(house):
+def test_a_waiting_receiver_is_served_and_no_bell_is_rung(house):
     bell, receiver = watch(house, by="bell"), poll(house)
     send(house, "t")
     assert receiver.result()["messages"][0]["ticketId"] == "t"

@@ -176,7 +176,7 @@ def test_a_message_that_is_out_under_a_lease_can_be_withdrawn(house):
     assert take(house) == []
 
 
-def test_the_lifecycle_is_told_as_events_without_payloads(house):
+def test_the_lifecycle_is_reported_as_events_without_payloads(house):
     send(house, "t", "a secret", metadata={"origin": "secret too"})
     take(house)
     ack(house, "t")

@@ -116,7 +116,7 @@ def test_time_goes_on_after_a_poll_and_a_lease_ended_in_the_same_moment(house):
     assert waiting.result()["status"] == "timeout"
 
 
-def test_what_a_client_could_not_be_told_goes_back_to_the_front_in_order(house):
+def test_messages_a_client_did_not_get_go_back_to_the_front_in_order(house):
     for name in "abc":
         send(house, name)
     gone = poll(house, count=2)
@@ -125,7 +125,7 @@ def test_what_a_client_could_not_be_told_goes_back_to_the_front_in_order(house):
     assert take_ids(house) == ["a", "b", "c"]
 
 
-def test_what_a_client_could_not_be_told_goes_to_the_next_poll_at_once(house):
+def test_a_message_a_client_did_not_get_goes_to_the_next_poll_at_once(house):
     gone, alive = poll(house), poll(house)
     send(house, "t")
     gone.abandon()

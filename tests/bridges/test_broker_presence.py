@@ -119,7 +119,7 @@ def test_an_act_after_the_last_connection_is_gone_brings_the_agent_back(house):
     assert status_of(house) == "online"
 
 
-def test_going_offline_and_coming_back_is_told_once_each(make_house):
+def test_going_offline_and_coming_back_is_reported_once_each(make_house):
     house = make_house()
     house.register("Jerry", heartbeatIntervalMs=1_000)
     for _ in range(5):

@@ -158,7 +158,7 @@ def test_a_declared_agent_can_be_written_to_before_it_ever_came(make_house):
     assert take_ids(house) == ["t"]
 
 
-def test_a_declared_handle_belongs_to_whoever_claims_it_first(make_house):
+def test_a_declared_handle_belongs_to_the_first_that_claims_it(make_house):
     house = make_house()
     house.run(lambda: house.broker.declare([AgentRecord(agent_id="Jerry", type="codex")]))
     house.register("Jerry")

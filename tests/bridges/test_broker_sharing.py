@@ -146,7 +146,7 @@ def test_a_conversation_is_gone_when_its_last_ticket_is(house):
 PAYLOADS = ("payload", "metadata", "response", "replies", "reason")
 
 
-def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
+def test_other_agents_see_that_a_ticket_is_there_but_not_its_payload(house):
     house.register("Data")
     send(house, "t", "a secret", by=SPOCK, metadata={"origin": "x"})
     reply(house, "t", "another")
@@ -164,7 +164,7 @@ def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
         assert (view["payload"], view["metadata"], view["response"]) == ("a secret", {"origin": "x"}, "another")
 
 
-def test_others_do_not_see_why_a_ticket_was_cancelled(house):
+def test_other_agents_do_not_see_why_a_ticket_was_cancelled(house):
     send(house, "t", by=SPOCK)
     cancel(house, "t", by=SPOCK, reason="a secret")
     assert "reason" not in show(house, "t", by="local")

@@ -63,7 +63,7 @@ def test_a_closed_stream_gives_back_what_it_did_not_acknowledge_in_order(house):
     assert take_ids(house) == ["a", "c", "d"]
 
 
-def test_a_closed_stream_gives_back_to_whoever_waits_at_once(house):
+def test_a_closed_stream_gives_its_messages_to_a_waiting_receiver_at_once(house):
     stream = stream_inbox(house)
     waiting = poll(house)
     send(house, "t")

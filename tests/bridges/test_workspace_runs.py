@@ -18,7 +18,7 @@ def scene():
         assert made.faults() == []
 
 
-def test_all_six_operations_are_carried_out_in_order_with_one_event_each(scene):
+def test_all_six_operations_are_executed_in_order_with_one_event_each(scene):
     run = scene.run(
         say(id="m"),
         create("src/x.txt", "hey", id="c"),
@@ -199,7 +199,7 @@ def test_events_over_the_limit_are_said_not_cut():
 # -- whose run it is -----------------------------------------------------------------------------------
 
 
-def test_only_whoever_started_a_run_and_the_person_see_what_it_answered(scene):
+def test_only_the_starter_of_a_run_and_the_person_see_its_answer(scene):
     run = scene.run(read("a.txt"))
     for who in ("agent:Tom", "local"):
         with pytest.raises(Forbidden):

@@ -54,13 +54,13 @@ def test_the_picture_is_named_among_the_facts():
     assert "picture" not in approvals.render_question(without)
 
 
-def test_it_is_opened_with_the_desktops_own_program(screen):
+def test_a_picture_is_opened_with_the_desktops_own_program(screen):
     approvals._open_picture(WANTED, VIEW)
     screen.started[0].wait(PATIENCE)
     assert screen.opened.read_text() == "/state/pictures/apr_1.png\n"
 
 
-def test_it_is_not_opened_unasked_nor_without_a_screen(screen, monkeypatch, capsys):
+def test_a_picture_is_not_opened_unasked_nor_without_a_screen(screen, monkeypatch, capsys):
     approvals._open_picture(argparse.Namespace(open=False), VIEW)
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)

@@ -101,7 +101,7 @@ def test_evidence_goes_where_one_says_or_into_this_directory_below_the_home(call
     assert "workspacePath" not in call_of("observe")[1]
 
 
-def test_not_waiting_is_passed_on(call_of):
+def test_the_option_no_wait_is_passed_on(call_of):
     call_of("click --ref e:1 --no-wait")
     call_of("click --ref e:1")
     assert [wait for _, _, wait in call_of.asked] == [False, True]

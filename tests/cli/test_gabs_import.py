@@ -61,7 +61,7 @@ def test_the_games_are_shown_as_games_toml_takes_them(home, capsys):
     assert not (home / "config").exists()
 
 
-def test_they_are_added_once_and_what_is_there_stays(home, capsys):
+def test_games_of_gabs_are_added_once_and_known_ones_stay(home, capsys):
     target = home / "config" / "games.toml"
     target.parent.mkdir(mode=0o700)
     target.write_text('[games.snake]\ncommand = "mine"\n')

@@ -43,7 +43,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_it_is_installed_once_and_removed_again(setup, tmp_path, name):
+def test_completion_is_installed_once_and_removed_again(setup, tmp_path, name):
     setup(name, "--yes")
     assert files(tmp_path) == PLACES[name]
     assert setup(name) == "nothing to change\n"

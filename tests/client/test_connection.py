@@ -36,7 +36,7 @@ def scripted(script, main, hello=None):
     go(connected())
 
 
-def test_another_version_of_the_daemon_is_told_in_its_own_one_sentence():
+def test_another_version_of_the_daemon_is_reported_in_its_own_one_sentence():
     sentence = mismatch_sentence(__version__, "9.9.9")
 
     async def main():

@@ -294,7 +294,7 @@ def test_the_ledger_can_be_read_before_the_store_is_started(desk):
     assert desk.numbers() == [1]
 
 
-def test_a_job_that_fails_tells_whoever_asked_and_the_store_goes_on(desk):
+def test_a_failing_job_raises_for_its_caller_and_the_store_goes_on(desk):
     desk.write(ledger=[row(1)])
 
     def job(_):
@@ -306,7 +306,7 @@ def test_a_job_that_fails_tells_whoever_asked_and_the_store_goes_on(desk):
     assert desk.numbers() == [1, 2]
 
 
-def test_a_failing_job_is_told_through_its_future(desk):
+def test_a_failing_job_is_reported_through_its_future(desk):
     desk.start()
 
     def job(_):

@@ -159,7 +159,7 @@ def test_while_the_daemon_listens_nobody_else_can_listen_beside_it(daemon, host)
     assert as_nobody(lambda: take(spare)) == "listening"
 
 
-def test_who_bound_the_port_before_us_and_waited_cannot_begin_to_listen(state):
+def test_a_program_that_bound_our_port_first_cannot_begin_to_listen(state):
     port = free_port()
     # Only SO_REUSEADDR: with the other option the kernel tells users apart by itself.
     with socket.socket() as early:

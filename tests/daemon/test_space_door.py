@@ -188,7 +188,7 @@ def test_a_command_reads_acknowledges_and_answers_for_nobody_else(daemon, inside
     assert message["payload"] == "for Spock alone"
 
 
-def test_who_sends_is_the_space_whatever_the_message_says(daemon, inside):
+def test_the_sender_is_the_space_whatever_the_message_says(daemon, inside):
     tom = Caller(daemon).register("Theo")
     body = {"payload": {"from": "person"}, "metadata": {"from": "person", "sender": "local"}, "expectReply": False}
     sent, forged = inside.asks(

@@ -109,7 +109,7 @@ def test_an_element_that_becomes_another_gets_nothing_of_its_yes(house, start):
     assert "old" not in app.state
 
 
-def test_this_app_for_ten_minutes(house, start):
+def test_a_rule_for_one_app_lasts_ten_minutes(house, start):
     app, other = start("gtk3"), start("gtk3")
     question = house.asks("click", route=route(app), target=button("Press me"))
     house.decide(question, scope="rule", offer=1)

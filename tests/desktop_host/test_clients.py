@@ -132,7 +132,7 @@ def received_by(wire):
     return message["params"]
 
 
-def test_a_stop_by_a_signal_is_told_to_every_connection(start_host):
+def test_a_stop_by_a_signal_is_reported_to_every_connection(start_host):
     host = start_host()
     wires = [host.connect() for _ in range(2)]
     for wire in wires:
@@ -143,7 +143,7 @@ def test_a_stop_by_a_signal_is_told_to_every_connection(start_host):
         wire.close()
 
 
-def test_a_stop_by_another_process_is_told_and_ones_own_is_answered(start_host, desktop):
+def test_a_stop_by_another_process_is_reported_and_ones_own_is_answered(start_host, desktop):
     host = start_host()
     wire = host.connect()
     host.call("desktop.health", wire=wire)

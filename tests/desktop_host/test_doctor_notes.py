@@ -86,7 +86,7 @@ def process(tmp_path, cmdline=b"", environ=b"", maps=b""):
         ({"environ": b"NO_AT_BRIDGE=0\0GTK_A11Y=atspi\0"}, False, "not on the accessibility bus"),
     ],
 )
-def test_why_a_program_cannot_be_read_is_told_from_its_process(tmp_path, files, on_bus, expected):
+def test_the_reason_a_program_cannot_be_read_comes_from_its_process(tmp_path, files, on_bus, expected):
     note = programs.why_unreadable(7, "/usr/bin/thing", on_bus=on_bus, **process(tmp_path, **files))
     assert note is None if expected is None else expected in note
 

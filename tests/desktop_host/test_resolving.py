@@ -67,7 +67,7 @@ def test_a_look_at_a_program_stays_one_at_all_its_windows(host, start):
     assert host.call("desktop.find", **resolved)["matched"] == 1
 
 
-def test_an_act_is_tied_to_the_object_and_the_window_that_holds_it(host, start):
+def test_an_act_is_resolved_to_the_object_and_the_window_that_holds_it(host, start):
     app = start("gtk3")
     press(host, app, "Ask")
     app.until(dialog="open")
@@ -91,7 +91,7 @@ def test_an_act_is_tied_to_the_object_and_the_window_that_holds_it(host, start):
     app.until(dialog="ok")
 
 
-def test_both_ends_of_a_drag_are_tied(host, start):
+def test_both_ends_of_a_drag_are_resolved(host, start):
     app = start("gtk3")
     found = resolve(
         host,
@@ -105,7 +105,7 @@ def test_both_ends_of_a_drag_are_tied(host, start):
     assert found["params"]["to"]["rematch"] is False
 
 
-def test_a_text_without_a_target_is_tied_to_the_field_that_has_the_focus(host, start):
+def test_a_text_without_a_target_is_resolved_to_the_field_that_has_the_focus(host, start):
     app = start("gtk3")
     host.act("desktop.typeText", route=route(app), target={"selector": selector("Name", "AXTextField")}, text="a")
     app.until(name="a")
@@ -119,7 +119,7 @@ def test_a_text_without_a_target_is_tied_to_the_field_that_has_the_focus(host, s
     assert app.state["notes"] == "n"
 
 
-def test_the_same_is_refused_as_by_the_act_itself(host, start):
+def test_resolving_refuses_what_the_act_itself_refuses(host, start):
     app = start("gtk3")
     twins = {"elementRef": {"elementId": "e:999999", "fingerprint": "AXButton|Twin|x=0,y=0,w=1,h=1"}}
     press_me = {"selector": selector("Press me")}
@@ -163,7 +163,7 @@ def test_after_a_stop_nobody_is_asked_about_an_act(start_host, start):
 # -- that it is tied --
 
 
-def test_a_tied_call_does_not_press_what_got_another_name_nor_what_looks_like_it(host, start):
+def test_a_resolved_call_does_not_press_what_got_another_name_nor_what_looks_like_it(host, start):
     app = start("gtk3")
     resolved = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
     loose = {**resolved, "target": {"elementRef": resolved["target"]["elementRef"]}}
@@ -177,7 +177,7 @@ def test_a_tied_call_does_not_press_what_got_another_name_nor_what_looks_like_it
     app.until(impostor=1)
 
 
-def test_a_tied_call_whose_element_was_replaced_is_refused(host, start):
+def test_a_resolved_call_whose_element_was_replaced_is_refused(host, start):
     app = start("gtk3")
     resolved = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
     press(host, app, "Replace")
@@ -186,7 +186,7 @@ def test_a_tied_call_whose_element_was_replaced_is_refused(host, start):
     assert not {"old", "new"} & set(app.state)
 
 
-def test_a_tied_call_does_what_was_resolved_when_nothing_changed(host, start):
+def test_a_resolved_call_does_what_was_resolved_when_nothing_changed(host, start):
     app = start("gtk3")
     found = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})
     token = host.issue("desktop.click", found["params"])["token"]
@@ -194,7 +194,7 @@ def test_a_tied_call_does_what_was_resolved_when_nothing_changed(host, start):
     app.until(old=1)
 
 
-def test_keys_tied_to_a_window_do_not_reach_the_one_that_took_its_place(host, start):
+def test_keys_resolved_to_a_window_do_not_reach_the_one_that_took_its_place(host, start):
     first = start("gtk3", title="Same name")
     resolved = resolve(host, "desktop.hotkey", route=route(first), keys=["a"])["params"]
     first.kill()

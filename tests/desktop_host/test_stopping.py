@@ -99,7 +99,7 @@ def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app
     assert 0 < len(app.state["notes"]) < len(text)
 
 
-def test_after_its_time_is_over_no_event_of_a_request_reaches_the_screen(host, app, seen):
+def test_no_event_of_a_request_reaches_the_screen_after_its_timeout(host, app, seen):
     with pytest.raises(Refused) as refused:
         host.call(
             "desktop.hotkey",

@@ -132,7 +132,7 @@ def look_once(house, client, program):
     return client.answer_to(looking)["result"]
 
 
-def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
+def test_a_user_enables_the_desktop_acts_and_reads_the_report(house, app, agent, monkeypatch):
     here = {"window": f"^{app.title}$"}
 
     # Off: the tools are listed, and say what the user is to do.
@@ -301,7 +301,7 @@ def test_the_question_comes_up_in_the_terminal_that_waits_for_it(enabled, app):
     assert app.state["pressed"] == 1
 
 
-def test_without_a_terminal_it_is_said_where_to_answer(enabled, app):
+def test_a_command_without_a_terminal_prints_where_to_answer(enabled, app):
     here = ("--window", f"^{app.title}$")
     asked = run(enabled, "click", "--title", "Press me", "--no-wait", *here)
     assert asked.code == APPROVAL

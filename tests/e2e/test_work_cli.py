@@ -155,7 +155,7 @@ def test_an_undo_that_would_lose_something_later_is_refused_and_names_it(bascule
     assert (project / "shared.txt").read_text() == "mine\n"
 
 
-def test_a_message_that_is_none_is_told_in_one_sentence(bascule):
+def test_a_message_that_is_none_is_reported_in_one_sentence(bascule):
     done = bascule("run", message='{"protocolVersion": "9", "operations": []}')
     assert done.returncode == USAGE
     assert "protocolVersion" in done.stderr

@@ -96,7 +96,7 @@ def results(request, tmp_path_factory) -> Iterator[dict[str, "concurrent.futures
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_whatever_comes_is_read_or_refused_as_documented(results, name, record_property):
+def test_any_bytes_are_read_or_refused_as_documented(results, name, record_property):
     ran = results[name].result()
     assert ran.code == 0, ran.output[-6_000:]
     wanted = TARGETS[name].runs * (LONG_FACTOR if LONG else 1)

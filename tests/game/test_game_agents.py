@@ -98,7 +98,7 @@ def test_big_integers_and_the_games_own_error_with_its_data_come_through(played)
 
 
 @pytest.mark.req("GAME-CALL-2")
-def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played):
+def test_wrong_arguments_are_reported_with_the_schema_and_nothing_is_executed(played):
     failed = played.anna.failure("games_call_tool", tool="arena/move", arguments={"to": {"x": "left"}})
     assert (failed["status"], failed["executed"]) == ("failed", "no")
     assert "arena/move was not called" in failed["error"]["message"]
@@ -175,7 +175,7 @@ def test_events_are_streamed_over_http_from_a_cursor_on(played):
 
 
 @pytest.mark.req("GAME-EVENT-5")
-def test_who_follows_with_too_many_streams_is_told_and_a_revoked_agent_hears_no_more(played):
+def test_an_agent_with_too_many_streams_is_refused_and_a_revoked_one_gets_no_more_events(played):
     with LinkWire(played.daemon.link_socket).hello() as wire:
         opened = [wire.request("games.stream", {"gameId": "arena"}) for _ in range(65)]
         answers = [wire.answer(number) for number in opened]

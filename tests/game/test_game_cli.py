@@ -57,7 +57,7 @@ def test_what_a_mod_writes_into_a_list_cannot_look_like_our_notation(monkeypatch
     assert row.split() == ["x/⟨U+27E8⟩ESC⟩", "⟨U+27E8⟩LF⟩", "a⟨LF⟩⟨U+27E8⟩TAB⟩"]
 
 
-def test_a_refusal_is_told_with_its_exit_code(hall):
+def test_a_refusal_is_reported_with_its_exit_code(hall):
     wrong = games(hall, "call", "arena", "arena/move")
     assert (wrong.returncode, "arena/move was not called" in wrong.stderr) == (USAGE, True)
     assert games(hall, "call", "arena", "arena/nothing").returncode == NOT_FOUND

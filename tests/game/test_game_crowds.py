@@ -176,7 +176,7 @@ def test_a_reader_goes_on_where_it_stopped():
 
 
 @pytest.mark.req("GAME-EVENT-3")
-def test_what_is_gone_is_told_to_those_it_concerns_only():
+def test_what_is_gone_is_reported_to_those_it_concerns_only():
     log = event_log(max_events=4)
     log.add("rare", 0, Raw(b"1"), 0)
     seen = log.cursor

@@ -248,7 +248,7 @@ async def test_a_game_that_its_launcher_handed_to_another_program_is_found_by_it
 
 
 @on_loop
-async def test_a_launcher_that_nobody_follows_is_told_after_its_time_and_can_be_stopped_before(tmp_path):
+async def test_a_launcher_that_nobody_follows_is_reported_after_its_time_and_can_be_stopped_before(tmp_path):
     async with playground(tmp_path) as ground:
         ground.toml.write_text("[games.arena]\ncommand = 'true'\ndiscovery = 'file'\nstartup_timeout = 60\n")
         status = await ground.games.start("arena", 0.2)

@@ -301,7 +301,7 @@ def test_errors_keep_their_data_and_lib_gabs_codes_become_the_registrys():
         (5, None, "yes"),
     ],
 )
-def test_whether_a_failed_call_ran_is_told_as_far_as_it_is_known(code, data, executed):
+def test_whether_a_failed_call_ran_is_reported_as_far_as_it_is_known(code, data, executed):
     assert from_peer(code, "x", data).executed == executed
 
 

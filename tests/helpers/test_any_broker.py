@@ -76,7 +76,7 @@ def test_register_send_and_reply_need_section_5_and_no_more(broker, state):
     assert set(broker.tokens) == {None}
 
 
-def test_such_a_brokers_refusals_are_told_in_its_words(broker, state):
+def test_such_a_brokers_refusals_are_reported_in_its_words(broker, state):
     done = run(state, broker.url, "bridge-send", "Nobody", "x")
     assert (done.returncode, "agent not registered" in done.stderr) == (exits.NOT_FOUND, True)
     # A page instead of JSON.

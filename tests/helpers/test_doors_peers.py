@@ -79,7 +79,7 @@ def test_a_socket_of_another_user_is_told_nothing(loose, name):
 
 @only_root
 @pytest.mark.parametrize("name", UNIX)
-def test_without_the_question_whose_it_is_the_socket_would_hear_the_token(loose, name, monkeypatch):
+def test_a_socket_of_another_user_gets_the_token_when_its_owner_is_not_checked(loose, name, monkeypatch):
     monkeypatch.setattr(http, "check_peer", lambda *_: None)
     with squatting(lambda: bound_at(os.path.join(loose, name))) as squatter:
         UNIX[name](loose)
@@ -172,7 +172,7 @@ def test_a_listener_that_is_gone_when_we_look_gets_no_token(loose, monkeypatch, 
 
 @only_root
 @pytest.mark.parametrize("way", WAYS)
-def test_without_the_question_whose_connection_it_is_that_listener_gets_the_token(loose, monkeypatch, way):
+def test_a_listener_of_another_user_gets_the_token_when_the_connection_is_not_checked(loose, monkeypatch, way):
     monkeypatch.setattr(http, "check_peer", lambda *_: None)
     with thieving("127.0.0.1", WAYS[way]) as thief:
         assert robbed(thief, "127.0.0.1", 3, monkeypatch, loose) == (3, set())

@@ -124,7 +124,7 @@ def test_what_cannot_be_a_passphrase_is_refused_and_the_echo_comes_back(terminal
     assert terminal.echoes()
 
 
-def test_without_a_terminal_it_says_so_and_reads_nothing_else():
+def test_a_passphrase_is_not_read_without_a_terminal():
     child = start()
     answer, _ = child.communicate("from the pipe\n", timeout=PATIENCE)
     kind, message, hint = answer.strip().split("|")

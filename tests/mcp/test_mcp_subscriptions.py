@@ -89,7 +89,7 @@ def test_nobody_is_told_about_others(agent):
         old.wire.close()
 
 
-def test_a_burst_of_events_is_told_once_or_twice(agent):
+def test_a_burst_of_events_is_reported_once_or_twice(agent):
     ann = agent("Ann")
     with ann.modern().open("subscriptions/listen", notifications=WANTED) as stream:
         assert stream.message()["method"] == ACKNOWLEDGED

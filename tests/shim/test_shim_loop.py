@@ -182,7 +182,7 @@ def test_a_daemon_that_cannot_start_says_why(state, monkeypatch):
     assert "could not be started: port 5050 is taken" in result["content"][0]["text"]
 
 
-def test_an_unsafe_state_directory_is_told(state):
+def test_an_unsafe_state_directory_is_reported(state):
     os.chmod(state, 0o755)
     with InThread(state, Starter(state)) as shim:
         shim.ask(1, "tools/call", name="list_agents")

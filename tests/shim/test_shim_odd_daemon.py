@@ -78,7 +78,7 @@ def scene(state):
 
 
 @pytest.mark.parametrize("result", [None, [], "x", 7])
-def test_a_registration_answered_with_no_object_is_an_error_that_is_told(scene, result):
+def test_a_registration_answered_with_no_object_is_an_error_that_is_reported(scene, result):
     scene.client(1, "initialize")
     for _ in range(2):
         scene.answer({})

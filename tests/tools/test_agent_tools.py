@@ -76,7 +76,7 @@ def test_a_status_that_cannot_be_had_does_not_fail_the_wait():
     assert (script.result["status"], script.result["next"]) == ("pending", "await_reply")
 
 
-def test_a_cancelled_ticket_is_told():
+def test_a_cancelled_ticket_is_reported():
     script = use("await_reply", {"ticketId": "t"}, {"ticketId": "t", "status": "cancelled"})
     assert script.result == {"ticketId": "t", "status": "cancelled", "ticketStatus": "cancelled"}
 
@@ -106,7 +106,7 @@ def test_a_wait_is_never_longer_than_a_slice(given, sent):
     assert script.result == {"status": "empty", "next": "wait_for_message"}
 
 
-def test_unread_messages_are_told_with_every_result():
+def test_unread_messages_are_reported_with_every_result():
     script = Script("list_agents", {"type": "codex"}, [], {"unread": 3}, whole=True)
     assert script.methods == ["agents.list", "agents.heartbeat"]
     assert script.result == {"agents": [], "you": "Jerry", "unread": 3}

@@ -115,7 +115,7 @@ def test_roles_are_named_as_a_snapshot_shows_them_or_as_the_contract_does():
 
 
 @pytest.mark.parametrize(("able", "states"), [(True, ["focused"]), (False, ["focused", "disabled"])])
-def test_what_was_found_is_told_in_few_words(able, states):
+def test_what_was_found_is_reported_in_few_words(able, states):
     element = {
         "elementId": "e:7",
         "fingerprint": "long",

@@ -25,7 +25,7 @@ def test_the_only_running_game_is_meant_when_none_is_named():
     assert named.methods == ["games.state"]
 
 
-def test_which_game_is_meant_is_asked_when_it_is_not_clear():
+def test_a_call_without_a_clear_game_asks_which_one():
     two = {"games": [ARENA, {"gameId": "guess", "state": "starting"}]}
     with pytest.raises(InvalidRequest, match="several games run") as refused:
         use("games_events", {}, two)
@@ -45,7 +45,7 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
 
 
-def test_how_long_to_wait_for_a_start_is_said_as_in_gabs():
+def test_the_wait_for_a_start_is_given_as_in_gabs():
     script = use("games_start", {"gameId": "guess", "timeout": 5}, {"gameId": "guess", "state": "starting"})
     assert script.asked[0].params == {"gameId": "guess", "waitMs": 5_000}
     assert script.result["next"] == "games_status"

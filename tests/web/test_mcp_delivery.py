@@ -61,7 +61,7 @@ def test_what_was_written_has_arrived():
     assert scene(story).outcomes == ["arrived"]
 
 
-def test_it_has_arrived_before_the_end_of_the_stream():
+def test_a_handed_over_message_has_arrived_before_the_end_of_the_stream():
     async def story(here):
         async def app(_scope, _receive, send):
             here.hand_over()
@@ -102,7 +102,7 @@ def test_an_answer_without_it_does_not_count(body):
     assert scene(story).outcomes == ["lost"]
 
 
-def test_it_is_lost_when_the_request_fails():
+def test_a_handed_over_message_is_lost_when_the_request_fails():
     async def story(here):
         async def app(_scope, _receive, _send):
             here.hand_over()

@@ -208,7 +208,7 @@ def test_no_secret_is_compared_in_a_way_that_takes_longer_the_more_agrees():
         "ok = read_token() == guess",
     ],
 )
-def test_that_rule_sees_what_it_forbids(line):
+def test_the_check_for_leaky_comparisons_finds_each_kind(line):
     assert leaky(line)
 
 

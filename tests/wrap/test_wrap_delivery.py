@@ -326,7 +326,7 @@ def test_requests_are_acted_on_only_with_the_agent_s_token_and_for_the_agent(spo
         ("GET", 7),
     ],
 )
-def test_only_what_helpers_ask_can_be_asked(spool, verb, path):
+def test_the_spool_serves_only_the_requests_of_helpers(spool, verb, path):
     made, token = spool
     assert dropped(made, token, verb, path)["status"] == 403
 

@@ -155,7 +155,7 @@ def test_a_stop_that_nobody_could_end_is_ended_at_once(wrap, agents):
     person.sees("still here\nstill here")
 
 
-def test_a_program_killed_by_a_signal_is_told_as_shells_do(wrap, agents):
+def test_a_program_killed_by_a_signal_is_reported_as_shells_do(wrap, agents):
     person = bash(wrap, agents[0])
     person.type("kill -9 $$\r")
     assert person.ends() == 128 + signal.SIGKILL
@@ -251,7 +251,7 @@ def test_a_reader_that_leaves_ends_the_program_as_a_pipe_would(daemon, agents):
         assert running.stderr.read() == b""
 
 
-def test_output_that_finds_no_room_is_told(daemon, agents):
+def test_output_that_finds_no_room_is_reported(daemon, agents):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             wrapper(daemon, agents[0], "echo", "lost"),
@@ -320,7 +320,7 @@ def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tm
         (["--agent", "J", "--ticket", "no/ticket", "--", "true"], "is not a ticket id"),
     ],
 )
-def test_wrong_usage_is_told_with_what_to_write(words, expected):
+def test_wrong_usage_is_reported_with_what_to_write(words, expected):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "bascule.programs.wrap.command", *words],
         capture_output=True,

@@ -269,7 +269,7 @@ for module, name, more in (
     (test_confinement, "test_no_setting_of_the_kernel_can_be_written", (None,)),
     (test_confinement, "test_the_spawner_and_the_kernels_corners_withstand", (None,)),
     (test_confinement, "test_what_git_would_run_and_what_others_left_cannot_be_written", ()),
-    (test_execs, "test_what_is_denied_is_told_with_its_rule", ()),
+    (test_execs, "test_what_is_denied_is_reported_with_its_rule", ()),
     (test_execs, "test_a_file_is_known_by_any_name", ()),
 ):
     place = Path(sys.argv[2]) / str(ran)
@@ -280,7 +280,7 @@ print("ran", ran)
 """
 
 
-def test_it_all_works_for_who_is_not_root():
+def test_cells_work_for_a_user_who_is_not_root():
     """Some of the tests again as nobody, as most people's daemons are somebody."""
     if os.getuid() != 0:
         missing_here("only root can become nobody; this already is a run without root")

@@ -97,7 +97,7 @@ def test_harmless_commands_are_not_taken_for_denied_ones(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_what_ran_is_told_with_its_words_and_how_often(tmp_path: Path):
+def test_what_ran_is_reported_with_its_words_and_how_often(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
             (space.path / "tool").write_text("#!/bin/sh\nexec true\n")
@@ -116,7 +116,7 @@ def test_what_ran_is_told_with_its_words_and_how_often(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_what_is_denied_is_told_with_its_rule(tmp_path: Path):
+def test_what_is_denied_is_reported_with_its_rule(tmp_path: Path):
     rules = ProgramRules((ProgramRule("no-git-push", "git", ("push",)), ProgramRule("no-env", "printenv")))
 
     async def story():

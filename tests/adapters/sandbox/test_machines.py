@@ -247,7 +247,7 @@ def test_what_an_earlier_daemon_left_is_cleared(tmp_path: Path):
     assert not elsewhere.exists()
 
 
-def test_a_young_group_of_nobody_is_left_to_whoever_makes_it(tmp_path: Path):
+def test_a_young_group_without_members_is_left_alone(tmp_path: Path):
     """A daemon in another process namespace is not in our /proc, and its group is empty until its first process."""
     nobody = 2**22 + 1
     young, old = tmp_path / f"bascule-{nobody}-1", tmp_path / f"bascule-{nobody}-2"

@@ -30,7 +30,7 @@ def remove_agent(house):
     house.run(lambda: (house.broker.space_agents.remove_agent(tx, SPACE), house.journal.commit_quietly(tx)))
 
 
-def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(house):
+def test_a_space_agent_is_online_from_its_first_call_until_its_door_closes(house):
     assert status_of(house, SPACE) == "offline"
     house.call(INSIDE, "agents.heartbeat", {"agentId": SPACE})
     assert status_of(house, SPACE) == "online"
@@ -58,14 +58,14 @@ def test_nobody_registers_its_handle_however_long_it_is_silent(house, who):
     assert house.call("person", "agents.register", {"agentId": "Jerry"})["agentToken"]
 
 
-def test_it_is_not_forgotten_with_the_agents_that_are_long_gone(house):
+def test_a_space_agent_is_not_forgotten_with_the_agents_that_are_long_gone(house):
     house.advance(8 * 24 * HOUR)
     known = {agent["agentId"] for agent in house.call("local", "agents.list")}
     assert SPACE in known
     assert "Jerry" not in known
 
 
-def test_it_leaves_with_its_space(house):
+def test_a_space_agent_is_removed_with_its_space(house):
     remove_agent(house)
     with pytest.raises(NotFound, match="agent not registered"):
         send(house, to=SPACE)
@@ -85,7 +85,7 @@ def test_one_that_a_person_revoked_is_not_let_in_again_by_moving_in(house):
         house.call("local", "agents.register", {"agentId": SPACE})
 
 
-def test_its_moving_in_is_recorded_once(house):
+def test_the_arrival_of_a_space_agent_is_recorded_once(house):
     add_agent(house)
     records = [record for record in house.ledger() if record["method"] == "agents.declare"]
     assert [(record["principal"], record["subject"]) for record in records] == [("daemon", SPACE)]
