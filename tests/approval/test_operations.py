@@ -50,7 +50,7 @@ def test_what_is_approved_begins_once_with_its_grant_spent_in_the_same_commit(fo
     assert begun.started.done()
     assert forest.state(approval) == "spent"
     assert forest.grant(run_id="run_1") is None
-    with pytest.raises(Conflict, match="is no grant"):
+    with pytest.raises(Conflict, match="can no longer be used"):
         begin(forest, grant)
     begun.details["bytes"] = 3
     forest.effects.finish(begun, "ok")

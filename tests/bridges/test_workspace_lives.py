@@ -50,7 +50,7 @@ def test_a_caller_that_leaves_takes_its_run_along_and_the_record_stays(scene):
     run = scene.show({"runId": end["subject"]})
     assert [event["type"] for event in run["events"]] == ["createFile", "shell", "error"]
     assert run["events"][1]["endedBy"] == "cancelled"
-    assert run["events"][2]["message"] == "not run: cancelled: whoever started it left"
+    assert run["events"][2]["message"] == "not run: cancelled: the caller that started it left"
 
 
 def test_with_waitms_the_run_lives_by_itself_and_is_waited_for_in_slices(scene):

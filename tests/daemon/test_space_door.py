@@ -165,7 +165,7 @@ def test_no_token_is_taken_be_it_right_or_wrong(daemon, inside):
     shown = [f"Bearer {token}" for token in (jerry.token, daemon.token, "x", "")] + ["Basic eDp5", ""]
     answers = inside.asks(*(("GET", "/agents", None, {"Authorization": text}) for text in shown))
     assert {(answer.status, answer.text) for answer in answers} == {(403, answers[0].text)}
-    assert answers[0].message == f"no token is taken at this socket: whoever connects here is agent {inside.handle}"
+    assert answers[0].message == f"this socket takes no token: every connection here is agent {inside.handle}"
     # At the other doors the first two are somebody.
     headers = [("Host", "x"), ("Authorization", f"Bearer {jerry.token}")]
     with Wire(daemon.http_socket) as wire:

@@ -231,7 +231,7 @@ def test_a_changed_anchor_is_found(stopped):
         file.write(text.replace(last["head"], "0" * 64))
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
-    assert "line 2 of the anchors file is no anchor of ours: changed or damaged" in done.output
+    assert "line 2 of the anchors file is not an anchor of ours: changed or damaged" in done.output
 
 
 def test_an_anchor_of_another_record_is_found(stopped):

@@ -206,14 +206,14 @@ def test_an_armed_daemon_says_so_in_its_log(nursery, state):
 def test_a_failpoint_that_does_not_exist_is_refused_with_a_list_of_those_that_do(state):
     done = up(state, "nowhere:after")
     assert done.returncode == 2
-    assert "BASCULE_FAILPOINT='nowhere:after' is no failpoint" in done.stderr
+    assert "BASCULE_FAILPOINT='nowhere:after' is not a failpoint" in done.stderr
     assert all(point in done.stderr.splitlines()[1] for point in POINTS)
     assert not os.path.exists(state)
 
 
 @pytest.mark.parametrize("text", ["", "store.commit", "store.commit:later", "store.commit:after@0", "sweep:after@x"])
 def test_half_a_failpoint_is_none(text):
-    with pytest.raises(InvalidRequest, match="is no failpoint"):
+    with pytest.raises(InvalidRequest, match="is not a failpoint"):
         arm(text)
 
 

@@ -89,8 +89,8 @@ def test_a_file_that_extends_nothing_is_all_there_is():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('version = 1\nextends = "lax"', "extends = 'lax' is no preset; there are: restrictive, standard"),
-        ("version = 1\nextends = 1", "is no preset"),
+        ('version = 1\nextends = "lax"', "extends = 'lax' is not a preset; there are: restrictive, standard"),
+        ("version = 1\nextends = 1", "is not a preset"),
         ('version = 1\nwithout = ["read"]', "no preset is extended"),
         ('version = 1\nextends = "standard"\nwithout = ["nothing"]', "which standard does not have"),
         ('version = 1\nextends = "standard"\nwithout = "read"', "must be a list of rule names"),

@@ -76,7 +76,7 @@ def test_a_whole_message_is_taken_as_value_and_as_text():
         ({"protocolVersion": "1.0"}, "operations: is missing"),
         ({"protocolVersion": "1.0", "operations": None}, "operations: is missing"),
         ({"protocolVersion": "1.0", "operations": "ls"}, "operations: is a string"),
-        ({"protocolVersion": "1.0", "operations": [], "metadata": {}}, "metadata': is no field"),
+        ({"protocolVersion": "1.0", "operations": [], "metadata": {}}, "metadata': is not a field"),
         (message(*[GOOD["message"]] * (MAX_OPERATIONS + 1)), f"at most {MAX_OPERATIONS}"),
         (
             message({**GOOD["message"], "id": "x"}, GOOD["read"], {"id": "x"}),

@@ -169,7 +169,7 @@ class Rulebook:
         named = Principal(params.principal)
         handle = agent_of(named)
         if handle is None and named not in ("local", PERSON):
-            raise InvalidRequest(f"{named!r} is no principal", hint="local, person, or agent:<handle>")
+            raise InvalidRequest(f"{named!r} is not a principal", hint="local, person, or agent:<handle>")
         if handle is not None and not is_agent_id(handle):
             raise InvalidRequest(f"{handle!r} cannot be a handle")
         return named

@@ -76,7 +76,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     no = verbs.add_parser("deny", help="say no")
     no.set_defaults(run=run_deny)
-    no.add_argument("--reason", metavar="TEXT", help="told to whoever asked")
+    no.add_argument("--reason", metavar="TEXT", help="shown to the caller that asked")
     watched = verbs.add_parser("watch", help="wait for questions and answer them as they come")
     watched.set_defaults(run=run_watch)
     for verb in (shown, yes, no):

@@ -69,7 +69,7 @@ def run_explain(args: argparse.Namespace) -> int:
         params = codec.decode(os.fsencode(args.params), dict[str, Any])
     except codec.BadJson as error:
         raise InvalidRequest(
-            f"the params are no JSON object: {error.message}", hint="""as in '{"command": "rm -rf x"}', in quotes"""
+            f"the params are not a JSON object: {error.message}", hint="""as in '{"command": "rm -rf x"}', in quotes"""
         ) from error
     call: dict[str, Any] = {"method": args.method, "params": params}
     if args.principal:

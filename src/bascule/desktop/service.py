@@ -416,7 +416,7 @@ class DesktopBridge:
     def doctor(self, call: Call, params: d.DoctorCall) -> Deferred[d.DoctorResult]:
         if params.programs and agent_of(call.principal) is not None:
             raise Forbidden(
-                "which programs cannot be read is told to the user of this machine",
+                "only the user of this machine sees which programs cannot be read",
                 hint="leave programs out; the user runs `bascule desktop doctor`",
             )
         return self._ask_host(call, {"programs": params.programs})

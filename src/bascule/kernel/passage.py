@@ -124,7 +124,7 @@ class Passage:
             except StorageFull as error:
                 # It happened, and the disk could not take that it did: nobody may think that it did not.
                 raise StorageFull(
-                    "it was carried out, but its end could not be recorded; the ledger will say `unknown`",
+                    "it was executed, but its end could not be recorded; the ledger will say `unknown`",
                     hint="look before you repeat it; free space on the disk that holds the state directory",
                 ) from error
         if isinstance(answer, BaseException):

@@ -182,7 +182,7 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
     if row.name in _IN_THEIR_FORM:
         either = {"anyOf": [{"$ref": _SCHEMA.format(name="Error")}, result]}
         responses["400"] = {
-            "description": "No operations message: told in the protocol's own form.",
+            "description": "Not a valid operations message: answered in the protocol's own form.",
             "content": {"application/json": {"schema": either}},
         }
     return responses

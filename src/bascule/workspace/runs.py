@@ -299,7 +299,7 @@ class Runs:
             if timer is not None:
                 timer.cancel()
             if waiter.cancelled() and attached:
-                run.end_early(Stop("execution", "cancelled: whoever started it left", CANCELLED))
+                run.end_early(Stop("execution", "cancelled: the caller that started it left", CANCELLED))
 
         waiter.add_done_callback(over)
         return waiter

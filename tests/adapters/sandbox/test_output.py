@@ -95,7 +95,7 @@ def test_the_oldest_ended_output_goes_first_and_running_output_stays(tmp_path: P
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a\nb", "x" * 200])
 def test_an_id_that_could_be_another_file_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(SandboxFault, match="is no process id"):
+    with pytest.raises(SandboxFault, match="is not a process id"):
         SpoolShelf(str(tmp_path), SandboxLimits()).new(name)
 
 

@@ -183,12 +183,12 @@ class BridgeSession(Session):
         elif isinstance(bad, envelopes.SkippedMessage):
             self._handle_skipped(bad)
         elif bad.id == self._hello_id and self.state is State.GREETING:
-            self._refused(GameError(bad.code, f"the mod's answer to hello is none: {bad.message}"))
+            self._refused(GameError(bad.code, f"the mod's answer to hello is not valid: {bad.message}"))
         elif bad.id in self._in_flight:
             method = self._in_flight.pop(bad.id)
             self._happen(Answered(bad.id, method, None, _no_answer(method, bad.code, bad.message)))
         else:
-            self._violation(f"a message that is none: {bad.message}")
+            self._violation(f"a message that is not valid: {bad.message}")
 
     def _handle_skipped(self, skipped: envelopes.SkippedMessage) -> None:
         """Fails the call it answers, as far as that can be known, and nothing else.

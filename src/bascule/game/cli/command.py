@@ -87,7 +87,9 @@ def _options(name: str, verb: argparse.ArgumentParser) -> None:
 
 def _where(verb: argparse.ArgumentParser) -> None:
     """For a game that games.toml does not name."""
-    verb.add_argument("--bridge-json", metavar="FILE", help="the file of whoever started it: GABP's, or that of GABS")
+    verb.add_argument(
+        "--bridge-json", metavar="FILE", help="the file of the program that started it: GABP's, or that of GABS"
+    )
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--port", type=int, help="where it listens on 127.0.0.1")
     place.add_argument("--socket", metavar="PATH", help="where it listens on this machine")

@@ -219,7 +219,7 @@ class Desk:
         approval = self.find(approval_id)
         if approval.state is not ApprovalState.APPROVED or not self._in_time(approval):
             raise Conflict(
-                f"{approval_id} is no grant (any more): it is {approval.state.value}",
+                f"{approval_id} can no longer be used: it is {approval.state.value}",
                 hint="a grant is for one call, within 10 minutes; call again to ask again",
                 details={"approvalId": approval_id, "state": approval.state.value},
             )

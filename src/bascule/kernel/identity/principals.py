@@ -68,7 +68,7 @@ def identify_in_space(handle: str, *, presented: bool) -> Principal:
     """Who comes through a space's own socket is that space's agent, and nobody else."""
     if presented:
         raise Forbidden(
-            f"no token is taken at this socket: whoever connects here is agent {handle}",
+            f"this socket takes no token: every connection here is agent {handle}",
             hint="leave the Authorization header out",
         )
     return agent_principal(handle)

@@ -229,4 +229,4 @@ def _duration(text: str) -> float:
     try:
         return float(number) * _UNITS[unit]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m or 1500ms") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 10m or 1500ms") from None

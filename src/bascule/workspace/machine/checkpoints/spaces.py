@@ -246,7 +246,7 @@ class GitCheckpoints:
 
     def _place(self, space_id: str) -> str:
         if not _SPACE.fullmatch(space_id):
-            raise ValueError(f"{space_id!r} is no id of a space")
+            raise ValueError(f"{space_id!r} is not the id of a space")
         return os.path.join(self._directory, space_id)
 
 
@@ -266,5 +266,5 @@ def _tree(text: str) -> bytes:
     except ValueError:
         identity = b""
     if len(identity) != ID_BYTES:
-        raise CheckpointFault(f"{text!r} is no checkpoint")
+        raise CheckpointFault(f"{text!r} is not a checkpoint")
     return identity

@@ -36,7 +36,7 @@ class SpoolShelf:
 
     def new(self, process_id: str) -> tuple[Spool, Spool]:
         if not _ID.fullmatch(process_id):
-            raise SandboxFault(f"{process_id!r} is no process id")
+            raise SandboxFault(f"{process_id!r} is not a process id")
         if process_id in self._running or process_id in self._ended:
             raise SandboxFault(f"there is a process {process_id} already")
         path = os.path.join(self._directory, process_id)
@@ -107,7 +107,7 @@ class Sandboxes:
         door: bool = False,
     ) -> SpaceSandbox:
         if not _ID.fullmatch(space_id):
-            raise SandboxFault(f"{space_id!r} is no space id")
+            raise SandboxFault(f"{space_id!r} is not a space id")
         machine = self._found()
         builder: Builder
         if kind == "none":
