@@ -74,9 +74,9 @@ class Agents:
         self._presence: dict[str, Presence] = {}
         # Those whose presence says `online`: counted for every look at the daemon's status.
         self._online: set[str] = set()
-        # Told when a token is no longer good: what was opened with it ends.
+        # Called when a token is no longer valid: what was opened with it ends.
         self.on_revoked: list[Callable[[str], None]] = []
-        # Told when an agent goes offline, and when its groups have changed.
+        # Called when an agent goes offline, and when its groups have changed.
         self.on_offline: Callable[[str], None] | None = None
         self.on_groups: Callable[[str], None] | None = None
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
@@ -179,7 +179,7 @@ class Agents:
     def revoke(self, call: Call, params: AgentParams, tx: Transaction) -> RevokeResult:
         record = self.find(params.agent_id)
         tx.subject = record.agent_id
-        # Without a token the handle is free; the inbox stays for whoever registers it next.
+        # Without a token the handle is free; the inbox stays for its next holder.
         tx.put(self._state.agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
         tx.after.append(partial(self._revoked, record.agent_id))
         return RevokeResult(agent_id=record.agent_id, status="revoked")

@@ -1,4 +1,4 @@
-"""Bells: who wants to hear that messages wait, without taking them.
+"""Bells: notify an agent that messages wait, without taking them.
 
 A hook, a wrapper or a script rings; the agent then fetches. What is recorded is only that a bell was rung,
 by which and when: in memory, for the sender to see. A bell that rings for a message once (`skipRung`) cannot
@@ -63,7 +63,7 @@ class Bells:
             return None
         later: Deferred[InboxWatchResult | None] = Deferred()
         if seen is not None:
-            # A `Deferred`, though it is settled: a ring nobody heard is taken back.
+            # A `Deferred`, though it is settled: a ring that reached nobody is taken back.
             later.set_result(seen)
             return later
         watcher = _Watcher(params, later)
@@ -92,7 +92,7 @@ class Bells:
                 watcher.later.set_result(seen)
 
     def unring(self, params: InboxWatchParams, result: InboxWatchResult) -> None:
-        """Whoever would have rung was gone before it heard: the next one may."""
+        """The waiter of this bell was gone before its ring arrived: the next one may ring."""
         if params.by is None or not params.record or result.superseded:
             return
         inbox = self._state.inbox(params.agent_id)

@@ -40,7 +40,7 @@ class Groups:
             # Leases end with the daemon: what nobody had acknowledged is anybody's again.
             state.timers.after_ms(0, self._resume)
 
-    # -- what waits tell --
+    # -- called by waits --
 
     def wanted(self, agent_id: str, room: int) -> None:
         """The agent looks for messages now: it gets a group's when it has none of its own."""

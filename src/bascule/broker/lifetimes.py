@@ -39,7 +39,7 @@ class Lifetimes:
         """Whether something will happen to it."""
         return ticket_id in self._due or ticket_id in self._ends
 
-    # -- what tickets tell --
+    # -- called by tickets --
 
     def sent(self, ticket_id: str, reply_by: float) -> None:
         self._sent_at[ticket_id] = self._state.clock.monotonic()

@@ -22,7 +22,7 @@ class SpaceAgents:
         self._journal = journal
 
     def add_agent(self, handle: str, type_: str, metadata: dict[str, Any]) -> None:
-        """It can be written to from now on; whoever was there before keeps inbox, and revocation."""
+        """It can be written to from now on; an earlier agent of the space keeps inbox, and revocation."""
         if handle in self._state.agents.rows:
             return
         now = self._state.clock.wall_ms()

@@ -37,11 +37,11 @@ class BrokerState:
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
         self.conversations: dict[str, dict[str, None]] = {}
-        # Members of each group, whoever has waited longest for a message of it first.
+        # Members of each group, the longest waiting first.
         self.groups: dict[str, dict[str, None]] = {}
         # By member: messages of groups that it has and that are open.
         self.assigned: dict[str, dict[str, None]] = {}
-        # Told when a message is back in an inbox because what took it out could not be stored.
+        # Called when a message is back in an inbox because what took it out could not be stored.
         self.on_return: Callable[[str], None] | None = None
         self._number = 0
         self.agents.rows.update(store.load("agents", AgentRecord))

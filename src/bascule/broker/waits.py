@@ -1,6 +1,6 @@
 """Waiting: long polls and streams on tickets and inboxes.
 
-A waiter is a `Deferred`. Whoever holds it may cancel it, and then it is gone from every list at once: that
+A waiter is a `Deferred`. Its holder may cancel it, and then it is gone from every list at once: that
 is what keeps a killed long-poller from eating a message.
 """
 
@@ -147,7 +147,7 @@ class Waits:
         self._polls: set[Deferred[InboxTakeResult | None]] = set()
         self._stopping = False
         self.bells = Bells(state, events, self._hold, self._release)
-        # Set by whoever shares messages out among the members of groups.
+        # Set by the part that shares messages out among the members of groups.
         self.groups: Sharing | None = None
 
     # -- methods --
@@ -158,7 +158,7 @@ class Waits:
     def ended(
         self, principal: Principal, ticket_id: str, wait_ms: int
     ) -> ReplyView | Deferred[ReplyView | None] | None:
-        """How the ticket ended; what will tell, within this time; None when there is nothing to wait for."""
+        """How the ticket ended; or a `Deferred` of it, within this time; None when there is nothing to wait for."""
         ticket = self._state.ticket(ticket_id)
         if is_settled(ticket):
             return reply_view(self._state, ticket)
@@ -195,7 +195,7 @@ class Waits:
         return stream
 
     def _follow(self, stream: Stream, ticket_id: str) -> None:
-        """Tell the end of the ticket when it is durable, or wait for it."""
+        """Answer with the end of the ticket when it is durable, or wait for it."""
         ticket = self._state.tickets.rows.get(ticket_id)
         if stream.closed:
             return
@@ -343,7 +343,7 @@ class Waits:
         return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
 
     def _nothing_yet(self, later: Deferred[Any], now: float) -> None:
-        """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
+        """Time is up. "Nothing yet" is about a ticket or an empty inbox, and waits until that is durable."""
         durable = self._journal.durable()
         if durable is None:
             _give_up(later, now)
@@ -370,7 +370,7 @@ class Waits:
             self._state.timers.at(first.expires, partial(self._leases_over, inbox))
 
     def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
-        """Leases that ended without acknowledgement; a message that always comes back is said to."""
+        """Leases that ended without acknowledgement; an event names a message that always comes back."""
         for ticket_id in ticket_ids:
             if inbox.put_back(ticket_id) and inbox.attempts[ticket_id] == self._state.limits.undeliverable_after:
                 self._events.emit(
@@ -385,7 +385,7 @@ class Waits:
             self.pump(inbox.agent_id)
 
     def pump_soon(self, agent_id: str) -> None:
-        # Not at once: this is told in the middle of undoing.
+        # Not at once: this is called in the middle of undoing.
         self._state.timers.after_ms(0, lambda _now: self.pump(agent_id))
 
     def _hold(self, principal: Principal, held: Stream | Deferred[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A call that may ask: whoever sits at this terminal is shown the question while the call waits, and may answer it."""
+"""A call that may ask: the user of this terminal sees the question while the call waits, and may answer it."""
 
 import argparse
 import sys

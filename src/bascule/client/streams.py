@@ -54,7 +54,7 @@ class StreamReader(Generic[T]):
         return None
 
     def stop(self) -> None:
-        """Hand out no more: whoever waits in `next` gets None. The stream stays open."""
+        """Hand out no more: a waiting `next` returns None. The stream stays open."""
         if not self._stopped.done():
             self._stopped.set_result(None)
         self._news.set()

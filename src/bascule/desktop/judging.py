@@ -1,4 +1,4 @@
-"""What the policy is told about a call on the desktop beyond its params, and how a person is asked about it.
+"""What the policy knows about a call on the desktop beyond its params, and how a person is asked about it.
 
 Rules reach it as `about.*`. It is what the host sees now, so a caller cannot say it. A rule that needs it can ask or
 deny, and not allow: whether a call is allowed at all is decided before any window is looked at.

@@ -1,4 +1,4 @@
-"""From what the host answers, or fails to answer, to what its caller hears. The contract's object stays as it is."""
+"""From what the host answers, or fails to answer, to the answer of the caller. The contract's object stays as it is."""
 
 from typing import Any, Final
 

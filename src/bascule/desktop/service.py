@@ -122,7 +122,7 @@ class DesktopBridge:
         )
 
     def end(self) -> None:
-        """Whoever waits for something on the screen is answered."""
+        """Answer the callers that wait for something on the screen."""
         self.traffic.end()
 
     async def close(self) -> None:
@@ -130,7 +130,7 @@ class DesktopBridge:
         await self._tasks.close()
 
     def forget_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: whoever has it next may see nothing, and what it had under way ends."""
+        """A handle was revoked or taken over: its next holder may see nothing, and what it had under way ends."""
         principal = agent_principal(agent_id)
         tx = Transaction()
         if self.apps.forget(tx, principal):
@@ -178,7 +178,7 @@ class DesktopBridge:
         return self.status(call, Nothing())
 
     def stop(self, call: Call, params: Nothing, tx: Transaction) -> None:
-        """At once: neither the disk nor whoever asked for it is waited for."""
+        """At once: it waits neither for the disk nor for the caller."""
         self.switch.stop(tx, call.principal)
         stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
@@ -264,7 +264,7 @@ class DesktopBridge:
         return self._judging.about_window(call, found)
 
     async def _count_miss(self, call: Call, params: d.Routed) -> None:
-        """What is not there is told to whoever may look; to others only as often as one mistypes."""
+        """A caller that may look learns what is not there; others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
         if not self._guesses.may(call.principal):
@@ -332,7 +332,7 @@ class DesktopBridge:
                     waits=waits,
                 )
             except asyncio.CancelledError:
-                # Whoever waited has left: nothing goes on for nobody.
+                # The caller has left: the work stops.
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
@@ -404,7 +404,7 @@ class DesktopBridge:
         return m.WindowsResult(windows=[self._shown(call.principal, each) for each in found.windows])
 
     def _shown(self, principal: Principal, window: m.WindowInfo) -> m.WindowInfo:
-        """A title is the name of a letter, of a page, of a patient: it is for whoever may look at the window."""
+        """A title is the name of a letter, of a page, of a patient: only callers that may look at the window get it."""
         open_ = not window.forbidden and self._judging.may_see_title(principal, window, self._program_of(window.pid))
         return window if open_ else msgspec.structs.replace(window, title="")
 
@@ -489,7 +489,7 @@ def _without_nothing(value: Any) -> Any:
 
 
 def _detached(work: Deferred[Any]) -> Deferred[Any]:
-    """Its answer, for somebody who may leave without ending it."""
+    """A copy of the answer; cancelling it does not cancel the work."""
     answer: Deferred[Any] = Deferred()
     work.add_done_callback(answer.take_over)
     return answer

@@ -73,7 +73,7 @@ def new_token() -> str:
 
 
 def new_fault_id() -> str:
-    """What a caller is told instead of a traceback; finds the traceback in the log."""
+    """Sent to the caller instead of a traceback; finds the traceback in the log."""
     return secrets.token_hex(4)
 
 

@@ -53,7 +53,7 @@ def visible(text: str, *, keep: str = "\n\t", already_visible: bool = False) -> 
 
 
 def one_line(text: str, max_chars: int | None = None, *, already_visible: bool = False) -> str:
-    """For lists, tables and headers: line breaks and tabs by name too, and cut with what was cut said."""
+    """For lists, tables and headers: line breaks and tabs by name too; a cut text ends with its length."""
     shown = visible(text, keep="", already_visible=already_visible)
     if max_chars is None or len(shown) <= max_chars:
         return shown

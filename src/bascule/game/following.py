@@ -63,7 +63,7 @@ class Following:
         self._games.answer(work, "games.stream").add_done_callback(subscribed)
 
     def end_of(self, principal: Principal) -> None:
-        """A handle was revoked or taken over: it hears no more."""
+        """A handle was revoked or taken over: end its streams."""
         for stream in list(self._open.get(principal, ())):
             stream.end()
 

@@ -1,4 +1,4 @@
-"""One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
+"""One game: what agents do in it, what its mod reports, and its state over launches and reconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -49,7 +49,7 @@ class Game:
         self._noted = 0
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
-        # Who hears whatever is announced, also what a later launch announces.
+        # Clients subscribed to every announced channel, also to those a later launch announces.
         self._subscribed_to_all: set[Hashable] = set()
         self.catalog = Catalog([])
         self.attention: messages.Attention | None = None
@@ -342,7 +342,7 @@ class Game:
     def counts(self) -> tuple[int, int]:
         return self._calls.counts
 
-    # -- what the mod tells --
+    # -- events of the mod --
 
     def _on_event(self, came: Came) -> None:
         if came.channel in messages.ATTENTION_CHANNELS:

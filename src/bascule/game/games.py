@@ -162,7 +162,7 @@ class Games(AbstractAsyncContextManager["Games"]):
             self._forget_attached(game_id)
 
     def _forget_attached(self, game_id: str) -> None:
-        """Of a name that stands for nothing any more."""
+        """Forget the settings of an attached game that is stopped."""
         found = self._games.get(game_id)
         if found is None or found.state is GameState.STOPPED:
             self._attached.pop(game_id, None)
@@ -226,7 +226,7 @@ class Games(AbstractAsyncContextManager["Games"]):
         return self._status(found)
 
     async def forget_client(self, client: Hashable) -> None:
-        """It has gone: nobody hears its events any more."""
+        """It has gone: end its subscriptions."""
         for each in self._games.values():
             await each.unsubscribe(client)
 

@@ -1,4 +1,4 @@
-"""What the policy is told about a call to a game beyond its params, and how a person sees it.
+"""What the policy knows about a call to a game beyond its params, and how a person sees it.
 
 Rules reach it as `about.*`. It is the bridge's own knowledge, so a caller cannot say it. A rule that needs it can ask
 or deny, and not allow: whether a call is allowed at all is decided before the game is looked at.

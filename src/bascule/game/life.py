@@ -46,7 +46,7 @@ KILL_SECONDS = 5.0
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What a game needs of the machine, chosen by whoever composes the daemon."""
+    """What a game needs of the machine, chosen where the daemon is composed."""
 
     connector: Connector
     launcher: Launcher

@@ -127,12 +127,12 @@ class GameBridge:
         await self.games.__aenter__()
 
     def end(self) -> None:
-        """Whoever waits for an event is answered."""
+        """Answer the callers that wait for an event."""
         for each in self.games.running().values():
             each.events.end()
 
     def forget_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: nobody hears the events it asked for."""
+        """A handle was revoked or taken over: end its subscriptions."""
         client = agent_principal(agent_id)
         self.following.end_of(client)
         for each in self.games.running().values():
@@ -306,7 +306,7 @@ class GameBridge:
     # -- events --
 
     def read_events(self, call: Call, params: GameEventsParams) -> Deferred[EventPage]:
-        """Whoever names channels hears them from now on; what came before is there if anybody else did."""
+        """A caller that names channels is subscribed to them from now on; earlier events are there if others were."""
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
         channels = named or found.announced()

@@ -2,7 +2,7 @@
 
 The grant for an effect is spent in the transaction that records its beginning. What has begun and not ended has a row
 in the table `begun`; after a crash the next life records it as `unknown`. At most once, and never silently: nothing is
-ever carried out again because of such a row.
+ever executed again because of such a row.
 """
 
 from collections.abc import Callable, Iterable

@@ -11,7 +11,7 @@ from bascule.kernel.journal import Transaction
 
 
 class Presences(Protocol):
-    """Hears when a connection starts or stops acting as an agent."""
+    """Called when a connection starts or stops acting as an agent."""
 
     def connected(self, agent_id: str) -> None: ...
 

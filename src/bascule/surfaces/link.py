@@ -122,13 +122,13 @@ class LinkConnection(FramedConnection):
         self._requests = requests
         self._turns = turns
         self._mcp_sessions = mcp_sessions
-        # The MCP session that is carried over this connection.
+        # The MCP session of this connection.
         self._mcp: LinkSession | None = None
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
         self._open_calls: dict[int | str, Deferred[Any] | Stream] = {}
         self._deadline: asyncio.TimerHandle | None = None
-        # What the ledger says about whoever set or used the passphrase.
+        # Recorded in the ledger with each use of the passphrase.
         self.peer: str | None = None
 
     # -- what the house asks of a connection --
@@ -214,7 +214,7 @@ class LinkConnection(FramedConnection):
             try:
                 self._notified(message.method, message.params)
             except codec.BadJson:
-                # A notification has no answer, so nobody hears what is wrong with it.
+                # A notification has no answer, so its error is dropped.
                 return
 
     def _notified(self, method: str, params: Any) -> None:

@@ -47,9 +47,9 @@ _MCP_REFUSALS: dict[int, str] = {
 }
 # Fields of which a body gives one at most; the handlers refuse both.
 _ONE_OF: dict[str, tuple[str, str]] = {"messages.broadcast": ("agentIds", "type")}
-# Fields that a body must have although decoding does without: what is missing is told in the protocol's own form.
+# Fields that a body must have although decoding does without: what is missing is answered in the protocol's own form.
 _REQUIRED: dict[str, tuple[str, ...]] = {"runs.start": ("operations", "protocolVersion")}
-# What is no message of a published protocol is told in that protocol's form.
+# An invalid message of a published protocol is answered in that protocol's form.
 _IN_THEIR_FORM = frozenset({"runs.start"})
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")

@@ -1,4 +1,4 @@
-"""A run's commands: started in the sandbox, followed, ended with the run, and told as one event."""
+"""A run's commands: started in the sandbox, followed, ended with the run, and answered as one event."""
 
 from datetime import timedelta
 from typing import Any
@@ -56,7 +56,7 @@ class Commands:
         run.process = process
         try:
             if run.stop is not None and process.running is not None:
-                # It was told to end while the command was being started.
+                # The run was ended while the command was being started.
                 process.running.stop()
             outcome = await self._processes.wait(process)
         except SandboxFault as error:

@@ -34,7 +34,7 @@ class Stop(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """An operation that was carried out; its record rides with that of the next one's beginning."""
+    """An executed operation; its record is written with that of the next one's beginning."""
 
     effect: RecordedEffect
     outcome: str
@@ -128,7 +128,7 @@ class Run:
         )
 
     def call(self, method: str, params: Any) -> Call:
-        """An operation as a call of whoever started the run."""
+        """An operation as a call of the principal that started the run."""
         return Call(self.principal, method, params, door="run")
 
     def count_work(self, now: float) -> None:
@@ -154,7 +154,7 @@ class Run:
         return events_message(self.run_id, self.record.status, [*self.events, *waiting], self.record.steering)
 
     def answer_waiters(self) -> None:
-        """It is over, or asks: everybody who waits for that is answered."""
+        """The run is over, or asks: answer its waiters."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters:
             if not waiter.done():

@@ -31,7 +31,7 @@ NOWHERE = "nowhere"
 
 
 class Paused(Exception):
-    """The operation is not carried out now."""
+    """The operation is not executed now."""
 
     def __init__(self, *, waits: bool) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ class Pausing:
 
         try:
             if self._book.paused_bytes + rest.size > self._limits.max_paused_bytes:
-                raise TooLarge(  # noqa: TRY301 - told like what the desk itself refuses
+                raise TooLarge(  # noqa: TRY301 - answered like what the desk itself refuses
                     f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
                     hint="have the waiting ones answered, or send less in one run",
                 )

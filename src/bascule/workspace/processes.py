@@ -70,7 +70,7 @@ class Process:
         )
 
     def seen_by(self, principal: Principal) -> ProcessView:
-        """What somebody else runs may hold what is none of theirs: they see which program, not its arguments."""
+        """Arguments may hold secrets: callers other than the starter see which program runs, not its arguments."""
         view = self.view()
         if principal in (self.started_by, PERSON):
             return view

@@ -84,7 +84,7 @@ class RunBook:
     # -- changing --
 
     def save(self, run: Run, tx: Transaction) -> None:
-        """Its events so far, in this transaction; they are told to followers when it is durable."""
+        """Its events so far, in this transaction; followers get them when it is durable."""
         fresh = run.events[run.saved :]
         if not fresh:
             return

@@ -1,7 +1,7 @@
-"""Carries out a run: its operations in order, each passes the gate (`passage`) and is answered by one event.
+"""Executes a run: its operations in order, each passes the gate (`passage`) and is answered by one event.
 
 The finish of an operation and the beginning of the next are one write. Nothing here is cancelled from outside: a run
-that must end is told so (`Run.end_early`), ends its command, and still says for every operation what became of it.
+that must end is stopped (`Run.end_early`), ends its command, and still says for every operation what became of it.
 """
 
 import asyncio
@@ -51,7 +51,7 @@ _DIGEST_CHARS = 16
 
 
 class RunStore(Protocol):
-    """What the runner needs of whoever keeps the runs."""
+    """What the runner needs of the keeper of runs."""
 
     def save(self, run: Run, tx: Transaction) -> None:
         """Events so far, in this transaction; they are shown when it is durable."""
@@ -94,14 +94,14 @@ class Runner:
     # -- the whole run --
 
     async def work(self, run: Run, space: Space) -> None:
-        """Until it is over or asks. Nothing is raised: whoever waits gets an answer, whatever happened."""
+        """Until it is over or asks. Nothing is raised: waiters get an answer, whatever happened."""
         try:
             await self._run_exclusively(run, space)
-        except Exception as error:  # noqa: BLE001 - I4: of what we did not foresee an id is told, the log has the rest
+        except Exception as error:  # noqa: BLE001 - I4: the answer is an id, the log has the rest
             run.stop = Stop("system", self._internal(error).message, ERROR)
             try:
                 await self._end(run, space)
-            except Exception as again:  # noqa: BLE001 - and whoever waits is answered even then
+            except Exception as again:  # noqa: BLE001 - waiters are answered even then
                 self._internal(again)
                 self.checkpointing.forget(run, space)
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
@@ -233,7 +233,7 @@ class Runner:
         return acted
 
     def _within_budget(self, run: Run, acted: Acted) -> Acted:
-        """A run's answer has a size too; what no longer fits is said, never cut silently."""
+        """A run's answer has a limit too; what no longer fits is an error, never cut silently."""
         event = acted.event
         if not isinstance(event, ReadFileEvent) or not event.success:
             return acted

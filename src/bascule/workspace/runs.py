@@ -1,4 +1,4 @@
-"""Runs: started, followed, answered, ended. What carries them out is the `runner`."""
+"""Runs: started, followed, answered, ended. The `runner` executes them."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -131,7 +131,7 @@ class Runs:
         wait_ms: int | None = None,
         on_copy: bool = False,
     ) -> None:
-        """The run is in the store when `tx` is; then it works, and the caller waits for what it is to hear."""
+        """The run is in the store when `tx` is; then it works, and the caller waits for the answer."""
         self._check_room(call.principal, space)
         self._check_waits(call.principal)
         plan = RunPlan(ids=operation_ids(items), types=[declared_type(item) for item in items])
@@ -384,7 +384,7 @@ class Runs:
         return waiters
 
     def stop(self) -> None:
-        """The daemon ends: runs under way are told, paused ones stay for its next life."""
+        """The daemon ends: stop runs under way; paused ones stay for its next life."""
         self._stopping = True
         for run in list(self.live.values()):
             if run.record.status == AWAITING:

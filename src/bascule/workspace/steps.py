@@ -19,6 +19,6 @@ def steps_of(items: list[Any], ids: list[str]) -> list[Step]:
 
 
 def declared_type(item: Any) -> OperationType | None:
-    """What an operation says it is, right or not; None for what is none."""
+    """The `type` of an operation, valid or not; None when it has none that we know."""
     declared = item.get("type") if isinstance(item, dict) else None
     return next((type_ for type_ in OPERATION_TYPES if type_ == declared), None)

@@ -57,7 +57,7 @@ class BadOperation(ValueError):
         super().__init__(f"{field}: {reason}" if field else reason)
 
     def within(self, where: str) -> "BadOperation":
-        """The same, told from outside: `path` becomes `operations[2].path`."""
+        """The same, seen from outside: `path` becomes `operations[2].path`."""
         joined = f"{where}{self.field}" if self.field.startswith("[") else f"{where}.{self.field}"
         return BadOperation(joined if self.field else where, self.reason)
 

@@ -1,7 +1,7 @@
 """The desk: questions come in, the person answers, callers and runs wait, grants are spent once.
 
 One desk for all bridges. Everything changes through a transaction of the journal, so that an answer, the record of it
-and what it allows are one commit; whoever waits is told when that is durable. Within one life both clocks must agree
+and what it allows are one commit; callers are answered when that is durable. Within one life both clocks must agree
 that there is time left: the monotonic one does not see a suspended laptop, and the wall clock may be set back. So a
 jump can end a grant early, and never makes it longer.
 """
@@ -74,7 +74,7 @@ class Desk:
         self._waiting: dict[str, dict[Deferred[Approval], None]] = {}
         self._waiting_of: dict[Principal, int] = {}
         self._watchers: dict[str, list[Callback]] = {}
-        # Told of every question and every answer once it is durable.
+        # Called with every question and every answer once it is durable.
         self.on_news: list[Callback] = []
         self._stopping = False
         for approval_id, approval in store.load("approvals", Approval):
@@ -155,7 +155,7 @@ class Desk:
         minutes: int = 10,
         reason: str | None = None,
     ) -> tuple[Approval, TimedRule | None]:
-        """The person's word. Whoever calls this has made sure that it is the person's."""
+        """Record the person's decision. The caller has made sure that it is the person's."""
         approval = self.find(approval_id)
         self._must_wait(approval)
         now = self._clock.wall_ms()
@@ -234,7 +234,7 @@ class Desk:
             tx.put(self.approvals, approval_id, approval.moved(state))
 
     def withdraw(self, tx: Transaction, approval_id: str) -> None:
-        """Whoever asked does not want it any more: the question goes, and so does an unspent grant."""
+        """The asker has withdrawn: remove the question and an unspent grant."""
         approval = self.approvals.rows.get(approval_id)
         if approval is None or approval.state not in _OPEN:
             return
@@ -253,11 +253,11 @@ class Desk:
         over: str | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> TimedRule | None:
-        """The rule that a person laid over the `ask` of the rule `over` for now, if one speaks of this call."""
+        """The timed rule of a person that replaces the `ask` of the rule `over` for this call, or None."""
         return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over, facts=facts)
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
-        """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""
+        """End the timed rules of this run and withdraw its questions."""
         self.rules.end_run(tx, run_id)
         for approval in [*self.pending(), *self._granted()]:
             if approval.question.run_id == run_id:
@@ -271,7 +271,7 @@ class Desk:
                 self.withdraw(tx, approval.approval_id)
 
     def end_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: whoever has it next inherits no permission, and no question."""
+        """A handle was revoked or taken over: its next holder inherits no permission, and no question."""
         principal = agent_principal(agent_id)
         tx = Transaction()
         self.rules.end_principal(tx, principal)
@@ -336,7 +336,7 @@ class Desk:
         return len(self._waiting.get(approval_id, ()))
 
     def end(self) -> None:
-        """The daemon stops: every caller is told how things stand. Questions stay."""
+        """The daemon stops: answer every waiting caller with the state of its question. Questions stay."""
         self._stopping = True
         for approval_id, waiting in list(self._waiting.items()):
             for later in list(waiting):
@@ -353,7 +353,7 @@ class Desk:
         return approval
 
     def keyed(self, digest: str) -> str:
-        """A digest as the ledger keeps it: it says nothing about short params to whoever has not the key."""
+        """A digest as the ledger keeps it: without the key it reveals nothing about short params."""
         return hmac.new(self._key, digest.encode(), "sha256").hexdigest()
 
     def pending(self) -> list[Approval]:
@@ -468,7 +468,7 @@ class Desk:
         self._journal.commit(tx, DAEMON, "approvals.expire")
 
     def _notify(self, approval_id: str) -> None:
-        """It is durable: whoever waits for it goes on, whoever follows hears of it."""
+        """It is durable: answer the waiters and run the callbacks of the followers."""
         approval = self.approvals.rows.get(approval_id)
         if approval is None:
             return
@@ -484,5 +484,5 @@ class Desk:
     def _safely(self, callback: Callback, approval: Approval) -> None:
         try:
             callback(approval)
-        except Exception as error:  # noqa: BLE001 - one listener's fault must not keep the rest from hearing
+        except Exception as error:  # noqa: BLE001 - one listener's fault must not stop the rest
             log_fault(self._log, error, approval=approval.approval_id)

@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is put before the person."""
+    """What the person decides about."""
 
     principal: Principal
     method: str
@@ -52,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.params_json) + len(self.preview)
 
     def emptied(self) -> "Question":
-        """Without what it was about: that is kept while it is asked or carried out, and no longer."""
+        """Without its content, which is kept only while it is asked or executed."""
         return msgspec.structs.replace(self, params_json="", preview="", offers=(), picture=None)
 
 

@@ -27,7 +27,7 @@ _WHERE = (
 
 
 class WrongToken(Unauthenticated):
-    """A token was presented and is nobody's; the doors' throttle counts these."""
+    """A token was presented and is not valid; the doors' throttle counts these."""
 
 
 def identify(
@@ -65,7 +65,7 @@ def identify(
 
 
 def identify_in_space(handle: str, *, presented: bool) -> Principal:
-    """Who comes through a space's own socket is that space's agent, and nobody else."""
+    """Every connection to a space's own socket is that space's agent."""
     if presented:
         raise Forbidden(
             f"this socket takes no token: every connection here is agent {handle}",

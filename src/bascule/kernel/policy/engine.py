@@ -34,7 +34,7 @@ MAX_CACHED_VERDICTS = 4_096
 _UNREAD = object()
 _ANY = Cause()
 _PLACEHOLDER = re.compile(r"\{(?:command|path)\}")
-# The method whose commands a sandbox runs; background commands are told apart by the gate, not by what they execute.
+# The method whose commands a sandbox runs; the gate tells background commands from others, not what they execute.
 _SHELL = "workspace.shell"
 _Kept = TypeVar("_Kept")
 
@@ -194,7 +194,7 @@ def rules_digest(rules: Iterable[Rule]) -> str:
 
 
 def matches(rule: Rule, principal: Principal, method: str, effect: Effect, params: Any) -> bool:
-    """Whether one rule, all its conditions, speaks of this call."""
+    """Whether one rule matches this call with all its conditions."""
     return could_apply(rule, principal, method, effect) and _Matter(method, lambda: params).cause(rule) is not None
 
 

@@ -246,7 +246,7 @@ class Acting:
         aim: Aim | None = None,
         blanked: tuple[Rect, ...] = (),
     ) -> bool:
-        """before.png, the act, after.png; whether the program told of a change meanwhile."""
+        """before.png, the act, after.png; whether the program reported a change meanwhile."""
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
         changed = asyncio.Event()

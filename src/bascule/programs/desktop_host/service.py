@@ -436,7 +436,7 @@ _KNOWN: Final = (TimeoutError, ports.BackendError, WorkspaceForbidden, OSError)
 
 
 def _as_desktop_error(error: Exception, timeout_ms: int) -> DesktopError:
-    """What went wrong, in the contract's words."""
+    """The error as the contract names it."""
     match error:
         case TimeoutError():
             return DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs", timeoutMs=timeout_ms)

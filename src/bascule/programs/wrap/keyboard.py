@@ -33,7 +33,7 @@ STRING_SECONDS = 2.0
 _CTRL_C_REPORTED = b"99;5u"
 # A terminal sends a sequence at once; an Escape this much older than what follows was the key.
 ESCAPE_SECONDS = 0.1
-# The same protocol tells of keys that are let go, and of Escape.
+# The same protocol reports released keys, and Escape.
 _KEY_RELEASED = re.compile(rb":3[u~A-Z]\Z")
 _ESCAPE_REPORTED = b"27u"
 # Longer than any key or report; what is not over by then is not a sequence.

@@ -1,6 +1,6 @@
 """The wrapper's end of the spool: takes request files out of the directory and asks the daemon for them.
 
-Whoever may write into the directory is inside the agent's sandbox; the wrapper is not. So nothing that lies there is
+A writer of the directory is inside the agent's sandbox; the wrapper is not. So nothing that lies there is
 followed or trusted: files are opened in the directory that was made, never through a link, and act only with the
 agent's own token, on the few paths that helpers use.
 """

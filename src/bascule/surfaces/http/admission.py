@@ -81,7 +81,7 @@ class Admission:
     def _throttled(self, error: WrongToken) -> BasculeError:
         pause = self._throttle.failed(self._clock.monotonic())
         if pause is None:
-            # Only those that are told why are logged: a flood must not fill the disk.
+            # Only refusals with a reason are logged: a flood must not fill the disk.
             self._on_wrong_token(self._door)
             return error
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)

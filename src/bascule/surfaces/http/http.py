@@ -116,7 +116,7 @@ class HttpConnection(HttpToolsProtocol):
         self._queued: _Request | None = None
         self._held: tuple[_Request, Held] | None = None
         self._ahead: deque[_Request] = deque()
-        # Nothing that comes on this connection is read any more.
+        # Bytes that come on this connection are dropped.
         self._ignores_input = False
         # What was refused has been answered; only the rest of it is let in.
         self._closes_after_body = False
@@ -153,7 +153,7 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # Answered as if nothing else had been asked for; what follows is no HTTP.
+            # Answered as if nothing else had been asked for; what follows is not HTTP.
             self._ignores_input = True
         except httptools.HttpParserError:
             self._refuse_bytes()
@@ -184,7 +184,7 @@ class HttpConnection(HttpToolsProtocol):
         """The peer does not read what it asked for: nothing more is read from it until it does."""
         super().pause_writing()
         if not self._in_asgi:
-            # ASGI waits by itself, and must hear when a reader of its stream is gone.
+            # ASGI waits by itself, and must learn when a reader of its stream is gone.
             self.flow.pause_reading()
 
     def resume_writing(self) -> None:

@@ -74,7 +74,7 @@ class Scope:
         )
 
     def values(self, name: str, chain: int = 0) -> tuple[str, ...] | None:
-        """All it may hold, unset included; None when that cannot be told."""
+        """All it may hold, unset included; None when that is not known."""
         if name in self._cache and self.certain:
             return self._cache[name]
         found = self._values_of(name, chain)

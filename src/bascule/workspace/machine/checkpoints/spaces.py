@@ -185,7 +185,7 @@ class SpaceCheckpoints:
 class _Space:
     def __init__(self, directory: str) -> None:
         self.store = ObjectStore(directory)
-        # Trees that were told, and when.
+        # Trees that were reported to the daemon, and when.
         self.reported: dict[bytes, float] = {}
         # What is in copies that nobody has opened yet.
         self.copies: dict[tuple[int, int], stats.Node] = {}

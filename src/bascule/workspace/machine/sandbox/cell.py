@@ -87,7 +87,7 @@ class Cell:
             self._group.join(spawner)
 
     def take_listener(self) -> int | None:
-        """Whoever takes it closes it."""
+        """The caller closes it."""
         listener, self._listener = self._listener, None
         return listener
 

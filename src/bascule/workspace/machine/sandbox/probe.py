@@ -88,7 +88,7 @@ def _setting(path: str) -> str | None:
 
 
 def output_of(argv: list[str]) -> tuple[int, str]:
-    """Exit code and what was said on both streams, at most a pipe full; without fork."""
+    """Exit code and output of both streams, at most a pipe full; without fork."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         actions = [

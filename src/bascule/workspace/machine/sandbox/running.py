@@ -158,7 +158,7 @@ class Running:
             for stream in self._streams:
                 stream.drain()
         finally:
-            # Whoever listens may fail; who waits is told all the same.
+            # A listener may fail; the waiter is answered all the same.
             code, by = self._verdict(ended, counts, notes)
             stdout, stderr = self._streams
             for stream in self._streams:

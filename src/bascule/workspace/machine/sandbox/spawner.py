@@ -9,7 +9,7 @@ Over the control socket (SOCK_SEQPACKET, one JSON object per message; its descri
     -> {"run": {...}} with 2 pipes  one at a time    <- {"ended": {...}} once nothing of it is left
     -> {"end": "why"}               ends the command: the answer is `ended` all the same
     -> {"pause": true or false}     stops the command's processes, or lets them go on    <- {"paused": ...}
-The socket's end is ours: whoever started us is gone.
+When the socket ends, so do we: the program that started us is gone.
 """
 
 from __future__ import annotations
