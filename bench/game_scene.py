@@ -10,6 +10,7 @@ from typing import Any
 
 import processes
 from bascule.client.sync import SyncClient
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.paths import read_unreachable_file, write_private_file
 from bascule.game.games import Games
@@ -19,7 +20,6 @@ from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import LiveSettings
-from bascule.transports.backoff import delays
 
 PATIENCE_SECONDS = 60.0
 _WARM_UP = 20
@@ -57,7 +57,7 @@ async def games_of(
         bridge_file=BridgeJson(f"{directory}/bridge.json", clock, log),
         clock=clock,
         log=log,
-        delays=partial(delays, 0.1, 1.0),
+        delays=partial(Backoff, 0.1, 1.0),
         read_token=read_unreachable_file,
     )
     async with Games(LiveSettings(TomlFile(path)), machine) as games:

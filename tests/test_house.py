@@ -59,31 +59,63 @@ def test_every_folder_of_the_package_is_a_package():
     assert [name(folder) for folder in sorted(folders) if not (folder / "__init__.py").exists()] == []
 
 
-def lost_tasks(source: str) -> list[int]:
-    """Lines that start a task and keep nothing of it, so that its error would be lost with it.
+def loose_tasks(source: str, *, kept: bool) -> list[int]:
+    """Lines that start a task which nobody owns, so that its error would be lost with it, and its end left to chance.
 
-    A TaskGroup keeps its tasks; `asyncio` and event loops do not.
+    A TaskGroup and `foundation.tasks.Tasks` own theirs; `asyncio` and event loops do not. `kept`: also those that are
+    given a name; with `ensure_future` that is for what is awaited or cancelled in the same function.
     """
-    lines = []
+    lines = set()
     for node in ast.walk(ast.parse(source)):
-        if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        call = node.value if isinstance(node, ast.Expr) else node
+        if not isinstance(call, ast.Call):
             continue
-        owner, _, called = ast.unparse(node.value.func).rpartition(".")
-        if called in ("create_task", "ensure_future") and (owner in ("", "asyncio") or "loop" in owner):
-            lines.append(node.lineno)
-    return lines
+        owner, _, called = ast.unparse(call.func).rpartition(".")
+        starts = called == "create_task" and (kept or isinstance(node, ast.Expr))
+        starts |= called == "ensure_future" and isinstance(node, ast.Expr)
+        if starts and (owner in ("", "asyncio") or "loop" in owner):
+            lines.add(node.lineno)
+    return sorted(lines)
 
 
 def test_no_task_is_started_and_forgotten():
-    found = {name(file): lost_tasks(file.read_text("utf-8")) for file in SOURCES}
+    found = {name(file): loose_tasks(file.read_text("utf-8"), kept=False) for file in SOURCES}
     assert {file: lines for file, lines in found.items() if lines} == {}
+
+
+def test_every_task_of_the_package_has_an_owner():
+    found = {name(file): loose_tasks(file.read_text("utf-8"), kept=True) for file in PACKAGE}
+    owners = {file: len(lines) for file, lines in found.items() if lines}
+    assert owners == {"src/bascule/foundation/tasks.py": 1}
 
 
 def test_the_search_for_forgotten_tasks_finds_them():
     forgotten = "asyncio.create_task(x())\nself._loop.create_task(x())\nasyncio.get_running_loop().create_task(x())\n"
-    kept = "task = loop.create_task(x())\ngroup.create_task(x())\ntasks.add(asyncio.ensure_future(x()))\n"
-    assert lost_tasks(forgotten) == [1, 2, 3]
-    assert lost_tasks(kept) == []
+    kept = "task = loop.create_task(x())\n"
+    owned = "group.create_task(x())\nself._tasks.start(x(), 'x')\ntasks.add(asyncio.ensure_future(x()))\n"
+    assert loose_tasks(forgotten + kept + owned, kept=False) == [1, 2, 3]
+    assert loose_tasks(forgotten + kept + owned, kept=True) == [1, 2, 3, 4]
+
+
+def private_modules(source: str) -> list[str]:
+    """Modules of others that are imported though their names say that they may change any day."""
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [f"{node.module}.{alias.name}" for alias in node.names]
+    private = re.compile(r"(^|\.)_(?!_)")
+    return [module for module in found if private.search(module) and not module.startswith("bascule.")]
+
+
+def test_no_private_module_is_imported():
+    found = {name(file): private_modules(file.read_text("utf-8")) for file in PACKAGE}
+    assert {file: modules for file, modules in found.items() if modules} == {}
+    assert private_modules("import re._parser\nfrom re import _parser\nfrom __future__ import annotations\n") == [
+        "re._parser",
+        "re._parser",
+    ]
 
 
 def hasty_bounds(source: str) -> list[int]:

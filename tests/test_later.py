@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from bascule.foundation.deferred import Carrier, Deferred, from_future, within
+from bascule.foundation.deferred import Deferred, from_future, within
 
 
 def test_listeners_are_told_in_the_call_that_settles_it():
@@ -128,66 +128,3 @@ def test_waiting_for_a_while_withdraws_nothing():
         return early, later.cancelled(), await within(10, later), later.result()
 
     assert asyncio.run(story()) == (False, False, True, 7)
-
-
-# -- work in tasks --
-
-
-def carried(story):
-    async def inside():
-        carrier = Carrier()
-        await carrier.open()
-        try:
-            return await story(carrier)
-        finally:
-            await carrier.close()
-
-    return asyncio.run(inside())
-
-
-async def forever(ended):
-    try:
-        await asyncio.Event().wait()
-    finally:
-        ended.append(True)
-
-
-def test_what_fails_is_one_callers_answer_and_ends_nothing_else():
-    async def fail():
-        raise ValueError("mine")
-
-    async def succeed():
-        return 7
-
-    async def story(carrier):
-        with pytest.raises(ValueError, match="mine"):
-            await carrier.carry(fail(), "fails")
-        return await carrier.carry(succeed(), "succeeds")
-
-    assert carried(story) == 7
-
-
-@pytest.mark.parametrize("withdrawn", [True, False])
-def test_work_that_nobody_wants_any_more_ends_unless_it_must_go_on(withdrawn):
-    async def story(carrier):
-        ended = []
-        later = carrier.carry(forever(ended), "works", withdrawn=withdrawn)
-        await asyncio.sleep(0)
-        later.cancel()
-        for _ in range(3):
-            await asyncio.sleep(0)
-        return list(ended)
-
-    assert carried(story) == ([True] if withdrawn else [])
-
-
-def test_what_still_goes_on_ends_with_its_carrier():
-    ended = []
-
-    async def story(carrier):
-        later = carrier.carry(forever(ended), "works", withdrawn=False)
-        await asyncio.sleep(0)
-        return later
-
-    assert carried(story).cancelled()
-    assert ended == [True]

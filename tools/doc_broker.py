@@ -7,7 +7,7 @@ from bascule.broker import protocol as broker
 from bascule.broker.limits import Limits
 from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
 from bascule.broker.settings import BrokerSettings
-from bascule.kernel import rows as kernel_rows
+from bascule.foundation import agreement
 from doc_text import HERE, code, comments_on_fields, comments_on_numbers, read, table
 
 sys.path.insert(0, str(HERE / "tests" / "conformance"))
@@ -54,11 +54,15 @@ def limits() -> str:
 
 def wire_limits() -> str:
     rows = []
-    for module, path in ((broker, "src/bascule/broker/protocol.py"), (kernel_rows, "src/bascule/kernel/rows.py")):
+    for module, path in (
+        (broker, "src/bascule/broker/protocol.py"),
+        (agreement, "src/bascule/foundation/agreement.py"),
+    ):
         rows += [
             (code(name), shown(name, value), why)
             for name, why in comments_on_numbers(read(path)).items()
-            if isinstance(value := getattr(module, name), int)
+            # Of what both sides agree on, the limits.
+            if isinstance(value := getattr(module, name), int) and (module is broker or name.startswith("MAX_"))
         ]
     return table(("limit", "value", "why"), rows)
 

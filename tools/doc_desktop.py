@@ -23,7 +23,9 @@ def methods() -> str:
             row.kind.value,
             "yes" if row.confirmed else "",
             "contract" if row.contract else "addition",
-            ", ".join(code(name) for name in row.params.__struct_encode_fields__ if name not in ("meta", "confirm")),
+            ", ".join(
+                code(name) for name in row.wire_type().__struct_encode_fields__ if name not in ("meta", "confirm")
+            ),
         )
         for row in METHODS.values()
     ]

@@ -5,6 +5,7 @@ from itertools import count
 
 from bascule.kernel.asking import create_question
 from bascule.kernel.call import PERSON, Call, agent_principal
+from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import params_and_digest
 from bascule.kernel.consent.records import Question
@@ -107,7 +108,7 @@ class Forest:
             clock=self.clock,
             timers=self.timers,
             has_person=lambda: self.has_person,
-            log=lambda event, **fields: self.log.append((event, fields)),
+            log=self.note,
             key=b"testing",
             limits=self.limits,
         )
@@ -117,13 +118,16 @@ class Forest:
             journal=self.journal,
             refusals=Refusals(self.journal, self.clock, self.timers),
             quota=None,
-            call_log=None,
+            call_log=CallLog(self.note, lambda *_: None),
             desk=self.desk,
             effects=self.effects,
         )
         self.gate.connect(parties=None, seen=None, starters={})
         self.gate.mount_operations(ROWS)
         self.journal.start()
+
+    def note(self, event, **fields):
+        self.log.append((event, fields))
 
     def restart(self, *, down=0.0):
         self.clock.advance(down)

@@ -1,5 +1,6 @@
 """`bascule setup shell`: aliases and completions, in the shells themselves."""
 
+import argparse
 import os
 import shutil
 import subprocess
@@ -62,7 +63,7 @@ def test_what_stands_in_the_start_file_stays(setup, tmp_path):
 
 def test_the_shell_in_use_is_the_default(setup, monkeypatch):
     monkeypatch.setenv("SHELL", "/usr/bin/zsh")
-    assert "compdef _bascule" in setup("--print")
+    assert "compdef _shtab_bascule" in setup("--print")
     monkeypatch.setenv("SHELL", "/bin/tcsh")
     assert "which shell? One of bash, zsh, fish" in setup("--print", expect=exits.USAGE)
 
@@ -152,6 +153,49 @@ def test_bash_proposes_directories_with_spaces_in_their_names(bash_home):
     ]
 
 
+def test_zsh_knows_how_to_complete_every_program(setup, tmp_path):
+    if shutil.which("zsh") is None:
+        assert os.environ.get("CI") != "true", "zsh is missing, and in CI nothing may be skipped"
+        pytest.skip("zsh is not installed")
+    setup("zsh", "--yes")
+    known = " ".join(f'"$_comps[{parser.prog}]"' for parser in shell.parsers())
+    done = subprocess.run(
+        ["zsh", "-f", "-i", "-c", f'. "$HOME/.zshrc"; whence -w {known}'],
+        env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.stderr == ""
+    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()] == ["function"] * len(shell.parsers())
+
+
+def test_fish_proposes_what_fits(setup, tmp_path):
+    if shutil.which("fish") is None:
+        assert os.environ.get("CI") != "true", "fish is missing, and in CI nothing may be skipped"
+        pytest.skip("fish is not installed")
+    setup("fish", "--yes")
+    for line, proposed in (
+        ("bascule set", ["setup"]),
+        ("bascule setup c", ["claude", "codex"]),
+        ("bascule setup claude --un", ["--undo"]),
+        ("bridgectl list tickets --status re", ["responded"]),
+        ("reply --ti", ["--ticket"]),
+    ):
+        done = subprocess.run(
+            ["fish", "-c", f"complete -C '{line}'"],
+            env={"HOME": str(tmp_path), "PATH": os.environ["PATH"]},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+        assert [each.partition("\t")[0] for each in done.stdout.splitlines()] == proposed
+
+
 def test_hidden_options_stay_hidden(bash_home):
     assert "--home" not in completed(bash_home, "bascule", "setup", "claude", "--")
 
@@ -183,22 +227,22 @@ def test_the_shell_finds_no_fault_with_its_script(setup, tmp_path, name):
 
 @pytest.mark.parametrize("name", SHELLS)
 def test_every_command_and_option_that_help_shows_is_in_the_script(name):
-    known = completion.commands(shell.parsers())
+    known = [each for parser in shell.parsers() for each in completion.commands(parser)]
     text = shell.script(name, "/bin", None)
     assert len(known) > 20
-    for command in known:
-        for word, _ in command.words:
-            assert word in text
-        for option in command.options:
-            for each in option.names:
-                assert each.lstrip("-") in text
+    for path, parser in known:
+        assert path.rpartition(" ")[2] in text
+        for action in parser._actions:
+            if action.help != argparse.SUPPRESS:
+                for each in (*action.option_strings, *map(str, action.choices or ())):
+                    assert each.lstrip("-") in text
 
 
 def test_every_installed_command_has_completions():
     from importlib.metadata import distribution
 
     installed = {each.name for each in distribution("bascule").entry_points if each.group == "console_scripts"}
-    assert {command.path for command in completion.commands(shell.parsers()) if " " not in command.path} == installed
+    assert {parser.prog for parser in shell.parsers()} == installed
 
 
 def test_a_quote_in_a_path_stays_in_the_alias(tmp_path, monkeypatch):

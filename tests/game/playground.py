@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.paths import read_unreachable_file
 from bascule.game.games import Games
@@ -21,7 +22,6 @@ from bascule.game.machine.connector import LoopbackConnector
 from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.settings import LiveSettings
-from bascule.transports.backoff import delays
 from gabp.codec import decode
 from gabp.kept import KeptResult
 from patience import PATIENCE
@@ -175,7 +175,7 @@ class Playground:
             bridge_file=BridgeJson(str(self.bridge_json), clock, self.log),
             clock=clock,
             log=self.log,
-            delays=partial(delays, 0.1, 1.0),
+            delays=partial(Backoff, 0.1, 1.0),
             read_token=read_unreachable_file,
             socket_dir=self.socket_dir,
         )

@@ -2,9 +2,11 @@
 
 import pytest
 
+from bascule.foundation.agreement import MAX_WAIT_MS
+from bascule.foundation.backoff import Backoff
 from bascule.local_client import exits
-from bascule.local_client.retry import RETRY_SECONDS, Pauses, retrying
-from bascule.programs.helpers.waiting import MAX_SLICE_MS, wait_in_slices
+from bascule.local_client.retry import RETRY_SECONDS, retrying
+from bascule.programs.helpers.waiting import wait_in_slices
 
 
 class Hands:
@@ -77,11 +79,11 @@ def test_after_ten_seconds_the_last_error_is_told():
 
 
 def test_pauses_grow_to_a_second_and_differ():
-    pauses = [Pauses().next() for _ in range(50)]
+    pauses = [next(Backoff()) for _ in range(50)]
     assert len(set(pauses)) > 1
-    grown = Pauses()
-    last = [grown.next() for _ in range(20)][-1]
-    assert 0.5 <= last <= 1.0
+    grown = Backoff()
+    last = [next(grown) for _ in range(20)][-1]
+    assert 0.75 <= last <= 1.25
 
 
 def test_a_long_wait_is_cut_into_slices():
@@ -93,7 +95,7 @@ def test_a_long_wait_is_cut_into_slices():
         hands.now += slice_ms / 1000
 
     assert wait_in_slices(attempt, 150_000, clock=hands.clock, sleep=hands.sleep) is None
-    assert slices == [MAX_SLICE_MS, MAX_SLICE_MS, 30_000]
+    assert slices == [MAX_WAIT_MS, MAX_WAIT_MS, 30_000]
 
 
 def test_a_wait_of_nothing_asks_once():

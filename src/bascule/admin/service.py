@@ -24,6 +24,7 @@ from bascule.admin.protocol import (
 from bascule.admin.records import HouseFact
 from bascule.admin.rulebook import Rulebook
 from bascule.foundation.clock import Clock, rfc3339
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Collect, Gauge
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.journal import Journal, Table, Transaction
@@ -66,6 +67,8 @@ class Admin:
         self._status = status
         self._ledger_days = ledger_days
         self.person = Person(facts, journal, clock)
+        # Who asked for it hears of a fault.
+        self._tasks = Tasks(lambda _name, _error: None)
         self.consent = consent
         self.rulebook = rulebook
         # When each segment was closed, in this life's clock: a jump of the wall clock must not throw records away.
@@ -103,6 +106,7 @@ class Admin:
             collect=self.collect,
             sweep=self.sweep,
             end=self.consent.end,
+            close=self._tasks.close,
         )
 
     def status(self, call: Call, params: Nothing) -> StatusResult:
@@ -169,7 +173,7 @@ class Admin:
         return asyncio.wrap_future(self._store.read_ledger(job))
 
     def verify(self, call: Call, params: Nothing) -> "asyncio.Future[VerifyResult]":
-        return asyncio.ensure_future(self._verify())
+        return self._tasks.start(self._verify(), "ledger.verify")
 
     async def _verify(self) -> VerifyResult:
         """Page by page, so that the writer thread takes commits in between."""

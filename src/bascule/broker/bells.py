@@ -13,9 +13,9 @@ from bascule.broker.events import EventHub
 from bascule.broker.inbox import Inbox
 from bascule.broker.protocol import InboxWatchParams, InboxWatchResult, SkipRung
 from bascule.broker.state import State
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import Call, Principal, sender_name
-from bascule.kernel.rows import MAX_WAIT_MS
 
 # Senders named in one answer: it becomes one line for a model to read.
 MAX_NAMED = 10

@@ -29,13 +29,13 @@ from bascule.broker.protocol import (
 from bascule.broker.records import Ticket
 from bascule.broker.state import State
 from bascule.broker.views import inbox_item, is_settled, reply_view
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import Call, Principal, agent_principal
 from bascule.kernel.journal import Journal
 from bascule.kernel.link_protocol import CREDIT_WINDOW
-from bascule.kernel.rows import MAX_WAIT_MS
 
 # The one SSE event of (5.4) is named for how the ticket ended.
 STREAM_EVENTS = {

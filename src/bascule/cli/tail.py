@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.text import one_line, visible
 from bascule.local_client import choice, exits
 from bascule.local_client.exits import ConnectionLost, NotRunning
 from bascule.local_client.http import EventStream, call
-from bascule.local_client.retry import Pauses
 from bascule.local_client.values import decode
 from bascule.programs.helpers import terminal
 from bascule.programs.helpers.logtail import LogTail
@@ -37,7 +37,7 @@ def events(options: argparse.Namespace, state: str) -> int:
     if not options.follow:
         return exits.OK
     last = past[-1]["id"] if past else 0
-    pauses = Pauses()
+    pauses = Backoff()
     while True:
         try:
             with EventStream(door, f"/events?after={last}") as stream:
@@ -45,7 +45,7 @@ def events(options: argparse.Namespace, state: str) -> int:
                 last = _show_until_lost(stream, last, as_json=options.json)
             terminal.say("the daemon closed the event stream; waiting for it to come back")
         except (ConnectionLost, NotRunning):
-            time.sleep(pauses.next())
+            time.sleep(next(pauses))
 
 
 def _show_until_lost(stream: EventStream, last: int, *, as_json: bool) -> int:

@@ -37,10 +37,11 @@ from bascule.client.streams import EventReader, InboxReader, Opening, StreamRead
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
+from bascule.foundation.tasks import Tasks
 from bascule.game.protocol import GameStatus
-from bascule.transports.backoff import delays
 
 T = TypeVar("T")
 
@@ -65,6 +66,8 @@ class Client:
         self._verbs = Verbs(retry_seconds=retry_seconds)
         self._clock = SystemClock()
         self._connection: Connection | None = None
+        # Who needs the connection hears why there is none; if nobody does, it is no fault.
+        self._tasks = Tasks(lambda _name, _error: None)
         self._returning: asyncio.Task[Connection] | None = None
         self._readers: WeakSet[InboxReader | EventReader | StreamReader[Any]] = WeakSet()
         self._closed = False
@@ -313,9 +316,7 @@ class Client:
         self._closed = True
         for reader in list(self._readers):
             reader.close()
-        if self._returning is not None and not self._returning.done():
-            self._returning.cancel()
-            await asyncio.wait((self._returning,))
+        await self._tasks.close()
         if self._connection is not None:
             await self._connection.closed()
 
@@ -357,12 +358,11 @@ class Client:
 
     def _return(self) -> "asyncio.Task[Connection]":
         if self._returning is None or self._returning.done():
-            self._returning = asyncio.get_running_loop().create_task(self._come_back())
-            self._returning.add_done_callback(_look_at)
+            self._returning = self._tasks.start(self._come_back(), "reconnect")
         return self._returning
 
     async def _come_back(self) -> Connection:
-        pauses = delays()
+        pauses = Backoff()
         while True:
             try:
                 return await self._open()
@@ -430,9 +430,3 @@ class Connecting:
             await self._client.close()
             raise
         return self._client
-
-
-def _look_at(task: "asyncio.Task[Connection]") -> None:
-    """Whoever needs the connection hears why there is none; nobody needing it is no warning at exit."""
-    if not task.cancelled():
-        task.exception()

@@ -52,62 +52,62 @@ class DesktopVerbs:
         return self._verbs.call("desktop.stop", Nothing(), m.StopResult)
 
     def abort(self, execution_id: str) -> Program[d.AbortResult]:
-        return self._verbs.call("desktop.abort", a.AbortCall(execution_id=execution_id), d.AbortResult)
+        return self._verbs.call("desktop.abort", d.AbortCall(execution_id=execution_id), d.AbortResult)
 
     # -- looking --
 
     def windows(self, where: Where) -> Program[list[m.WindowInfo]]:
-        listed: m.WindowsResult = yield from self._ask("windows", a.DesktopCall, m.WindowsResult, where)
+        listed: m.WindowsResult = yield from self._ask("windows", d.DesktopCall, m.WindowsResult, where)
         return listed.windows
 
     def observe(self, options: d.ObserveOptions, where: Where) -> Program[d.ObserveResult]:
-        return self._ask("observe", a.ObserveCall, d.ObserveResult, where, options=options)
+        return self._ask("observe", d.ObserveCall, d.ObserveResult, where, options=options)
 
     def find(self, selector: d.Selector, where: Where) -> Program[d.FindResult]:
-        return self._ask("find", a.FindCall, d.FindResult, where, selector=selector)
+        return self._ask("find", d.FindCall, d.FindResult, where, selector=selector)
 
     def list_modals(self, where: Where) -> Program[list[m.Modal]]:
-        listed: m.ListModalsResult = yield from self._ask("listModals", a.Routed, m.ListModalsResult, where)
+        listed: m.ListModalsResult = yield from self._ask("listModals", d.Routed, m.ListModalsResult, where)
         return listed.modals
 
     def wait_until(self, condition: d.Condition, where: Where) -> Program[d.WaitUntilResult]:
-        return self._ask("waitUntil", a.WaitUntilCall, d.WaitUntilResult, where, condition=condition)
+        return self._ask("waitUntil", d.WaitUntilCall, d.WaitUntilResult, where, condition=condition)
 
     # -- acting --
 
     def click(self, target: Element, where: Where) -> Program[d.ClickResult]:
-        return self._ask("click", a.TargetCall, d.ClickResult, where, target=target_of(target))
+        return self._ask("click", d.TargetCall, d.ClickResult, where, target=target_of(target))
 
     def act(self, method: str, target: Element, where: Where) -> Program[m.ActResult]:
         """doubleClick and rightClick."""
-        return self._ask(method, a.TargetCall, m.ActResult, where, target=target_of(target))
+        return self._ask(method, d.TargetCall, m.ActResult, where, target=target_of(target))
 
     def type_text(self, text: str, target: Element | None, *, clear: bool, where: Where) -> Program[d.TypeTextResult]:
         into = None if target is None else target_of(target)
         options = d.TypeTextOptions(clear_before=clear)
-        return self._ask("typeText", a.TypeTextCall, d.TypeTextResult, where, text=text, target=into, options=options)
+        return self._ask("typeText", d.TypeTextCall, d.TypeTextResult, where, text=text, target=into, options=options)
 
     def hotkey(self, keys: Iterable[str], where: Where) -> Program[d.HotkeyResult]:
-        return self._ask("hotkey", a.HotkeyCall, d.HotkeyResult, where, keys=list(keys))
+        return self._ask("hotkey", d.HotkeyCall, d.HotkeyResult, where, keys=list(keys))
 
     def scroll(self, target: Element, direction: m.Direction, steps: int, where: Where) -> Program[m.ActResult]:
         aim = target_of(target)
-        return self._ask("scroll", a.ScrollCall, m.ActResult, where, target=aim, direction=direction, steps=steps)
+        return self._ask("scroll", m.ScrollCall, m.ActResult, where, target=aim, direction=direction, steps=steps)
 
     def drag(self, target: Element, to: Element, where: Where) -> Program[m.ActResult]:
-        return self._ask("drag", a.DragCall, m.ActResult, where, target=target_of(target), to=target_of(to))
+        return self._ask("drag", m.DragCall, m.ActResult, where, target=target_of(target), to=target_of(to))
 
     def set_value(self, target: Element, value: str | float, where: Where) -> Program[m.ActResult]:
-        return self._ask("setValue", a.SetValueCall, m.ActResult, where, target=target_of(target), value=value)
+        return self._ask("setValue", m.SetValueCall, m.ActResult, where, target=target_of(target), value=value)
 
     def focus_window(self, where: Where) -> Program[m.ActResult]:
-        return self._ask("focusWindow", a.Routed, m.ActResult, where)
+        return self._ask("focusWindow", d.Routed, m.ActResult, where)
 
     def dismiss_modal(self, button: str | None, where: Where) -> Program[m.ActResult]:
-        return self._ask("dismissModal", a.DismissModalCall, m.ActResult, where, button=button)
+        return self._ask("dismissModal", m.DismissModalCall, m.ActResult, where, button=button)
 
-    def _ask(self, method: str, params: type[a.DesktopCall], result: Any, where: Where, **more: Any) -> Program[Any]:
-        call = params(**more, **_common(where, routed=issubclass(params, a.Routed)))
+    def _ask(self, method: str, params: type[d.DesktopCall], result: Any, where: Where, **more: Any) -> Program[Any]:
+        call = params(**more, **_common(where, routed=issubclass(params, d.Routed)))
         deadline = self._now() + seconds(where.get("patience", 0.0))
         while True:
             try:

@@ -11,10 +11,10 @@ from bascule.client.faults import ConnectionLost
 from bascule.client.feeds import EventFeed, Feed, InboxFeed, Opened
 from bascule.client.messages import AckLater, Message, ReplyLater
 from bascule.client.steps import Request
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.kernel.rows import Nothing
-from bascule.transports.backoff import delays
 
 T = TypeVar("T")
 
@@ -67,7 +67,7 @@ class StreamReader(Generic[T]):
 
     async def _open(self) -> None:
         async with self._opening_now:
-            pauses = delays()
+            pauses = Backoff()
             while (self._opened is None or self._opened.over) and not self._stopped.done():
                 try:
                     connection = await self._live(self._stopped)

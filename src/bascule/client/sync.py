@@ -38,11 +38,11 @@ from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Req
 from bascule.client.verbs import RETRY_SECONDS, AskOptions, Reply, SendOptions, Verbs
 from bascule.client.work import Work, open_space
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import InvalidRequest, Overloaded, Unavailable
 from bascule.game.protocol import GameStatus
 from bascule.kernel.rows import Nothing
-from bascule.transports.backoff import delays
 
 T = TypeVar("T")
 
@@ -296,13 +296,13 @@ class SyncClient:
 
     def _stream(self, opening: Callable[[BlockingConnection], Request], feed: Feed[T]) -> Iterator[T]:
         """What arrives on a stream, which is opened again whenever it broke off."""
-        pauses = delays()
+        pauses = Backoff()
         while not self._closed:
             try:
                 connection = self._live(None)
                 opened = Opened(feed)
                 id_ = connection.open_stream(opening(connection), opened)
-                pauses = delays()
+                pauses = Backoff()
                 try:
                     while not self._closed:
                         item = feed.take()
@@ -329,7 +329,7 @@ class SyncClient:
         if self._connection is not None and self._connection.open:
             return self._connection
         deadline = None if within is None else self._clock.monotonic() + within
-        pauses = delays()
+        pauses = Backoff()
         while True:
             try:
                 return self._open()

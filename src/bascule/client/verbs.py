@@ -46,11 +46,12 @@ from bascule.client.faults import (
     TicketCancelled,
 )
 from bascule.client.steps import FirstOf, Params, Pause, Program, Reconnect, Request
+from bascule.foundation.agreement import MAX_WAIT_MS
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.clock import Clock, SystemClock
 from bascule.foundation.errors import BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.foundation.ids import new_ticket_id
-from bascule.kernel.rows import MAX_WAIT_MS, Effect, Nothing, Row, Shape
-from bascule.transports.backoff import delays
+from bascule.kernel.rows import Effect, Nothing, Row, Shape
 
 # A daemon restarts within two seconds; after ten it is not restarting.
 RETRY_SECONDS = 10.0
@@ -247,7 +248,7 @@ class Verbs:
         them (`ledger.verify`) take as long as there are records.
         """
         deadline = self._now() + self._retry_seconds
-        pauses = delays()
+        pauses = Backoff()
         # A read that got no answer has changed nothing.
         effect = ROWS[request.method].effect is not Effect.READ
         while True:
@@ -288,7 +289,7 @@ class Verbs:
     def _settled(self, ticket_ids: tuple[str, ...], until: float | None) -> Program[tuple[str, Reply]]:
         """The first of the tickets that settles, in slices, across restarts of the daemon."""
         now = self._now
-        pauses = delays()
+        pauses = Backoff()
         while True:
             left = self._slice_seconds if until is None else until - now()
             slice_ = min(max(left, 0.0), self._slice_seconds)
@@ -307,7 +308,7 @@ class Verbs:
                 # A daemon that is stopping answers at once: do not ask it a thousand times.
                 early = now() - began < slice_ / 2
                 pause = next(pauses) if early else 0.0
-                pauses = pauses if early else delays()
+                pauses = pauses if early else Backoff()
             if until is not None and now() + pause >= until:
                 raise ReplyTimeout(ticket_ids)
             if pause:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Literal
 
 from bascule import __version__
@@ -20,10 +21,10 @@ from bascule.daemon.quota import CallQuota
 from bascule.daemon.secret_files import read_or_make_secret
 from bascule.foundation import paths
 from bascule.foundation.clock import Clock
-from bascule.foundation.errors import Internal, Overloaded, StorageFull
-from bascule.foundation.ids import new_fault_id
+from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.declared import Declared
+from bascule.kernel.faults import internal
 from bascule.kernel.identity.principals import WrongToken, identify
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle, hash_token
 from bascule.kernel.journal import Transaction
@@ -185,7 +186,7 @@ class Daemon(Composition):
             },
             mounts=dict.fromkeys((route.method for route in MCP), self.mcp),
             on_status=self.metrics.request,
-            on_fault=self._note_http_fault,
+            on_fault=partial(internal, self.log),
             as_owner=PLAIN_METHODS if self.settings.auth == "off" and door == "tcp" else frozenset(),
             forms={name: Form(*form) for each in self.bridges.values() for name, form in each.http_forms.items()},
         )
@@ -200,7 +201,7 @@ class Daemon(Composition):
             pages={},
             mounts={},
             on_status=self.metrics.request,
-            on_fault=self._note_http_fault,
+            on_fault=partial(internal, self.log),
             closes_refused=True,
         )
 
@@ -222,10 +223,6 @@ class Daemon(Composition):
         return 200, b"text/plain", b"ready\n"
 
     # -- start and stop --
-
-    async def open(self) -> None:
-        await super().open()
-        await self.link_sessions.open()
 
     def stop_waits(self) -> None:
         """Every call that waits is answered before the doors close."""
@@ -314,11 +311,6 @@ class Daemon(Composition):
             self.log("store_recovered", level="warning")
         else:
             self.log("store_failed", level="error", error=fault)
-
-    def _note_http_fault(self, error: Exception) -> Internal:
-        fault = new_fault_id()
-        self.log("fault", level="error", id=fault, error=error)
-        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
 
     def _note_wrong_token(self, door: str) -> None:
         self.log("wrong_token", level="warning", door=door)

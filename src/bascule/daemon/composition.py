@@ -5,6 +5,7 @@ What a daemon and a test's house have in common: both pass a list of bridges, an
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 
 from bascule import __version__
 from bascule.admin.ports import PolicySource
@@ -24,6 +25,7 @@ from bascule.kernel.consent.limits import Limits as ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
+from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate, Quota
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -85,7 +87,7 @@ class Composition:
         self.started_at = clock.wall_ms()
         self._started = clock.monotonic()
         self._auth = auth
-        self.timers = Timers(clock, lambda error: log("fault", level="error", error=error))
+        self.timers = Timers(clock, partial(log_fault, log))
         self.facts: Table[HouseFact] = Table("house", HouseFact)
         self.facts.rows.update(store.load("house", HouseFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)

@@ -14,9 +14,9 @@ from bascule.desktop.service import DesktopBridge
 from bascule.desktop.settings import DesktopSettings
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
-from bascule.foundation.deferred import Carrier
+from bascule.foundation.backoff import Backoff
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.transports.backoff import delays
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
@@ -34,13 +34,13 @@ def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Pr
     switch = Switch(lent.store, lent.clock)
     apps = Apps(lent.store, lent.clock)
 
-    def hosting(carrier: Carrier, on_stopped: Callable[[], None]) -> Hosting:
+    def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
         return Hosting(
             launcher,
             lent.clock,
             lent.log,
-            carrier,
-            delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
+            tasks,
+            delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
             is_stopped=lambda: switch.stopped,
         )

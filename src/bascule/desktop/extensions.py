@@ -5,16 +5,15 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from bascule.desktop.protocol import (
-    ConfirmedParams,
     Effect,
     Evidence,
     FoundElement,
     Frame,
     InlineImage,
     Intent,
-    Meta,
-    Route,
+    Routed,
     Target,
+    TargetCall,
 )
 from bascule.kernel.rows import Params, Result
 
@@ -35,34 +34,19 @@ class ActResult(Result, frozen=True, kw_only=True):
     rematched: bool = False
 
 
-class DoubleClickParams(ConfirmedParams, frozen=True, kw_only=True):
-    target: Target
-
-
-class RightClickParams(ConfirmedParams, frozen=True, kw_only=True):
-    target: Target
-
-
-class ScrollParams(ConfirmedParams, frozen=True, kw_only=True):
-    target: Target
+class ScrollCall(TargetCall, frozen=True, kw_only=True):
     direction: Direction
     steps: Annotated[int, msgspec.Meta(ge=1, le=MAX_SCROLL_STEPS)] = DEFAULT_SCROLL_STEPS
 
 
-class DragParams(ConfirmedParams, frozen=True, kw_only=True):
+class DragCall(TargetCall, frozen=True, kw_only=True):
     """From the middle of one element to the middle of another."""
 
-    target: Target
     to: Target
 
 
-class SetValueParams(ConfirmedParams, frozen=True, kw_only=True):
-    target: Target
+class SetValueCall(TargetCall, frozen=True, kw_only=True):
     value: Value
-
-
-class WindowsParams(Params, frozen=True, kw_only=True):
-    meta: Meta
 
 
 class WindowInfo(Result, frozen=True, kw_only=True, omit_defaults=False):
@@ -80,15 +64,6 @@ class WindowsResult(Result, frozen=True, kw_only=True):
     windows: list[WindowInfo]
 
 
-class FocusWindowParams(ConfirmedParams, frozen=True, kw_only=True):
-    route: Route | None = None
-
-
-class ListModalsParams(Params, frozen=True, kw_only=True):
-    meta: Meta
-    route: Route | None = None
-
-
 class Modal(Result, frozen=True, kw_only=True, omit_defaults=False):
     title: str
     text: str
@@ -101,7 +76,7 @@ class ListModalsResult(Result, frozen=True, kw_only=True):
     evidence: Evidence
 
 
-class DismissModalParams(ConfirmedParams, frozen=True, kw_only=True):
+class DismissModalCall(Routed, frozen=True, kw_only=True):
     """By the title of one of its buttons, or with Escape."""
 
     button: ButtonTitle | None = None
@@ -110,7 +85,6 @@ class DismissModalParams(ConfirmedParams, frozen=True, kw_only=True):
 class ResolveParams(Params, frozen=True, kw_only=True):
     """What a call would be about, before anybody is asked about it. Nothing is done, and no evidence is left."""
 
-    meta: Meta
     intent: Intent
     # With a crop of the screen in which the target is marked.
     picture: bool = False
@@ -133,12 +107,6 @@ class ResolveResult(Result, frozen=True, kw_only=True):
     picture: InlineImage | None = None
 
 
-class StopParams(Params, frozen=True, kw_only=True):
-    """Abort everything of everybody, release all keys, take no more input until `desktop.resume`."""
-
-    meta: Meta
-
-
 class StopResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     stopped: bool
     aborted: int
@@ -148,7 +116,3 @@ class Stopped(Result, frozen=True, kw_only=True, omit_defaults=False):
     """What the notification `desktop.stopped` says."""
 
     aborted: int
-
-
-class ResumeParams(ConfirmedParams, frozen=True, kw_only=True):
-    """Take input again after a stop."""

@@ -9,8 +9,9 @@ from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.ports import Host, HostGone, Launcher
 from bascule.desktop.refusals import lost_while_looking
 from bascule.foundation.clock import Clock
-from bascule.foundation.deferred import Carrier, Deferred, within
+from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import BasculeError, Unavailable
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.journal_ports import Log
 
 # A host that lived this long was well: what ended it is not what ended the one before.
@@ -29,7 +30,7 @@ class Hosting:
         launcher: Launcher,
         clock: Clock,
         log: Log,
-        carrier: Carrier,
+        tasks: Tasks,
         *,
         delays: Delays,
         on_stopped: Callable[[], None],
@@ -38,7 +39,7 @@ class Hosting:
         self._launcher = launcher
         self._clock = clock
         self._log = log
-        self._carrier = carrier
+        self._tasks = tasks
         self._make_delays = delays
         self._delays = delays()
         self._on_stopped = on_stopped
@@ -76,7 +77,7 @@ class Hosting:
             if wait > 0:
                 raise _not_yet(self.problem or "the desktop host ended", wait)
             # Apart from whoever wants it first: others wait for the same one, and half a start is a stray process.
-            self._starting = self._carrier.carry(self._start(environment), "desktop host", withdrawn=False)
+            self._starting = self._tasks.answer(self._start(environment), "desktop host", detached=True)
             self._starting.add_done_callback(self._started)
         starting = self._starting
         await within(None, starting)
@@ -138,7 +139,7 @@ class Hosting:
     def _let_go(self) -> None:
         host, self._host = self._host, None
         if host is not None:
-            self._carrier.carry(host.close(), "desktop host ends", withdrawn=False)
+            self._tasks.start(host.close(), "desktop host ends")
 
     async def stop(self) -> int:
         """How many executions were aborted. A host that does not answer is ended: nothing may act after this."""

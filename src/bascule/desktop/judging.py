@@ -15,9 +15,9 @@ from bascule.desktop.apps import App, Apps, Doing, Seen
 from bascule.desktop.chords import reach_beyond
 from bascule.desktop.errors import DesktopError
 from bascule.desktop.extensions import ResolveResult, WindowInfo
-from bascule.desktop.protocol import FoundElement, Resolved, ResolvedElement
+from bascule.desktop.protocol import FoundElement, HotkeyCall, Resolved, ResolvedElement
 from bascule.desktop.refusals import form_of, put_into_form
-from bascule.desktop.rows import METHODS, HotkeyCall
+from bascule.desktop.rows import METHODS
 from bascule.desktop.terminals import is_terminal
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.gate import Gate

@@ -7,7 +7,8 @@ own.
 from collections.abc import Callable
 from typing import Any, Final
 
-from bascule.desktop import rows as a
+from bascule.desktop import extensions as m
+from bascule.desktop import protocol as d
 from bascule.desktop.extensions import ResolveResult
 from bascule.desktop.protocol import FoundElement
 
@@ -22,9 +23,9 @@ def summary(method: str, params: Any, app: str, element: FoundElement | None) ->
     act = method.removeprefix("desktop.")
     where = f" {_element_name(element)}" if element is not None else ""
     match params:
-        case a.TypeTextCall():
+        case d.TypeTextCall():
             what = f" {len(params.text)} characters"
-        case a.HotkeyCall():
+        case d.HotkeyCall():
             what = f" {len(params.keys)} keys"
         case _:
             what = ""
@@ -60,34 +61,34 @@ def exactly(text: str) -> list[str]:
     return [f'  | "{line}"{_BREAK if number < len(lines) else ""}' for number, line in enumerate(lines, 1)]
 
 
-def _typed(params: a.TypeTextCall) -> list[str]:
+def _typed(params: d.TypeTextCall) -> list[str]:
     replaces = ", replacing what is there" if params.options.clear_before else ""
     return [*_row("text", f"{len(params.text)} characters{replaces}:"), *exactly(params.text)]
 
 
-def _keys(params: a.HotkeyCall) -> list[str]:
+def _keys(params: d.HotkeyCall) -> list[str]:
     return _row("keys", " + ".join(map(_line, params.keys)))
 
 
-def _scroll(params: a.ScrollCall) -> list[str]:
+def _scroll(params: m.ScrollCall) -> list[str]:
     return _row("by", f"{params.steps} steps {params.direction}")
 
 
-def _value(params: a.SetValueCall) -> list[str]:
+def _value(params: m.SetValueCall) -> list[str]:
     if isinstance(params.value, str):
         return [*_row("value", f"{len(params.value)} characters:"), *exactly(params.value)]
     return _row("value", str(params.value))
 
 
-def _button(params: a.DismissModalCall) -> list[str]:
+def _button(params: m.DismissModalCall) -> list[str]:
     return _row("with", "Escape" if params.button is None else f"its button {_quoted(params.button)}")
 
 
-def _wait(params: a.WaitUntilCall) -> list[str]:
+def _wait(params: d.WaitUntilCall) -> list[str]:
     return _row("until", ", ".join(params.condition.chosen()))
 
 
-def _observe(params: a.ObserveCall) -> list[str]:
+def _observe(params: d.ObserveCall) -> list[str]:
     parts = [
         *(["a picture of it"] if params.options.include_screenshot or params.options.inline else []),
         *(
@@ -100,13 +101,13 @@ def _observe(params: a.ObserveCall) -> list[str]:
 
 
 _DETAILS: Final[tuple[tuple[type, Callable[[Any], list[str]]], ...]] = (
-    (a.TypeTextCall, _typed),
-    (a.HotkeyCall, _keys),
-    (a.ScrollCall, _scroll),
-    (a.SetValueCall, _value),
-    (a.DismissModalCall, _button),
-    (a.WaitUntilCall, _wait),
-    (a.ObserveCall, _observe),
+    (d.TypeTextCall, _typed),
+    (d.HotkeyCall, _keys),
+    (m.ScrollCall, _scroll),
+    (m.SetValueCall, _value),
+    (m.DismissModalCall, _button),
+    (d.WaitUntilCall, _wait),
+    (d.ObserveCall, _observe),
 )
 
 

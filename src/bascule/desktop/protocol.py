@@ -174,19 +174,27 @@ class Target(Params, frozen=True, kw_only=True):
     rematch: bool = True
 
 
-class ConfirmedParams(Params, frozen=True, kw_only=True):
-    """What every ui-control method has in common."""
+class DesktopCall(Params, frozen=True, kw_only=True):
+    """What every call of the daemon has in common. For the host it is in `meta`; see `host_methods`."""
 
-    meta: Meta
-    confirm: Confirm | None = None
+    # Where evidence goes; unless given, a directory of the daemon's own. Shorter than a path may be: in a GET it must
+    # fit into the query.
+    workspace_path: Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)] | None = None
+    timeout_ms: Millis = DEFAULT_TIMEOUT_MS
+    # To abort it by, before its answer says its executionId.
+    request_id: Annotated[str, msgspec.Meta(pattern=REQUEST_ID)] | None = None
+
+
+class Routed(DesktopCall, frozen=True, kw_only=True):
+    # Without one: the frontmost app.
     route: Route | None = None
 
 
+class TargetCall(Routed, frozen=True, kw_only=True):
+    target: Target
+
+
 # -- 5.1, 5.2 --
-
-
-class HealthParams(Params, frozen=True, kw_only=True):
-    meta: Meta
 
 
 class PeerInfo(Result, frozen=True, kw_only=True):
@@ -225,9 +233,8 @@ class HealthResult(Result, frozen=True, kw_only=True, omit_defaults=False):
     stop_keys: str | None = None
 
 
-class DoctorParams(Params, frozen=True, kw_only=True):
-    meta: Meta
-    # Addition: look at the programs that have windows too. Their names are in the answer then.
+class DoctorCall(Params, frozen=True, kw_only=True):
+    # Addition: also which open programs cannot be read, and why. Their names are in the answer then; not for agents.
     programs: bool = False
 
 
@@ -268,9 +275,7 @@ class ObserveOptions(Params, frozen=True, kw_only=True):
     inline: bool = False
 
 
-class ObserveParams(Params, frozen=True, kw_only=True):
-    meta: Meta
-    route: Route | None = None
+class ObserveCall(Routed, frozen=True, kw_only=True):
     options: ObserveOptions = ObserveOptions()
 
 
@@ -316,10 +321,8 @@ class ObserveResult(Result, frozen=True, kw_only=True):
 # -- 5.4 --
 
 
-class FindParams(Params, frozen=True, kw_only=True):
-    meta: Meta
+class FindCall(Routed, frozen=True, kw_only=True):
     selector: Selector
-    route: Route | None = None
 
 
 class FoundElement(Result, frozen=True, kw_only=True, omit_defaults=False):
@@ -348,10 +351,6 @@ class FindResult(Result, frozen=True, kw_only=True):
 Effect = Literal["confirmed", "unverified", "none"]
 
 
-class ClickParams(ConfirmedParams, frozen=True, kw_only=True):
-    target: Target
-
-
 class ClickResult(Result, frozen=True, kw_only=True):
     execution_id: str
     clicked: bool
@@ -366,7 +365,7 @@ class TypeTextOptions(Params, frozen=True, kw_only=True):
     clear_before: bool = False
 
 
-class TypeTextParams(ConfirmedParams, frozen=True, kw_only=True):
+class TypeTextCall(Routed, frozen=True, kw_only=True):
     text: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_TEXT_CHARS)]
     target: Target | None = None
     options: TypeTextOptions = TypeTextOptions()
@@ -391,7 +390,7 @@ Keys = Annotated[
 ]
 
 
-class HotkeyParams(ConfirmedParams, frozen=True, kw_only=True):
+class HotkeyCall(Routed, frozen=True, kw_only=True):
     keys: Keys
     options: HotkeyOptions = HotkeyOptions()
 
@@ -435,11 +434,10 @@ class Condition(Params, frozen=True, kw_only=True):
         return [name for name in self.__struct_fields__ if getattr(self, name) is not None]
 
 
-class WaitUntilParams(Params, frozen=True, kw_only=True):
-    meta: Meta
+class WaitUntilCall(Routed, frozen=True, kw_only=True):
+    """`timeoutMs` is how long to wait: of the contract's two limits the smaller counts, so one is enough."""
+
     condition: Condition
-    timeout_ms: Millis
-    route: Route | None = None
     poll_ms: Annotated[int, msgspec.Meta(ge=MIN_POLL_MS, le=MAX_TIMEOUT_MS)] = DEFAULT_POLL_MS
 
 
@@ -454,9 +452,8 @@ class WaitUntilResult(Result, frozen=True, kw_only=True, omit_defaults=False):
 # -- 5.9, 5.10 --
 
 
-class AbortParams(Params, frozen=True, kw_only=True):
-    meta: Meta
-    # The executionId, or the meta.requestId: a client learns the former only from the answer.
+class AbortCall(Params, frozen=True, kw_only=True):
+    # The executionId, or the requestId: a client learns the former only from the answer.
     execution_id: Annotated[str, msgspec.Meta(pattern=REQUEST_ID)]
 
 
@@ -471,7 +468,6 @@ class Intent(Params, frozen=True, kw_only=True):
 
 
 class ConfirmIssueParams(Params, frozen=True, kw_only=True):
-    meta: Meta
     intent: Intent
     ttl_ms: Annotated[int, msgspec.Meta(ge=1, le=MAX_TTL_MS)] = DEFAULT_TTL_MS
 

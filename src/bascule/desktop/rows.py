@@ -37,81 +37,6 @@ SESSION_VARIABLES = (
     "AT_SPI_BUS_ADDRESS",
 )
 
-# Shorter than a path may be: in a GET it must fit into the query.
-WorkspacePath = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
-
-
-class DesktopCall(Params, frozen=True, kw_only=True):
-    """What every call has in common."""
-
-    # Where evidence goes; unless given, a directory of the daemon's own.
-    workspace_path: WorkspacePath | None = None
-    timeout_ms: d.Millis = d.DEFAULT_TIMEOUT_MS
-    # To abort it by, before its answer says its executionId.
-    request_id: Annotated[str, msgspec.Meta(pattern=d.REQUEST_ID)] | None = None
-
-
-class Routed(DesktopCall, frozen=True, kw_only=True):
-    # Without one: the frontmost app.
-    route: d.Route | None = None
-
-
-class ObserveCall(Routed, frozen=True, kw_only=True):
-    options: d.ObserveOptions = d.ObserveOptions()
-
-
-class FindCall(Routed, frozen=True, kw_only=True):
-    selector: d.Selector
-
-
-class WaitUntilCall(Routed, frozen=True, kw_only=True):
-    """`timeoutMs` is how long to wait: of the contract's two limits the smaller counts, so one is enough."""
-
-    condition: d.Condition
-    poll_ms: Annotated[int, msgspec.Meta(ge=d.MIN_POLL_MS, le=d.MAX_TIMEOUT_MS)] = d.DEFAULT_POLL_MS
-
-
-class TargetCall(Routed, frozen=True, kw_only=True):
-    target: d.Target
-
-
-class TypeTextCall(Routed, frozen=True, kw_only=True):
-    text: Annotated[str, msgspec.Meta(min_length=1, max_length=d.MAX_TEXT_CHARS)]
-    target: d.Target | None = None
-    options: d.TypeTextOptions = d.TypeTextOptions()
-
-
-class HotkeyCall(Routed, frozen=True, kw_only=True):
-    keys: d.Keys
-    options: d.HotkeyOptions = d.HotkeyOptions()
-
-
-class ScrollCall(TargetCall, frozen=True, kw_only=True):
-    direction: m.Direction
-    steps: Annotated[int, msgspec.Meta(ge=1, le=m.MAX_SCROLL_STEPS)] = m.DEFAULT_SCROLL_STEPS
-
-
-class DragCall(TargetCall, frozen=True, kw_only=True):
-    to: d.Target
-
-
-class SetValueCall(TargetCall, frozen=True, kw_only=True):
-    value: m.Value
-
-
-class DismissModalCall(Routed, frozen=True, kw_only=True):
-    button: m.ButtonTitle | None = None
-
-
-class DoctorCall(Params, frozen=True, kw_only=True):
-    # Also which open programs cannot be read, and why; not for agents.
-    programs: bool = False
-
-
-class AbortCall(Params, frozen=True, kw_only=True):
-    # The executionId, or the requestId that was sent along.
-    execution_id: Annotated[str, msgspec.Meta(pattern=d.REQUEST_ID)]
-
 
 class EnableParams(Params, frozen=True, kw_only=True):
     # Of the session whose windows are meant: see SESSION_VARIABLES. Nothing: the daemon's own.
@@ -177,31 +102,33 @@ DESKTOP_RESUME = Changes[Nothing, DesktopStatus](
 DESKTOP_HEALTH = Reads[Nothing, d.HealthResult](
     "desktop.health", "Show the desktop host's version and permissions.", Http("GET", "/v1/desktop/health")
 )
-DESKTOP_DOCTOR = Reads[DoctorCall, d.DoctorResult](
+DESKTOP_DOCTOR = Reads[d.DoctorCall, d.DoctorResult](
     "desktop.doctor", "Say what the desktop host is missing, and what to do.", Http("GET", "/v1/desktop/doctor")
 )
-DESKTOP_WINDOWS = _Look[DesktopCall, m.WindowsResult](
+DESKTOP_WINDOWS = _Look[d.DesktopCall, m.WindowsResult](
     "windows", "List the windows; titles only of apps that may be looked at.", verb="GET"
 )
-DESKTOP_OBSERVE = _Look[ObserveCall, d.ObserveResult]("observe", "See a window: its elements, and its picture on disk.")
-DESKTOP_FIND = _Look[FindCall, d.FindResult]("find", "Find elements of a window.")
-DESKTOP_LIST_MODALS = _Look[Routed, m.ListModalsResult]("listModals", "List the dialogs that want an answer first.")
-DESKTOP_WAIT_UNTIL = _Look[WaitUntilCall, d.WaitUntilResult](
+DESKTOP_OBSERVE = _Look[d.ObserveCall, d.ObserveResult](
+    "observe", "See a window: its elements, and its picture on disk."
+)
+DESKTOP_FIND = _Look[d.FindCall, d.FindResult]("find", "Find elements of a window.")
+DESKTOP_LIST_MODALS = _Look[d.Routed, m.ListModalsResult]("listModals", "List the dialogs that want an answer first.")
+DESKTOP_WAIT_UNTIL = _Look[d.WaitUntilCall, d.WaitUntilResult](
     "waitUntil", "Wait until something is so in a window.", waits=True
 )
-DESKTOP_CLICK = _Act[TargetCall, d.ClickResult]("click", "Click an element.")
-DESKTOP_DOUBLE_CLICK = _Act[TargetCall, m.ActResult]("doubleClick", "Click an element twice.")
-DESKTOP_RIGHT_CLICK = _Act[TargetCall, m.ActResult]("rightClick", "Click an element with the right button.")
-DESKTOP_TYPE_TEXT = _Act[TypeTextCall, d.TypeTextResult](
+DESKTOP_CLICK = _Act[d.TargetCall, d.ClickResult]("click", "Click an element.")
+DESKTOP_DOUBLE_CLICK = _Act[d.TargetCall, m.ActResult]("doubleClick", "Click an element twice.")
+DESKTOP_RIGHT_CLICK = _Act[d.TargetCall, m.ActResult]("rightClick", "Click an element with the right button.")
+DESKTOP_TYPE_TEXT = _Act[d.TypeTextCall, d.TypeTextResult](
     "typeText", "Type a text into an element, or where the focus is."
 )
-DESKTOP_HOTKEY = _Act[HotkeyCall, d.HotkeyResult]("hotkey", "Press keys together.")
-DESKTOP_SCROLL = _Act[ScrollCall, m.ActResult]("scroll", "Turn the wheel over an element.")
-DESKTOP_DRAG = _Act[DragCall, m.ActResult]("drag", "Drag one element to another.")
-DESKTOP_SET_VALUE = _Act[SetValueCall, m.ActResult]("setValue", "Set the value of an element.")
-DESKTOP_FOCUS_WINDOW = _Act[Routed, m.ActResult]("focusWindow", "Bring a window to the front.")
-DESKTOP_DISMISS_MODAL = _Act[DismissModalCall, m.ActResult]("dismissModal", "Answer a dialog.")
-DESKTOP_ABORT = Acts[AbortCall, d.AbortResult](
+DESKTOP_HOTKEY = _Act[d.HotkeyCall, d.HotkeyResult]("hotkey", "Press keys together.")
+DESKTOP_SCROLL = _Act[m.ScrollCall, m.ActResult]("scroll", "Turn the wheel over an element.")
+DESKTOP_DRAG = _Act[m.DragCall, m.ActResult]("drag", "Drag one element to another.")
+DESKTOP_SET_VALUE = _Act[m.SetValueCall, m.ActResult]("setValue", "Set the value of an element.")
+DESKTOP_FOCUS_WINDOW = _Act[d.Routed, m.ActResult]("focusWindow", "Bring a window to the front.")
+DESKTOP_DISMISS_MODAL = _Act[m.DismissModalCall, m.ActResult]("dismissModal", "Answer a dialog.")
+DESKTOP_ABORT = Acts[d.AbortCall, d.AbortResult](
     "desktop.abort",
     "Stop one's own call: nothing more of it reaches the screen.",
     Http("POST", "/v1/desktop/abort"),

@@ -26,16 +26,19 @@ from bascule.desktop.judging import Judging, Target, doing_of
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
-from bascule.foundation.deferred import Carrier, Deferred
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Forbidden, InvalidRequest
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge
 from bascule.kernel.call import DAEMON, PERSON, Call, Principal, agent_of, agent_principal
 from bascule.kernel.effects import RecordedEffect
+from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.resolution import Resolution
-from bascule.kernel.rows import MAX_WAIT_MS, Nothing
+from bascule.kernel.rows import Nothing
 
 # Beyond the time a wait is given in its params, so that the host says that it is over, and not that it took long.
 WAIT_GRACE_MS: Final = 1_000
@@ -54,7 +57,7 @@ class DesktopBridge:
         switch: Switch,
         apps: Apps,
         judging: Judging,
-        hosting: Callable[[Carrier, Callable[[], None]], Hosting],
+        hosting: Callable[[Tasks, Callable[[], None]], Hosting],
         workspaces: Workspaces,
         program_of: Programs,
         journal: Journal,
@@ -65,8 +68,8 @@ class DesktopBridge:
         self.switch = switch
         self.apps = apps
         self._judging = judging
-        self._carrier = Carrier()
-        self.hosting = hosting(self._carrier, self._keys_pressed)
+        self._tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
+        self.hosting = hosting(self._tasks, self._keys_pressed)
         self.traffic = Traffic()
         self._workspaces = workspaces
         self._program_of = program_of
@@ -113,14 +116,10 @@ class DesktopBridge:
                     "bascule_desktop_calls", "Looks, acts and waits at the desktop host.", lambda: self.traffic.count
                 ),
             ],
-            open=self.open,
             forget_agent=self.forget_agent,
             end=self.end,
             close=self.close,
         )
-
-    async def open(self) -> None:
-        await self._carrier.open()
 
     def end(self) -> None:
         """Whoever waits for something on the screen is answered."""
@@ -128,7 +127,7 @@ class DesktopBridge:
 
     async def close(self) -> None:
         await self.hosting.close()
-        await self._carrier.close()
+        await self._tasks.close()
 
     def forget_agent(self, agent_id: str) -> None:
         """A handle was revoked or taken over: whoever has it next may see nothing, and what it had under way ends."""
@@ -181,7 +180,7 @@ class DesktopBridge:
     def stop(self, call: Call, params: Nothing, tx: Transaction) -> None:
         """At once: neither the disk nor whoever asked for it is waited for."""
         self.switch.stop(tx, call.principal)
-        stopping = self._carrier.carry(self._stop_host(), call.method, withdrawn=False)
+        stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
         tx.then = lambda _: _detached(stopping)
 
@@ -205,7 +204,7 @@ class DesktopBridge:
         self.switch.resume(tx)
         tx.subject = "desktop"
         # Not before it is on disk: what a crash would undo must not have reached the screen.
-        tx.then = lambda _: self._carrier.carry(self._resuming(call, self._journal.durable()), call.method)
+        tx.then = lambda _: self._tasks.answer(self._resuming(call, self._journal.durable()), call.method)
 
     async def _resuming(self, call: Call, durable: Deferred[None] | None) -> a.DesktopStatus:
         if durable is not None:
@@ -215,7 +214,7 @@ class DesktopBridge:
 
     # -- looking and acting --
 
-    def _resolve(self, call: Call, params: a.Routed) -> Coroutine[Any, Any, Resolution]:
+    def _resolve(self, call: Call, params: d.Routed) -> Coroutine[Any, Any, Resolution]:
         self._check(call)
         self._workspaces.place(params.workspace_path)
         return self._resolution(call, params)
@@ -225,8 +224,8 @@ class DesktopBridge:
         if doing_of(call.method) == "act":
             self.switch.must_take_input()
 
-    async def _resolution(self, call: Call, params: a.Routed, *, picture: bool = False) -> Resolution:
-        awaited = params.condition.window_exists if isinstance(params, a.WaitUntilCall) else None
+    async def _resolution(self, call: Call, params: d.Routed, *, picture: bool = False) -> Resolution:
+        awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
             return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
@@ -251,11 +250,11 @@ class DesktopBridge:
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
-            if isinstance(params, a.WaitUntilCall):
+            if isinstance(params, d.WaitUntilCall):
                 refusal.hint = "there is no such window yet: wait for one first, with the condition windowExists"
             raise refusal from None
 
-    async def _renewed(self, call: Call, params: a.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
+    async def _renewed(self, call: Call, params: d.Routed, found: m.ResolveResult, host: Host | None) -> Resolution:
         """After the person's yes. What is on the screen is compared by the host when it acts."""
         self._check(call)
         self._workspaces.place(params.workspace_path)
@@ -264,7 +263,7 @@ class DesktopBridge:
             return await self._resolution(call, params)
         return self._judging.of_window(call, found)
 
-    async def _count_miss(self, call: Call, params: a.Routed) -> None:
+    async def _count_miss(self, call: Call, params: d.Routed) -> None:
         """What is not there is told to whoever may look; to others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
@@ -288,36 +287,36 @@ class DesktopBridge:
             return True
         return self._judging.may_look_at(call.principal, found)
 
-    async def _resolved(self, call: Call, params: a.Routed, *, picture: bool) -> m.ResolveResult:
+    async def _resolved(self, call: Call, params: d.Routed, *, picture: bool) -> m.ResolveResult:
         asked = {"intent": {"method": call.method, "params": _intent(params)}, "picture": picture}
         found: m.ResolveResult = await self._looked(
             call, lambda host: host.call("desktop.resolve", asked, client=call.principal, timeout_ms=RESOLVE_MS)
         )
         return found
 
-    def _resolve_windows(self, call: Call, params: a.DesktopCall) -> Resolution:
+    def _resolve_windows(self, call: Call, params: d.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
         return self._judging.of_the_list()
 
-    def look(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
+    def look(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
         work = self._looking(call, params, effect)
-        if isinstance(params, a.WaitUntilCall):
-            return self.traffic.waiting(self._carrier.carry(work, call.method))
+        if isinstance(params, d.WaitUntilCall):
+            return self.traffic.waiting(self._tasks.answer(work, call.method))
         return work
 
-    async def _looking(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
+    async def _looking(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         target: Target = effect.resolution.resolved
         yes = self._note(call, target, effect)
         ask = target.params
         limit = params.timeout_ms
-        if isinstance(params, a.WaitUntilCall):
+        if isinstance(params, d.WaitUntilCall):
             limit = min(limit, MAX_WAIT_MS)
             ask = {**ask, "timeoutMs": limit}
             limit += WAIT_GRACE_MS
         request_id = params.request_id or str(uuid.uuid4())
-        waits = isinstance(params, a.WaitUntilCall)
+        waits = isinstance(params, d.WaitUntilCall)
         with yes, self.traffic.under_way(call.principal, request_id, waits=waits):
             try:
                 result = await self._looked(
@@ -341,7 +340,7 @@ class DesktopBridge:
         effect.details["executionId"] = result.execution_id
         return result
 
-    async def act(self, call: Call, params: a.Routed, effect: RecordedEffect) -> Any:
+    async def act(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
         target: Target = effect.resolution.resolved
         assert target.resolved is not None
@@ -391,7 +390,7 @@ class DesktopBridge:
         effect.changes.append(lambda tx: self.apps.keep(tx, yes))
         return yes
 
-    async def windows(self, call: Call, params: a.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
+    async def windows(self, call: Call, params: d.DesktopCall, effect: RecordedEffect) -> m.WindowsResult:
         self.switch.must_be_enabled()
         found: m.WindowsResult = await self._refusing(
             call,
@@ -414,7 +413,7 @@ class DesktopBridge:
     def health(self, call: Call, params: Nothing) -> Deferred[d.HealthResult]:
         return self._ask_host(call, {})
 
-    def doctor(self, call: Call, params: a.DoctorCall) -> Deferred[d.DoctorResult]:
+    def doctor(self, call: Call, params: d.DoctorCall) -> Deferred[d.DoctorResult]:
         if params.programs and agent_of(call.principal) is not None:
             raise Forbidden(
                 "which programs cannot be read is told to the user of this machine",
@@ -426,9 +425,9 @@ class DesktopBridge:
         """Of the host itself, not of any window."""
         self.switch.must_be_enabled()
         asking = self._refusing(call, lambda host: host.call(call.method, asked, client=call.principal))
-        return self._carrier.carry(asking, call.method)
+        return self._tasks.answer(asking, call.method)
 
-    async def abort(self, call: Call, params: a.AbortCall, effect: RecordedEffect) -> Any:
+    async def abort(self, call: Call, params: d.AbortCall, effect: RecordedEffect) -> Any:
         """Without waiting for a turn behind what it aborts."""
         self.switch.must_be_enabled()
         host = self.hosting.live
@@ -456,7 +455,7 @@ class DesktopBridge:
                 # It has ended by itself.
                 return
 
-        self._carrier.carry(abort(), "desktop.abort", withdrawn=False)
+        self._tasks.start(abort(), "desktop.abort")
 
     async def _refusing(self, call: Call, ask: Ask) -> Any:
         try:
@@ -478,7 +477,7 @@ class DesktopBridge:
 def _intent(params: msgspec.Struct) -> dict[str, Any]:
     """The contract's params of the same call: what it is about, without what it is called."""
     plain = {name: value for name, value in msgspec.to_builtins(params).items() if name not in _OURS}
-    if isinstance(params, a.WaitUntilCall):
+    if isinstance(params, d.WaitUntilCall):
         plain["timeoutMs"] = min(params.timeout_ms, MAX_WAIT_MS)
     return {name: _without_nothing(value) for name, value in plain.items() if value is not None}
 

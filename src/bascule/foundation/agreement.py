@@ -13,6 +13,8 @@ DEFAULT_PORT = 5050
 PROTOCOL_VERSION = 1
 # A payload of 1 MiB with JSON escapes and envelope around it.
 MAX_LINK_FRAME_BYTES = 8 * 1024 * 1024
+# Past this an idle proxy or client library gives up by itself; a longer waitMs is clamped to it.
+MAX_WAIT_MS = 60_000
 
 # -- ids: they travel in URLs, file names, log lines and terminals, so no letter of them needs quoting in any --
 

@@ -6,7 +6,7 @@ every list before `cancel` returns.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Any, Generic, TypeVar, cast
 
@@ -169,48 +169,6 @@ def from_future(
     future.add_done_callback(copy)
     later.add_done_callback(lambda each: future.cancel() if each.cancelled() else None)
     return later
-
-
-async def settle(told: "Deferred[T]", work: Coroutine[Any, Any, T]) -> None:
-    """For a task of a group, which would end with its first failure: what fails here is one caller's answer."""
-    try:
-        answer = await work
-    except asyncio.CancelledError:
-        told.cancel()
-        raise
-    except Exception as error:  # noqa: BLE001 - whoever waits hears of it, see above
-        if not told.done():
-            told.set_exception(error)
-        return
-    if not told.done():
-        told.set_result(answer)
-
-
-class Carrier:
-    """Work in tasks that end with it, each answered with a `Deferred`. Entered once, like the task group it has."""
-
-    def __init__(self) -> None:
-        self._group = asyncio.TaskGroup()
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def open(self) -> None:
-        await self._group.__aenter__()
-
-    async def close(self) -> None:
-        """Cancel what still goes on."""
-        for task in self._tasks:
-            task.cancel()
-        await self._group.__aexit__(None, None, None)
-
-    def carry(self, work: Coroutine[Any, Any, T], name: str, *, withdrawn: bool = True) -> Deferred[T]:
-        """`withdrawn`: when nobody wants its answer any more, it is cancelled. Else it goes on to its end."""
-        told: Deferred[T] = Deferred()
-        task = self._group.create_task(settle(told, work), name=name)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        if withdrawn:
-            told.add_done_callback(lambda _: task.cancel() if task is not asyncio.current_task() else None)
-        return told
 
 
 async def within(seconds: float | None, later: "Deferred[Any]") -> bool:

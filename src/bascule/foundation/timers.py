@@ -29,7 +29,7 @@ class Timers:
     # Below this many it is not worth looking.
     MIN_SWEEP = 64
 
-    def __init__(self, clock: Clock, on_fault: Callable[[Exception], None]) -> None:
+    def __init__(self, clock: Clock, on_fault: Callable[[Exception], object]) -> None:
         self._clock = clock
         self._on_fault = on_fault
         self._heap: list[tuple[float, int, Deadline]] = []

@@ -5,6 +5,7 @@ from functools import partial
 
 from bascule.daemon.ports import CONFIG_DIR
 from bascule.foundation import paths
+from bascule.foundation.backoff import Backoff
 from bascule.game.games import Games
 from bascule.game.life import Machine
 from bascule.game.machine.bridge_file import BridgeJson
@@ -14,7 +15,6 @@ from bascule.game.machine.settings_file import TomlFile
 from bascule.game.service import GameBridge
 from bascule.game.settings import LiveSettings
 from bascule.kernel.bridge import Bridge, Lent, Ports
-from bascule.transports.backoff import delays
 from gabp.bridge_file import bridge_file
 
 # Beside the settings. Which games there are is the user's to say: never a workspace's.
@@ -30,7 +30,7 @@ def make_games(lent: Lent, ports: Ports) -> Bridge:
         bridge_file=BridgeJson(bridge_file(paths.home()), lent.clock, lent.log),
         clock=lent.clock,
         log=lent.log,
-        delays=partial(delays, _FIRST_DELAY, _LONGEST_DELAY),
+        delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
         read_token=paths.read_unreachable_file,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))

@@ -35,7 +35,7 @@ class Following:
             mine.discard(stream)
             if not mine:
                 self._open.pop(call.principal, None)
-            self._games.carry(found.unsubscribe(client), "games.stream")
+            self._games.answer(found.unsubscribe(client), "games.stream")
 
         named = names_in(params.channels)
         stream = found.events.stream(tuple(named), params.since, on_close=closed)
@@ -60,7 +60,7 @@ class Following:
                 stream.push(_note(found, error.message))
                 stream.end()
 
-        self._games.carry(work, "games.stream").add_done_callback(subscribed)
+        self._games.answer(work, "games.stream").add_done_callback(subscribed)
 
     def end_of(self, principal: Principal) -> None:
         """A handle was revoked or taken over: it hears no more."""

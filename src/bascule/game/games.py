@@ -7,12 +7,14 @@ from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from bascule.foundation.deferred import Deferred, settle
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, NotFound
+from bascule.foundation.tasks import Tasks
 from bascule.game.game import Game
 from bascule.game.life import Life, Machine
 from bascule.game.protocol import GameState, GameStatus
 from bascule.game.settings import GameSettings, LiveSettings
+from bascule.kernel.faults import log_fault
 from gabp.session import SessionLimits
 from gabp.words import MAX_TITLE_CHARS, cut
 
@@ -20,6 +22,8 @@ from gabp.words import MAX_TITLE_CHARS, cut
 START_WAIT_SECONDS = 20.0
 # Between the end of a crashed game's connection and of its process.
 EXIT_SECONDS = 1.0
+# How long a call may take to end once its game has ended.
+CALL_SECONDS = 5.0
 # Running at once. Fifty were measured; each is a process beside.
 MAX_RUNNING = 64
 
@@ -44,11 +48,11 @@ class Games(AbstractAsyncContextManager["Games"]):
         self._games: dict[str, Game] = {}
         # Those a user attached to without naming them in the file; until they are let go of.
         self._attached: dict[str, GameSettings] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._group = asyncio.TaskGroup()
+        # Of every game that was started, by its id.
+        self._lives: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Tasks(lambda name, error: log_fault(machine.log, error, task=name))
 
     async def __aenter__(self) -> Self:
-        await self._group.__aenter__()
         self._machine.bridge_file.sweep()
         return self
 
@@ -58,17 +62,17 @@ class Games(AbstractAsyncContextManager["Games"]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        for task in self._tasks.values():
-            task.cancel()
-        # Without the error: it goes on by itself, and not inside a group of one.
-        await self._group.__aexit__(None, None, None)
+        for life in self._lives.values():
+            life.cancel()
+        if self._lives:
+            # However long its end takes: a game's processes must not be left.
+            await asyncio.wait(self._lives.values())
+        # With its game a call has its answer.
+        await self._tasks.close(CALL_SECONDS)
 
-    def carry(self, work: Coroutine[Any, Any, T], name: str) -> Deferred[T]:
-        """Work that ends with the games. Withdrawing what it is to answer cancels it."""
-        told: Deferred[T] = Deferred()
-        task = self._group.create_task(settle(told, work), name=name)
-        told.add_done_callback(lambda _: task.cancel() if told.cancelled() else None)
-        return told
+    def answer(self, work: Coroutine[Any, Any, T], name: str) -> Deferred[T]:
+        """The result of work that ends with the games at the latest; cancelling it cancels the work."""
+        return self._tasks.answer(work, name)
 
     async def end(self, seconds: float) -> None:
         """Ask every game that we started to end, all at once; what does not is ended by leaving."""
@@ -170,13 +174,11 @@ class Games(AbstractAsyncContextManager["Games"]):
         found = self.find(game_id)
         if found.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {found.state} already", hint="call it, connect to it, or stop it first")
-        running = sum(not task.done() for task in self._tasks.values())
+        running = sum(not life.done() for life in self._lives.values())
         if running >= self._max_running:
             raise Conflict(f"{running} games run already, as many as may", hint="stop one of them first")
         found.started_by = started_by
-        self._tasks[game_id] = self._group.create_task(
-            self._run(found, found.begin(found.settings)), name=f"game {game_id}"
-        )
+        self._lives[game_id] = self._tasks.start(self._run(found, found.begin(found.settings)), f"game {game_id}")
         return await self._settled(found, wait_seconds)
 
     async def _run(self, found: Game, life: Life) -> None:
@@ -213,13 +215,13 @@ class Games(AbstractAsyncContextManager["Games"]):
     async def stop(self, game_id: str, *, kill: bool = False) -> GameStatus:
         """End what we started; let go of what we attached to."""
         found = self.find(game_id)
-        task = self._tasks.get(game_id)
+        life = self._lives.get(game_id)
         if found.process is not None:
             await found.stop(kill=kill)
-        elif task is not None and not task.done():
-            task.cancel()
-        if task is not None:
-            await asyncio.wait([task])
+        elif life is not None and not life.done():
+            life.cancel()
+        if life is not None:
+            await asyncio.wait([life])
         self._let_go(game_id)
         return self._status(found)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from msgspec import UNSET
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict
@@ -58,7 +59,7 @@ from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.journal import Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.resolution import Resolution
-from bascule.kernel.rows import MAX_WAIT_MS, Nothing
+from bascule.kernel.rows import Nothing
 from bascule.wire.canonical import canonical
 from gabp import messages
 from gabp.codec import Raw
@@ -136,7 +137,7 @@ class GameBridge:
         self.following.end_of(client)
         for each in self.games.running().values():
             if each.subscriptions.of(client):
-                self.games.carry(each.unsubscribe(client), "games.unsubscribe")
+                self.games.answer(each.unsubscribe(client), "games.unsubscribe")
 
     async def close(self) -> None:
         """End the games that we started, and let go of the others."""
@@ -205,7 +206,7 @@ class GameBridge:
                 effect.details["pid"] = status.pid
             return status
 
-        return self.games.carry(work, call.method).mapped(noted)
+        return self.games.answer(work, call.method).mapped(noted)
 
     # -- tools --
 
@@ -314,7 +315,7 @@ class GameBridge:
         if all(each in heard for each in channels):
             self._wait(found, params, tuple(named), [], told)
             return told
-        subscribing = answer_with(self.games.carry(found.subscribe(call.principal, channels), call.method), list)
+        subscribing = answer_with(self.games.answer(found.subscribe(call.principal, channels), call.method), list)
 
         def subscribed(_: Deferred[list[str]]) -> None:
             error = None if subscribing.cancelled() else subscribing.exception()
@@ -360,7 +361,7 @@ class GameBridge:
             await found.unsubscribe(call.principal, params.channels or None)
             return Subscribed(game_id=found.id, channels=found.subscriptions.of(call.principal))
 
-        return answer_with(self.games.carry(unsubscribed(), call.method), lambda answer: answer)
+        return answer_with(self.games.answer(unsubscribed(), call.method), lambda answer: answer)
 
     # -- resources --
 

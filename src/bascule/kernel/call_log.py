@@ -5,8 +5,8 @@ from typing import Any, Protocol
 
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal
-from bascule.foundation.ids import new_fault_id
 from bascule.kernel.call import Call
+from bascule.kernel.faults import internal, log_fault
 from bascule.kernel.journal_ports import Log, LogLine
 
 # A name a peer invented must not become a series of its own.
@@ -50,7 +50,9 @@ class CallLog:
             self.ended(call, "cancelled", start)
             return
         error = answer.exception()
-        self.ended(call, error.code if isinstance(error, BasculeError) else "ok", start)
+        self.ended(
+            call, "ok" if error is None else error.code if isinstance(error, BasculeError) else Internal.code, start
+        )
 
     def refused(self, call: Call, error: BasculeError, agent: str | None, ticket: str | None) -> None:
         """A door could not even make params of what came. Not the reason: it quotes what was sent."""
@@ -58,10 +60,10 @@ class CallLog:
         about = (ticket or agent, agent if ticket else None)
         self._log(_CallLine(call.method, call.principal, call.door, error.code, *about))
 
+    def task_failed(self, method: str, error: BaseException) -> None:
+        log_fault(self._log, error, method=method)
+
     def translate(self, call: Call, error: BaseException) -> BasculeError:
-        """Invariant I4: of what we did not foresee the peer hears an id, the log has the rest."""
         if isinstance(error, BasculeError):
             return error
-        fault = new_fault_id()
-        self._log("fault", level="error", id=fault, method=call.method, principal=call.principal, error=error)
-        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
+        return internal(self._log, error, method=call.method, principal=call.principal)

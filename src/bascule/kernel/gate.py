@@ -26,6 +26,7 @@ import msgspec
 
 from bascule.foundation.deferred import Deferred, from_future
 from bascule.foundation.errors import BasculeError, Forbidden, NotFound, PolicyDenied, Unauthenticated
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.asking import question_of
 from bascule.kernel.call import Call, Principal, agent_principal, subject_of
 from bascule.kernel.call_log import CallLog
@@ -50,8 +51,6 @@ _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _JOINED = Record.JOINED
 # What an effect that has begun gets to end by itself when the daemon stops.
 CLOSE_SECONDS = 5.0
-# How often what does not end is cancelled, with as much time after each: a handler may swallow the first.
-CLOSE_CANCELS = 2
 
 
 class Quota(Protocol):
@@ -85,7 +84,9 @@ class Gate:
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
-        self._tasks: dict[asyncio.Task[None], Answer] = {}
+        self._tasks = Tasks(call_log.task_failed)
+        # Those to come, of callers that still wait.
+        self._answers: set[Answer] = set()
 
     def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
@@ -335,9 +336,9 @@ class Gate:
                 if not answer.done():
                     answer.set_result(result)
 
-        task = answer.task = asyncio.get_running_loop().create_task(rest(), name=call.method)
-        self._tasks[task] = answer
-        task.add_done_callback(self._tasks.pop)
+        answer.task = self._tasks.start(rest(), call.method)
+        self._answers.add(answer)
+        answer.add_done_callback(self._answers.discard)
         return answer
 
     async def _outside(self, passage: Passage, verdict: Verdict) -> Any:
@@ -435,7 +436,7 @@ class Gate:
             f"{agent_id} was revoked or taken over before this call began",
             hint="register a free handle, then call again",
         )
-        for answer in list(self._tasks.values()):
+        for answer in list(self._answers):
             if answer.passage.call.principal == principal and not answer.passage.begun:
                 answer.refuse(refusal)
 
@@ -444,14 +445,7 @@ class Gate:
 
         What goes on even then is recorded as `unknown` by the next life.
         """
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-        for _ in range(CLOSE_CANCELS):
-            left = list(self._tasks)
-            for task in left:
-                task.cancel()
-            if left:
-                await asyncio.wait(left, timeout=seconds)
+        await self._tasks.close(seconds, cancel_seconds=seconds)
 
     def _record_refusal(self, call: Call, row: Row, error: BasculeError, *subjects: str | None) -> None:
         """Refusals are decisions, and decisions are recorded; the caller's answer does not wait for it."""

@@ -9,9 +9,6 @@ import msgspec
 from bascule.kernel.call import Call
 from bascule.kernel.route import Route
 
-# Past this an idle proxy or client library gives up by itself; a longer waitMs is clamped to it.
-MAX_WAIT_MS = 60_000
-
 if TYPE_CHECKING:
     # The types of handlers. Rows are read by clients and docs, which load nothing of this.
     from asyncio import Future

@@ -5,9 +5,9 @@ Only what is safe to repeat comes here: a send or a reply with its own ticket id
 
 from __future__ import annotations
 
-import os
 import time
 
+from bascule.foundation.backoff import Backoff
 from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning, Refusal
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -21,23 +21,6 @@ if TYPE_CHECKING:
 RETRY_SECONDS = 10.0
 # Someone who waits for an answer for minutes would rather see a slow restart through.
 PATIENCE_SECONDS = 60.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
-
-
-class Pauses:
-    """0.05 s doubling to 1 s, each cut by up to half so that many waiters do not come back as one."""
-
-    def __init__(self) -> None:
-        self._next = _FIRST_PAUSE
-
-    def next(self) -> float:
-        pause = self._next
-        self._next = min(_LONGEST_PAUSE, pause * 2)
-        return pause * (0.5 + os.urandom(1)[0] / 512)
-
-    def reset(self) -> None:
-        self._next = _FIRST_PAUSE
 
 
 def retrying(
@@ -48,7 +31,7 @@ def retrying(
     sleep: Callable[[float], None] = time.sleep,
 ) -> T:
     """Repeat `attempt` while the daemon is away or busy, for at most `seconds`; then raise what came last."""
-    pauses = Pauses()
+    pauses = Backoff()
     deadline = clock() + seconds
     while True:
         try:
@@ -60,11 +43,11 @@ def retrying(
         sleep(pause)
 
 
-def pause_after(fault: DoorError, pauses: Pauses) -> float | None:
+def pause_after(fault: DoorError, pauses: Backoff) -> float | None:
     """How long to wait before trying again; None when trying again would change nothing."""
     match fault:
         case NotRunning() | ConnectionLost():
-            return pauses.next()
+            return next(pauses)
         case Refusal(status=429 | 503):
-            return max(fault.retry_after or 0.0, pauses.next())
+            return max(fault.retry_after or 0.0, next(pauses))
     return None

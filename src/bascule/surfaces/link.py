@@ -10,7 +10,7 @@ from bascule import __version__
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, PROTOCOL_VERSION
 from bascule.foundation.clock import Clock
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
+from bascule.foundation.errors import BasculeError, InvalidRequest, TooLarge, Unauthenticated, VersionMismatch
 from bascule.foundation.stream import Stream
 from bascule.kernel.call import LOCAL, PERSON, Call, Principal, agent_of
 from bascule.kernel.gate import Gate
@@ -305,7 +305,7 @@ class LinkConnection(FramedConnection):
             return
         error = later.exception()
         if error is not None:
-            self._refuse(id_, error if isinstance(error, BasculeError) else Internal("internal error"))
+            self._refuse(id_, self._gate.call_log.translate(call, error))
         elif known and self.open:
             self._answer(id_, later.result())
         else:

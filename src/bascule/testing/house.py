@@ -189,7 +189,7 @@ class House:
         else:
             self._store_of_life.die()
             self._within(self.gate.close(0))
-            self._within(self.workspace.keeper.close(0))
+            self._within(self.workspace.tasks.close())
             self._close_desktop()
         self.clock.advance(down_seconds)
         self._start_life()

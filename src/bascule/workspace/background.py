@@ -11,6 +11,7 @@ import msgspec
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, InvalidRequest, Unavailable
 from bascule.foundation.ids import new_id
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
 from bascule.kernel.effects import RecordedEffect
 from bascule.kernel.gate import Gate
@@ -21,7 +22,6 @@ from bascule.workspace import previews
 from bascule.workspace.checkpointing import Checkpointing, say_what_stays
 from bascule.workspace.commands import sealed_files
 from bascule.workspace.events import Teller
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.paths import WorkspacePath
@@ -50,7 +50,7 @@ class Background:
         clock: Clock,
         limits: WorkspaceLimits,
         teller: Teller,
-        keeper: Keeper,
+        tasks: Tasks,
         threads: Threads,
     ) -> None:
         self._runs = runs
@@ -62,7 +62,7 @@ class Background:
         self._clock = clock
         self._limits = limits
         self._teller = teller
-        self._keeper = keeper
+        self._tasks = tasks
         self._threads = threads
 
     async def start(self, call: Call, params: ProcessStartParams, effect: RecordedEffect) -> ProcessView:
@@ -98,7 +98,7 @@ class Background:
         if run.stop is not None and process.running is not None:
             # The daemon or the space was closed while the command was being started.
             process.running.stop()
-        self._keeper.keep(self._until_over(run, space, process, sandbox.kind), f"background {process.process_id}")
+        self._tasks.start(self._until_over(run, space, process, sandbox.kind), f"background {process.process_id}")
         return process.view()
 
     async def resolve(self, call: Call, params: ProcessStartParams) -> Resolution:

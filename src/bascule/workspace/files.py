@@ -7,12 +7,12 @@ import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import InvalidRequest, NotFound, PolicyDenied, Unavailable
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.workspace.acts import FileActs
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.paths import BadPath, WorkspacePath, parse_path
 from bascule.workspace.ports import FileFault, ResolvedPath, Root
@@ -50,7 +50,7 @@ class FileMethods:
         clock: Clock,
         limits: WorkspaceLimits,
         threads: Threads,
-        keeper: Keeper,
+        tasks: Tasks,
     ) -> None:
         self._spaces = spaces
         self._runs = runs
@@ -58,13 +58,13 @@ class FileMethods:
         self._clock = clock
         self._limits = limits
         self._threads = threads
-        self._keeper = keeper
+        self._tasks = tasks
 
     def list(self, call: Call, params: FilesListParams) -> "asyncio.Future[FilesList]":
         space = self._spaces.find(params.space_id)
         path = _directory(params.path)
         judged = self._judge(call, "files.list", params)
-        return self._keeper.keep(self._list(call, space, params, path, judged), "files.list")
+        return self._tasks.start(self._list(call, space, params, path, judged), "files.list")
 
     async def _list(
         self, call: Call, space: Space, params: FilesListParams, path: WorkspacePath | None, judged: _Judged
@@ -88,7 +88,7 @@ class FileMethods:
         operation = ReadFileOperation(path=params.path, encoding=params.encoding)
         path = _path(params.path)
         judged = (self._judge(call, "files.read", params), self._judge(call, "workspace.readFile", operation))
-        return self._keeper.keep(self._read(call, space, operation, path, judged), "files.read")
+        return self._tasks.start(self._read(call, space, operation, path, judged), "files.read")
 
     async def _read(
         self,

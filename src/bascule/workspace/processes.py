@@ -6,21 +6,19 @@ from datetime import timedelta
 
 import msgspec
 
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.foundation.ids import new_id
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import PERSON, Principal
 from bascule.kernel.policy.programs import ProgramRules
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.paths import WorkspacePath
 from bascule.workspace.ports import Command, LogPage, OnOutput, Outcome, RunningCommand, Sandbox, Sandboxes
 from bascule.workspace.protocol import ProcessLogs, ProcessLogsParams, ProcessView
 from bascule.workspace.threads import Threads
-
-# As for every wait of the house.
-MAX_WAIT_MS = 60_000
 
 
 class Process:
@@ -81,13 +79,13 @@ class Process:
 
 class Processes:
     def __init__(
-        self, sandboxes: Sandboxes, clock: Clock, limits: WorkspaceLimits, threads: Threads, keeper: Keeper
+        self, sandboxes: Sandboxes, clock: Clock, limits: WorkspaceLimits, threads: Threads, tasks: Tasks
     ) -> None:
         self._sandboxes = sandboxes
         self._clock = clock
         self._limits = limits
         self._threads = threads
-        self._keeper = keeper
+        self._tasks = tasks
         self._all: dict[str, Process] = {}
 
     def starter(self, process_id: str) -> Principal:
@@ -182,7 +180,7 @@ class Processes:
 
     def logs(self, params: ProcessLogsParams) -> "asyncio.Future[ProcessLogs]":
         process = self.find(params.process_id, params.space_id)
-        return self._keeper.keep(self._logs(process, params), f"logs {process.process_id}")
+        return self._tasks.start(self._logs(process, params), f"logs {process.process_id}")
 
     async def _logs(self, process: Process, params: ProcessLogsParams) -> ProcessLogs:
         deadline = asyncio.get_running_loop().time() + min(params.wait_ms, MAX_WAIT_MS) / 1000

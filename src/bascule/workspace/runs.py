@@ -8,19 +8,19 @@ from typing import Any
 
 import msgspec
 
-from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
+from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES, MAX_WAIT_MS
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.foundation.ids import new_id
 from bascule.foundation.stream import Stream
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.workspace.events import Teller
 from bascule.workspace.feeds import Feed
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop, events_message, is_over
 from bascule.workspace.pausing import Pausing
@@ -52,8 +52,6 @@ from bascule.workspace.steps import said_type, steps_of
 from bascule.workspace.threads import Threads
 from bascule.workspace.validation import BadOperation, check_message, operation_ids
 
-# As for every wait of the house: a longer one is cut to this.
-MAX_WAIT_MS = 60_000
 # Operations that are looked at in the turn of the loop that takes the message; more of them are read on a thread.
 MAX_READ_AT_ONCE = 32
 # Of a frame beside the events in it.
@@ -72,7 +70,7 @@ class Runs:
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
-        keeper: Keeper,
+        tasks: Tasks,
         threads: Threads,
         teller: Teller,
     ) -> None:
@@ -82,7 +80,7 @@ class Runs:
         self._journal = journal
         self._clock = clock
         self._limits = limits
-        self._keeper = keeper
+        self._tasks = tasks
         self._threads = threads
         self._teller = teller
         # Put in by the service: the two need each other.
@@ -187,7 +185,7 @@ class Runs:
         assert self.runner is not None
         if self._stopping:
             run.end_early(_STOPPING)
-        self._keeper.keep(self._worked(run, space), run.run_id)
+        self._tasks.start(self._worked(run, space), run.run_id)
 
     def _go_on(self, run: Run) -> None:
         self._work(run, self._spaces.of(run.record.space_id))

@@ -2,17 +2,19 @@
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.deferred import Deferred
-from bascule.foundation.errors import Conflict, Internal
-from bascule.foundation.ids import new_fault_id
+from bascule.foundation.errors import Conflict
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.bridge import Bridge, Gauge, HttpForm
 from bascule.kernel.call import Call
 from bascule.kernel.effects import BegunRow, RecordedEffect
+from bascule.kernel.faults import internal, log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -27,7 +29,6 @@ from bascule.workspace.declared import WorkspaceDeclared
 from bascule.workspace.events import Teller
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
-from bascule.workspace.keeper import Keeper
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.ports import (
     CheckpointStore,
@@ -91,7 +92,7 @@ class Workspace:
         self._log = log
         self.limits = limits or WorkspaceLimits()
         self.threads = Threads()
-        self.keeper = Keeper(log)
+        self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
         self.spaces = Spaces(
             store=store,
             journal=journal,
@@ -106,7 +107,7 @@ class Workspace:
             sandbox=sandbox,
         )
         teller = Teller(clock)
-        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.keeper)
+        self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
             book=self.book,
@@ -115,7 +116,7 @@ class Workspace:
             journal=journal,
             clock=clock,
             limits=self.limits,
-            keeper=self.keeper,
+            tasks=self.tasks,
             threads=self.threads,
             teller=teller,
         )
@@ -137,7 +138,7 @@ class Workspace:
             clock=clock,
             limits=self.limits,
             teller=teller,
-            keeper=self.keeper,
+            tasks=self.tasks,
             threads=self.threads,
         )
         self.history = History(
@@ -159,7 +160,7 @@ class Workspace:
             clock=clock,
             limits=self.limits,
             threads=self.threads,
-            keeper=self.keeper,
+            tasks=self.tasks,
         )
         self.runs.make_copy = self.history.make_copy
         self.runs.drop_copy = self.history.drop_copy
@@ -180,7 +181,7 @@ class Workspace:
             limits=self.limits,
             threads=self.threads,
             key=key,
-            internal=self._internal,
+            internal=partial(internal, log),
         )
         self._begun: dict[str, list[BegunRow]] = {}
         self._collected_at = clock.monotonic()
@@ -264,7 +265,7 @@ class Workspace:
 
         def end(_: object) -> Deferred[SpaceView]:
             closed: Deferred[SpaceView] = Deferred()
-            self.keeper.keep(self._closed(call, space, view, closed), f"close {space.space_id}")
+            self.tasks.start(self._closed(call, space, view, closed), f"close {space.space_id}")
             return closed
 
         tx.then = end
@@ -287,7 +288,7 @@ class Workspace:
         except Exception as error:
             space.closing = False
             if not closed.done():
-                closed.set_exception(self._internal(error))
+                closed.set_exception(internal(self._log, error))
             raise
         if not closed.done():
             closed.set_result(view)
@@ -350,7 +351,7 @@ class Workspace:
         self.runs.stop()
         for process in self.processes.of_space(None):
             self.processes.stop(process)
-        await self.keeper.close(CLOSE_SECONDS)
+        await self.tasks.close(CLOSE_SECONDS)
         await self.spaces.close()
         self.threads.close()
         self._on_shut()
@@ -360,7 +361,7 @@ class Workspace:
         self.runs.sweep(tx)
         if self._clock.monotonic() - self._collected_at >= COLLECT_EVERY_MS / 1000:
             self._collected_at = self._clock.monotonic()
-            self.keeper.keep(self._collect(), "collect checkpoints")
+            self.tasks.start(self._collect(), "collect checkpoints")
         return []
 
     async def _collect(self) -> None:
@@ -371,9 +372,4 @@ class Workspace:
     # -- small things --
 
     def _do(self, work: Coroutine[Any, Any, Any], name: str) -> "asyncio.Future[Any]":
-        return self.keeper.keep(work, name)
-
-    def _internal(self, error: BaseException) -> Internal:
-        fault = new_fault_id()
-        self._log("fault", level="error", id=fault, error=error)
-        return Internal(f"internal error {fault}", hint=f"`bascule logs` shows what happened: look for {fault}")
+        return self.tasks.start(work, name)

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 
 from bascule.kernel.consent.records import Approval
 from bascule.kernel.consent.states import State
+from bascule.kernel.faults import log_fault
 from bascule.kernel.journal_ports import Log
 
 # A dialogue with a desktop that hangs must not keep the thread.
@@ -84,7 +85,7 @@ class Announcer:
 
     def _told(self, telling: "asyncio.Future[None]") -> None:
         if not telling.cancelled() and (error := telling.exception()) is not None:
-            self._log("fault", level="error", error=error)
+            log_fault(self._log, error)
 
     # -- on a thread --
 

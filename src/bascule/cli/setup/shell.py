@@ -57,7 +57,7 @@ def script(shell: str, folder: str, handle: str | None) -> str:
             words += f" --agent {handle}"
         quoted = "'" + words.replace("'", "\\'" if shell == "fish" else "'\\''") + "'"
         lines.append(f"alias {alias} {quoted}\n" if shell == "fish" else f"alias {alias}={quoted}\n")
-    return "".join(lines) + "\n" + completion.SCRIPTS[shell](completion.commands(parsers()))
+    return "".join(lines) + "\n" + completion.script(shell, parsers())
 
 
 def plan(shell: str, text: str, place: Place, record: Record, *, undo: bool) -> Plan:

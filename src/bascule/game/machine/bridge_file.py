@@ -55,17 +55,20 @@ class BridgeJson:
         self._alone: str | None = None
         # Launches whose entry was ever in the file: what may be removed.
         self._written: set[str] = set()
-        self._freed = asyncio.Condition()
-        self._tasks: set[asyncio.Task[None]] = set()
+        # Set while nobody has.
+        self._free = asyncio.Event()
+        self._free.set()
 
     async def publish(
         self, launch_id: str, game_id: str, token: str, address: Address, *, alone: bool, seconds: float
     ) -> None:
         assert len(token) >= MIN_TOKEN_CHARS
         if alone:
-            async with asyncio.timeout(seconds), self._freed:
-                await self._freed.wait_for(lambda: self._alone is None)
-                self._alone = launch_id
+            async with asyncio.timeout(seconds):
+                while self._alone is not None:
+                    await self._free.wait()
+            self._alone = launch_id
+            self._free.clear()
         self._entries[launch_id] = _Entry(
             token=token,
             transport=_Transport(address.transport, address.where),
@@ -106,13 +109,7 @@ class BridgeJson:
         if self._alone == launch_id:
             self._alone = None
             self._write()
-            task = asyncio.get_running_loop().create_task(self._tell())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
-
-    async def _tell(self) -> None:
-        async with self._freed:
-            self._freed.notify_all()
+            self._free.set()
 
     # -- the file --
 

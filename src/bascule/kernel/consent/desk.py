@@ -23,6 +23,7 @@ from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.consent.records import Approval, Key, Question, Scope, TimedRule
 from bascule.kernel.consent.rules import TimedRules
 from bascule.kernel.consent.states import FINAL, State
+from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
 from bascule.kernel.retention import GcItem
@@ -484,4 +485,4 @@ class Desk:
         try:
             callback(approval)
         except Exception as error:  # noqa: BLE001 - one listener's fault must not keep the rest from hearing
-            self._log("fault", level="error", error=error, approval=approval.approval_id)
+            log_fault(self._log, error, approval=approval.approval_id)

@@ -53,7 +53,7 @@ class Acting:
             element = aim.element
             if expected.unmoved and aim.tree is None:
                 # A ref says which object, not where it is now. The picture before the act uses the same tree.
-                aim.tree = await self._looking.tree(execution, aim.routed, self._looking.limit(params.meta))
+                aim.tree = await self._looking.tree(execution, aim.routed, self._looking.limit(execution))
                 element = aim.tree.by_key(element.key) or element
             expected.check_element(name, element)
         return aim
@@ -62,7 +62,7 @@ class Acting:
         ref, selector = target.element_ref, target.selector
         if ref is None and selector is None:
             raise invalid("target needs elementRef or selector")
-        if ref is not None and selector is not None and not isinstance(params, d.TypeTextParams):
+        if ref is not None and selector is not None and not isinstance(params, d.TypeTextCall):
             raise invalid("target needs either elementRef or selector")
         if selector is not None:
             check_selector(selector)
@@ -79,7 +79,7 @@ class Acting:
 
     async def _aim_by_selector(self, execution: Execution, params: Any, selector: d.Selector) -> Aim:
         routed = await self._looking.route(execution, params.route)
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
         hits = matches(tree, selector)
         execution.note("matched", count=len(hits))
         chosen = first_visible(hits)
@@ -101,7 +101,7 @@ class Acting:
                     return Aim(routed, now, None)
         if not rematch:
             raise not_found("the element is gone, or is not what it was: find it again", reason="stale")
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
         try:
             found = find_again(tree, fingerprint)
         except Ambiguous as error:
@@ -126,7 +126,7 @@ class Acting:
 
     # -- the methods --
 
-    async def click(self, execution: Execution, params: d.ClickParams) -> d.ClickResult:
+    async def click(self, execution: Execution, params: d.TargetCall) -> d.ClickResult:
         aim = await self.aim(execution, params)
         check_enabled(aim.element)
         await self.require_focus(aim.routed, params.route)
@@ -150,7 +150,7 @@ class Acting:
             rematched=aim.rematched,
         )
 
-    async def hotkey(self, execution: Execution, params: d.HotkeyParams) -> d.HotkeyResult:
+    async def hotkey(self, execution: Execution, params: d.HotkeyCall) -> d.HotkeyResult:
         routed = await self._looking.route(execution, params.route)
         routed = await self.bring_to_front(execution, routed, params.route)
         execution.note("keys", keys=_shown(params.keys))
@@ -187,7 +187,7 @@ class Acting:
     async def point(self, execution: Execution, aim: Aim, params: Any) -> tuple[int, int]:
         """Where to click, after the program itself says that the element is what is there."""
         routed = aim.routed
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
         element = tree.by_key(aim.element.key)
         if element is None:
             raise not_found("the element is gone: find it again", reason="stale")

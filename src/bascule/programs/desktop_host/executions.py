@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from bascule.desktop.errors import Code, DesktopError, invalid
+from bascule.desktop.protocol import Meta
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.kernel.evidence import Folder
 from bascule.programs.desktop_host.expecting import Expected
@@ -28,8 +29,9 @@ class Execution:
     # What its client says the act is about.
     expected: Expected | None = None
 
-    def __init__(self, client: Client, request_id: str, method: str, clock: Clock) -> None:
+    def __init__(self, client: Client, request_id: str, method: str, clock: Clock, timeout_ms: int) -> None:
         self.id = str(uuid.uuid4())
+        self.timeout_ms = timeout_ms
         self.client = client
         self.request_id = request_id
         self.method = method
@@ -68,14 +70,15 @@ class Executions:
         return len(self._running)
 
     @contextlib.contextmanager
-    def running(self, client: Client, request_id: str, method: str) -> Iterator[Execution]:
+    def running(self, client: Client, meta: Meta, method: str) -> Iterator[Execution]:
+        request_id = meta.request_id
         mine = [each for each in self._running.values() if each.client == client]
         if any(each.request_id == request_id for each in mine):
             raise invalid("meta.requestId is in use by a request that has not ended", requestId=request_id)
         most = MAX_PER_PEER if client.name is None else MAX_PER_CLIENT
         if len(mine) >= most:
             raise DesktopError(Code.HOST_NOT_READY, f"{most} requests are under way: wait for one to end")
-        execution = Execution(client, request_id, method, self._clock)
+        execution = Execution(client, request_id, method, self._clock, meta.timeout_ms)
         execution.task = asyncio.current_task()
         self._running[execution.id] = execution
         try:

@@ -52,7 +52,7 @@ class Looking:
 
     # -- the methods --
 
-    async def observe(self, execution: Execution, params: d.ObserveParams) -> d.ObserveResult:
+    async def observe(self, execution: Execution, params: d.ObserveCall) -> d.ObserveResult:
         options = params.options
         routed = await self.route(execution, params.route)
         need_tree = options.include_ax_tree or options.snapshot or options.marks or options.diff
@@ -60,7 +60,7 @@ class Looking:
         if need_tree or options.include_screenshot or options.inline:
             # Also for the picture alone: password fields and typed texts are found in the tree, in all of it, however
             # little of it was asked for.
-            whole = await self.tree(execution, routed, self.limit(params.meta))
+            whole = await self.tree(execution, routed, self.limit(execution))
             tree = cut(whole, max_depth=options.ax_max_depth, max_nodes=options.ax_max_nodes)
             image = await self._observed_picture(execution, options, routed, whole)
             if options.include_ax_tree:
@@ -118,10 +118,10 @@ class Looking:
         await self.save(execution, "snapshot.txt", written.encode())
         return "\n".join(lines), diff
 
-    async def find(self, execution: Execution, params: d.FindParams) -> d.FindResult:
+    async def find(self, execution: Execution, params: d.FindCall) -> d.FindResult:
         check_selector(params.selector)
         routed = await self.route(execution, params.route)
-        tree = await self.tree(execution, routed, self.limit(params.meta))
+        tree = await self.tree(execution, routed, self.limit(execution))
         hits = matches(tree, params.selector)
         await self.save_tree(execution, routed, tree)
         execution.note("matched", count=len(hits))
@@ -136,7 +136,7 @@ class Looking:
             partial=list(tree.partial),
         )
 
-    async def windows(self, execution: Execution, _params: m.WindowsParams) -> m.WindowsResult:
+    async def windows(self, execution: Execution, _params: d.DesktopCall) -> m.WindowsResult:
         found = await self.desktop.windows()
         execution.note("windows", count=len(found))
         return m.WindowsResult(
@@ -155,9 +155,9 @@ class Looking:
             ]
         )
 
-    async def list_modals(self, execution: Execution, params: m.ListModalsParams) -> m.ListModalsResult:
+    async def list_modals(self, execution: Execution, params: d.Routed) -> m.ListModalsResult:
         routed = await self.route(execution, params.route)
-        tree = await self.tree(execution, routed, self.limit(params.meta))
+        tree = await self.tree(execution, routed, self.limit(execution))
         await self.save_tree(execution, routed, tree)
         return m.ListModalsResult(
             execution_id=execution.id,
@@ -167,8 +167,8 @@ class Looking:
 
     # -- what they share --
 
-    def limit(self, meta: d.Meta) -> float:
-        return min(self._seconds, meta.timeout_ms / 1000 * _READING_SHARE)
+    def limit(self, execution: Execution) -> float:
+        return min(self._seconds, execution.timeout_ms / 1000 * _READING_SHARE)
 
     async def route(self, execution: Execution, route: d.Route | None) -> Routed:
         routed = resolve(await self.desktop.windows(), route, self.keep_out)

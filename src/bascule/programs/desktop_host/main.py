@@ -75,7 +75,7 @@ async def _run(settings: Settings) -> int:
 
     def stop() -> None:
         # Also from the thread that waits for the keys.
-        loop.call_soon_threadsafe(lambda: server.start(host.stop_everything()))
+        loop.call_soon_threadsafe(lambda: server.tasks.start(host.stop_everything(), "stop"))
 
     desktop = LinuxDesktop(on_stop_keys=stop if settings.stop_keys else None)
     host = Host(desktop, root, SystemClock(), log, phrase=settings.phrase, keep_out=settings.keep_out)
@@ -95,7 +95,7 @@ async def _run(settings: Settings) -> int:
             sock = socket.socket(fileno=settings.descriptor)
             sock.setblocking(False)
             await loop.connect_accepted_socket(server.connection, sock)
-        opening = server.start(host.open())
+        opening = server.tasks.start(host.open(), "open")
         await _first_of(ending.wait(), *([] if listener is not None else [server.on_last_gone.wait()]))
         opening.cancel()
         return 0

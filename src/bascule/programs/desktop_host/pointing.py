@@ -32,15 +32,13 @@ class Pointing:
         self._looking = looking
         self._desktop = looking.desktop
 
-    async def double_click(self, execution: Execution, params: m.DoubleClickParams) -> m.ActResult:
+    async def double_click(self, execution: Execution, params: d.TargetCall) -> m.ActResult:
         return await self._clicked(execution, params, button=1, count=2)
 
-    async def right_click(self, execution: Execution, params: m.RightClickParams) -> m.ActResult:
+    async def right_click(self, execution: Execution, params: d.TargetCall) -> m.ActResult:
         return await self._clicked(execution, params, button=3, count=1)
 
-    async def _clicked(
-        self, execution: Execution, params: m.DoubleClickParams | m.RightClickParams, *, button: int, count: int
-    ) -> m.ActResult:
+    async def _clicked(self, execution: Execution, params: d.TargetCall, *, button: int, count: int) -> m.ActResult:
         aim = await self._acting.aim(execution, params)
 
         async def act() -> None:
@@ -49,7 +47,7 @@ class Pointing:
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
-    async def scroll(self, execution: Execution, params: m.ScrollParams) -> m.ActResult:
+    async def scroll(self, execution: Execution, params: m.ScrollCall) -> m.ActResult:
         aim = await self._acting.aim(execution, params)
 
         async def act() -> None:
@@ -60,7 +58,7 @@ class Pointing:
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
-    async def drag(self, execution: Execution, params: m.DragParams) -> m.ActResult:
+    async def drag(self, execution: Execution, params: m.DragCall) -> m.ActResult:
         aim = await self._acting.aim(execution, params)
         other = await self._acting.aim(execution, params, "to")
 
@@ -71,7 +69,7 @@ class Pointing:
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
-    async def set_value(self, execution: Execution, params: m.SetValueParams) -> m.ActResult:
+    async def set_value(self, execution: Execution, params: m.SetValueCall) -> m.ActResult:
         aim = await self._acting.aim(execution, params)
         check_enabled(aim.element)
         value = params.value
@@ -97,7 +95,7 @@ class Pointing:
             effect = "confirmed" if now.value == shown else "none"
         return self._result(execution, aim, effect)
 
-    async def focus_window(self, execution: Execution, params: m.FocusWindowParams) -> m.ActResult:
+    async def focus_window(self, execution: Execution, params: d.Routed) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
         front = await self._acting.bring_to_front(execution, routed, params.route)
         return m.ActResult(
@@ -107,9 +105,9 @@ class Pointing:
             evidence=d.Evidence(dir=folder_of(execution)),
         )
 
-    async def dismiss_modal(self, execution: Execution, params: m.DismissModalParams) -> m.ActResult:
+    async def dismiss_modal(self, execution: Execution, params: m.DismissModalCall) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
-        tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+        tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
         modal, button = modal_meant(tree, params.button)
         if execution.expected is not None:
             execution.expected.check_element("element", button or modal)

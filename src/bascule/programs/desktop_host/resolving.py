@@ -51,11 +51,11 @@ class Resolving:
 
     async def resolve(self, execution: Execution, params: m.ResolveParams) -> m.ResolveResult:
         row = METHODS.get(params.intent.method)
-        if row is None or not hasattr(row.params, "route") or row.at_once:
+        if row is None or not hasattr(row.call, "route") or row.at_once:
             raise invalid("intent.method is about no window", method=params.intent.method)
         given = {name: value for name, value in params.intent.params.items() if name not in _NOT_ABOUT_IT}
         try:
-            intent: Any = codec.convert({**given, "meta": msgspec.to_builtins(params.meta)}, row.params)
+            intent: Any = row.call_of(codec.convert(given, row.wire_type(meta=False)))
         except codec.BadJson as error:
             raise invalid(f"intent.params: {error.message}") from None
         if row.confirmed:
@@ -65,7 +65,7 @@ class Resolving:
             meant = _Meant(routed, routed.window, exact=routed.exact)
         window = meant.window
         element, to = self._found(execution, meant, meant.element), self._found(execution, meant, meant.to)
-        picture = await self._picture(execution, params, meant) if params.picture and row.confirmed else None
+        picture = await self._picture(execution, meant) if params.picture and row.confirmed else None
         tied = {**given, "route": _tied_route(intent.route, meant)}
         if element is not None and hasattr(intent, "target"):
             tied["target"] = _tied_target(element)
@@ -89,7 +89,7 @@ class Resolving:
             return await self._aimed(execution, method, intent)
         routed = await self._looking.route(execution, intent.route)
         if method == "desktop.dismissModal":
-            tree = await self._looking.tree(execution, routed, self._looking.limit(intent.meta))
+            tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
             modal, button = modal_meant(tree, intent.button)
             window = self._looking.holder(modal, routed, tree)
             return _Meant(routed, window, element=button or modal, tree=tree)
@@ -97,7 +97,7 @@ class Resolving:
         if method == "desktop.hotkey":
             await self._desktop.check_keys(intent.keys)
         if method == "desktop.typeText":
-            tree = await self._looking.tree(execution, routed, self._looking.limit(intent.meta))
+            tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
             # A text without a target goes where the focus is: where it is now, not where it is after the question.
             return _Meant(routed, routed.window, element=typed_into(tree), tree=tree)
         return _Meant(routed, routed.window)
@@ -114,7 +114,7 @@ class Resolving:
         tree = aim.tree
         if tree is None:
             # A ref says which object, not where it is now and what is around it.
-            tree = await self._looking.tree(execution, aim.routed, self._looking.limit(intent.meta))
+            tree = await self._looking.tree(execution, aim.routed, self._looking.limit(execution))
         element = tree.by_key(aim.element.key) or aim.element
         to = None if other is None else tree.by_key(other.element.key) or other.element
         window = self._looking.holder(element, aim.routed, tree)
@@ -123,13 +123,13 @@ class Resolving:
     def _found(self, execution: Execution, meant: _Meant, element: Element | None) -> d.FoundElement | None:
         return None if element is None else self._looking.found(execution, element, meant.routed, meant.tree)
 
-    async def _picture(self, execution: Execution, params: m.ResolveParams, meant: _Meant) -> d.InlineImage:
+    async def _picture(self, execution: Execution, meant: _Meant) -> d.InlineImage:
         window, tree = meant.window, meant.tree
         routed = Routed(window, (window, *(e for e in meant.routed.windows if e.handle != window.handle)), exact=True)
         hidden: tuple[Rect, ...] = ()
         if tree is None:
             try:
-                tree = await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+                tree = await self._looking.tree(execution, routed, self._looking.limit(execution))
             except (DesktopError, NotAnswering):
                 # Where the secrets are is not known, so nothing is shown.
                 hidden = (window.outer,)

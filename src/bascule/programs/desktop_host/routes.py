@@ -1,25 +1,16 @@
 """Routes (contract 4.3): which window a request means. Pure, over the list of windows there are."""
 
 import re
-import re._constants as sre  # type: ignore[import-not-found] # the standard library's own, without stubs
-import re._parser as parser  # type: ignore[import-not-found] # as above
-import warnings
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from bascule.desktop.errors import Code, DesktopError, invalid, not_found
-from bascule.desktop.protocol import MAX_PATTERN_CHARS, Route, RouteApp
+from bascule.desktop.protocol import Route, RouteApp
 from bascule.programs.desktop_host.ports import Window
-
-# What of a title is compared; with three repeats the worst pattern then costs 50 ms.
-MAX_TITLE_CHARS: Final = 160
-MAX_REPEATS: Final = 3
-# A repeat that may run at least this long counts.
-_LONG_REPEAT: Final = 8
-_REPEATS: Final = (sre.MAX_REPEAT, sre.MIN_REPEAT, sre.POSSESSIVE_REPEAT)
+from bascule.programs.desktop_host.title_patterns import MAX_TITLE_CHARS, compiled
 
 # Never seen into, never acted in, whatever anybody approves: where passwords are kept and asked for, and ourselves.
 KEEP_OUT: Final = (
@@ -131,44 +122,3 @@ def _windows_meant(windows: list[Window], route: Route, keep_out: Sequence[str])
         if not windows:
             raise not_found("no window's title matches route.window.titlePattern", reason="route")
     return windows
-
-
-def compiled(pattern: str) -> re.Pattern[str]:
-    """A pattern that cannot be made to run for long: Python's matcher backtracks, and a peer writes the pattern."""
-    if len(pattern) > MAX_PATTERN_CHARS:
-        raise invalid(f"a title pattern has at most {MAX_PATTERN_CHARS} characters")
-    try:
-        with warnings.catch_warnings():
-            # What Python may read otherwise one day ("[[") is refused today.
-            warnings.simplefilter("error")
-            repeats = _repeats(parser.parse(pattern), nested=False)
-            found = re.compile(pattern)
-    except (re.error, OverflowError, RecursionError, Warning) as error:
-        raise invalid(f"the title pattern is not a regular expression: {error}") from None
-    if repeats > MAX_REPEATS:
-        raise invalid(f"a title pattern has at most {MAX_REPEATS} open repeats such as .*")
-    return found
-
-
-def _repeats(tree: Any, *, nested: bool) -> int:
-    count = 0
-    for operation, argument in tree:
-        inside = nested
-        parts: list[Any] = []
-        if operation in _REPEATS:
-            low, high, body = argument
-            if high == sre.MAXREPEAT or high - low >= _LONG_REPEAT:
-                if nested:
-                    raise invalid("a title pattern may not repeat a repeat, such as (a+)+")
-                count, inside = count + 1, True
-            parts = [body]
-        elif operation is sre.BRANCH:
-            parts = list(argument[1])
-            if nested:
-                raise invalid("a title pattern may not repeat alternatives, such as (a|b)*")
-        elif isinstance(argument, tuple):
-            parts = [each for each in argument if isinstance(each, parser.SubPattern)]
-        elif isinstance(argument, parser.SubPattern):
-            parts = [argument]
-        count += sum(_repeats(each, nested=inside) for each in parts)
-    return count

@@ -3,14 +3,16 @@
 import asyncio
 import os
 import socket
-from typing import Any, Final
+from typing import Final
 
 from bascule.desktop.errors import Code, DesktopError, invalid
 from bascule.desktop.extensions import Stopped
 from bascule.desktop.host_methods import METHODS, STOPPED
+from bascule.foundation.tasks import Tasks
+from bascule.kernel.faults import EventLog, log_fault
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.peers import NoSuchPeer, PeerId, identify, program_of
-from bascule.programs.desktop_host.service import Host, Log
+from bascule.programs.desktop_host.service import Host
 from bascule.transports.framed import FramedConnection
 from bascule.transports.peercred import Peer
 from bascule.wire import jsonrpc
@@ -28,12 +30,12 @@ MAX_AT_ONCE: Final = 64
 class HostServer:
     """All connections, their tasks, and the processes at their ends."""
 
-    def __init__(self, host: Host, log: Log, *, allowed: tuple[str, ...] = ()) -> None:
+    def __init__(self, host: Host, log: EventLog, *, allowed: tuple[str, ...] = ()) -> None:
         self.host = host
         self.log = log
         # Programs that may connect; empty: every one of this user's.
         self.allowed = allowed
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
         self._watched: dict[PeerId, int] = {}
         self.connections: set[HostConnection] = set()
         self.on_last_gone: asyncio.Event = asyncio.Event()
@@ -41,12 +43,6 @@ class HostServer:
 
     def connection(self) -> "HostConnection":
         return HostConnection(self)
-
-    def start(self, work: Any) -> "asyncio.Task[Any]":
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def watch(self, peer: PeerId, descriptor: int | None) -> None:
         """What a process was allowed dies with it, also when another holds its connection open."""
@@ -62,7 +58,7 @@ class HostServer:
         descriptor = self._watched.pop(peer)
         asyncio.get_running_loop().remove_reader(descriptor)
         os.close(descriptor)
-        self.start(self.host.peer_gone(peer))
+        self.tasks.start(self.host.peer_gone(peer), "a peer is gone")
 
     def _stopped(self, aborted: int, by: PeerId | None) -> None:
         """Whoever asked for it has an answer; the others would go on believing that they may act."""
@@ -75,9 +71,7 @@ class HostServer:
         for connection in list(self.connections):
             connection.close()
         await self.host.executions.abort_all()
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.tasks.close()
         loop = asyncio.get_running_loop()
         for descriptor in self._watched.values():
             loop.remove_reader(descriptor)
@@ -146,7 +140,7 @@ class HostConnection(FramedConnection):
             self._refuse(message.id, DesktopError(Code.HOST_NOT_READY, f"{most} requests are open here: try again"))
             return
         self._open[message.id] = None
-        self._server.start(self._answer(message))
+        self._server.tasks.start(self._answer(message), message.method)
 
     async def _answer(self, request: jsonrpc.Request) -> None:
         assert self.peer is not None

@@ -8,7 +8,7 @@ import contextlib
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
@@ -18,8 +18,9 @@ from bascule.desktop import protocol as d
 from bascule.desktop.errors import Code, DesktopError, invalid
 from bascule.desktop.host_methods import EXTENSIONS, METHODS, DesktopMethod
 from bascule.foundation.clock import Clock, rfc3339
-from bascule.foundation.ids import new_fault_id
 from bascule.kernel.evidence import Evidence, EvidenceRoot, WorkspaceForbidden
+from bascule.kernel.faults import EventLog, log_fault
+from bascule.kernel.rows import Nothing, Params
 from bascule.programs.desktop_host import ports
 from bascule.programs.desktop_host.acting import Acting
 from bascule.programs.desktop_host.executions import Execution, Executions
@@ -45,10 +46,6 @@ MAX_WORKSPACES: Final = 256
 _NOT_SIGNED: Final = ("meta", "confirm")
 
 
-class Log(Protocol):
-    def __call__(self, event: str, /, *, level: str = "info", **fields: Any) -> None: ...
-
-
 class Host:
     """One desktop, one WORKSPACE_ROOT, any number of peers."""
 
@@ -57,7 +54,7 @@ class Host:
         desktop: ports.Desktop,
         root: EvidenceRoot,
         clock: Clock,
-        log: Log,
+        log: EventLog,
         *,
         phrase: bool = True,
         keep_out: Sequence[str] = KEEP_OUT,
@@ -108,7 +105,7 @@ class Host:
             "desktop.stop": self._stop,
             "desktop.resume": self._resume,
         }
-        self._decoders = {name: codec.decoder(row.params) for name, row in METHODS.items()}
+        self._decoders = {name: codec.decoder(row.wire_type()) for name, row in METHODS.items()}
 
     # -- life --
 
@@ -175,22 +172,23 @@ class Host:
         if row is None:
             raise invalid("unknown method", methods=list(METHODS))
         decoded = self._decode(row, params)
-        workspace = self._workspace(decoded.meta)
-        client = Client(peer, decoded.meta.client)
+        call, meta = row.call_of(decoded), decoded.meta
+        workspace = self._workspace(meta)
+        client = Client(peer, meta.client)
         if row.confirmed:
             self._check_confirm(row, client, workspace, decoded, params)
         if row.at_once:
-            return await self._guarded(None, decoded.meta.timeout_ms, self._at_once[method](client, decoded, workspace))
+            return await self._guarded(None, meta.timeout_ms, self._at_once[method](client, call, workspace))
         if self._ready is None:
             raise DesktopError(Code.HOST_NOT_READY, "the host is still connecting to the desktop: try again")
-        if self.stopped and (row.confirmed or _is_about_acting(decoded)):
+        if self.stopped and (row.confirmed or _is_about_acting(call)):
             raise DesktopError(Code.HOST_STOPPED, "input was stopped: a person resumes it with desktop.resume")
-        with self.executions.running(client, decoded.meta.request_id, method) as execution:
+        with self.executions.running(client, meta, method) as execution:
             if row.confirmed and decoded.confirm.resolved is not None:
                 execution.expected = Expected(decoded.confirm.resolved)
             if on_execution is not None:
                 on_execution(execution)
-            return await self._execute(row, execution, decoded, workspace)
+            return await self._execute(row, execution, call, workspace)
 
     def _decode(self, row: DesktopMethod, params: codec.Raw) -> Any:
         try:
@@ -237,21 +235,21 @@ class Host:
             return
         raise DesktopError(Code.CONFIRM_REQUIRED, reason, method=row.name)
 
-    async def _execute(self, row: DesktopMethod, execution: Execution, decoded: Any, workspace: str) -> Any:
+    async def _execute(self, row: DesktopMethod, execution: Execution, call: Params, workspace: str) -> Any:
         if row.evidence:
             execution.folder = self._store(workspace).folder(execution.id)
         method = self._methods[row.name]
-        seconds = decoded.meta.timeout_ms / 1000
+        seconds = execution.timeout_ms / 1000
 
         async def run() -> Any:
             async with asyncio.timeout(seconds):
                 if not row.confirmed:
-                    return await method(execution, decoded)
-                return await self._alone(execution, method, decoded)
+                    return await method(execution, call)
+                return await self._alone(execution, method, call)
 
         outcome: dict[str, Any] = {}
         try:
-            result = await self._guarded(execution, decoded.meta.timeout_ms, run())
+            result = await self._guarded(execution, execution.timeout_ms, run())
             outcome = {"ok": True, "result": _without_values(result)}
             return result
         except DesktopError as error:
@@ -271,7 +269,7 @@ class Host:
         return found
 
     async def _alone(
-        self, execution: Execution, method: Callable[[Execution, Any], Awaitable[Any]], decoded: Any
+        self, execution: Execution, method: Callable[[Execution, Any], Awaitable[Any]], call: Params
     ) -> Any:
         if self._waiting >= MAX_WAITING:
             raise DesktopError(Code.HOST_NOT_READY, f"{MAX_WAITING} actions wait for the screen: try again")
@@ -282,7 +280,7 @@ class Host:
             self._waiting -= 1
         try:
             execution.halt.check()
-            return await method(execution, decoded)
+            return await method(execution, call)
         except BaseException:
             # Also when its time is over: the input thread does not know of that by itself.
             execution.halt.set()
@@ -308,8 +306,7 @@ class Host:
         except _KNOWN as error:
             failure = _said(error, timeout_ms)
         except Exception as error:  # noqa: BLE001 - the boundary: an unknown fault says an id and nothing else
-            fault = new_fault_id()
-            self._log("fault", level="error", fault=fault, error=error)
+            fault = log_fault(self._log, error)
             failure = DesktopError(Code.INTERNAL_ERROR, f"internal error {fault}: the host's log has it", fault=fault)
         raise self._about(failure, execution) from None
 
@@ -340,7 +337,7 @@ class Host:
 
     # -- answered at once --
 
-    async def _health(self, client: Client, _params: d.HealthParams, _workspace: str) -> d.HealthResult:
+    async def _health(self, client: Client, _params: Nothing, _workspace: str) -> d.HealthResult:
         status = await self._status()
         permissions = d.Permissions(accessibility=status.accessibility, screen_recording=status.screen_recording)
         mac = platform.mac_ver()[0] if sys.platform == "darwin" else None
@@ -356,7 +353,7 @@ class Host:
             stop_keys=status.stop_keys,
         )
 
-    async def _doctor(self, client: Client, params: d.DoctorParams, _workspace: str) -> d.DoctorResult:
+    async def _doctor(self, client: Client, params: d.DoctorCall, _workspace: str) -> d.DoctorResult:
         status = await self._status()
         issues, remedies, notes = list(status.issues), list(status.remedies), list(status.notes)
         if params.programs and status.accessibility == "granted":
@@ -394,7 +391,7 @@ class Host:
             )
         return await self._desktop.status()
 
-    async def _abort(self, client: Client, params: d.AbortParams, _workspace: str) -> d.AbortResult:
+    async def _abort(self, client: Client, params: d.AbortCall, _workspace: str) -> d.AbortResult:
         execution = self.executions.find(client, params.execution_id)
         if execution is None:
             raise invalid("no such execution of this client is under way", executionId=params.execution_id)
@@ -409,7 +406,7 @@ class Host:
             raise invalid("intent.method is not one that needs confirm", method=intent.method)
         try:
             # A token for what would be refused anyway helps nobody.
-            codec.convert({**intent.params, "meta": msgspec.to_builtins(params.meta)}, row.params)
+            codec.convert({k: v for k, v in intent.params.items() if k != "meta"}, row.wire_type(meta=False))
         except codec.BadJson as error:
             raise invalid(f"intent.params: {error.message}") from None
         digest = params_digest(intent.params)
@@ -425,10 +422,10 @@ class Host:
             peer=_peer_info(client.peer),
         )
 
-    async def _stop(self, client: Client, _params: m.StopParams, _workspace: str) -> m.StopResult:
+    async def _stop(self, client: Client, _params: Nothing, _workspace: str) -> m.StopResult:
         return m.StopResult(stopped=True, aborted=await self.stop_everything(client.peer))
 
-    async def _resume(self, _client: Client, _params: m.ResumeParams, _workspace: str) -> m.StopResult:
+    async def _resume(self, _client: Client, _params: d.Routed, _workspace: str) -> m.StopResult:
         self.stopped = False
         self._log("resumed", level="warning")
         return m.StopResult(stopped=False, aborted=0)
@@ -466,9 +463,9 @@ def params_digest(params: dict[str, Any]) -> str:
     return canonical.digest({name: value for name, value in params.items() if name not in _NOT_SIGNED})
 
 
-def _is_about_acting(decoded: Any) -> bool:
+def _is_about_acting(call: Params) -> bool:
     """Nobody need be asked about what would be refused anyway."""
-    intent = getattr(decoded, "intent", None)
+    intent = getattr(call, "intent", None)
     row = METHODS.get(intent.method) if intent is not None else None
     return row is not None and row.confirmed
 

@@ -14,7 +14,8 @@ from bascule.programs.desktop_host.elements import Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.looking import Looking, check_selector, folder_of
 from bascule.programs.desktop_host.matching import matches
-from bascule.programs.desktop_host.routes import MAX_TITLE_CHARS, Routed, compiled, titled
+from bascule.programs.desktop_host.routes import Routed, titled
+from bascule.programs.desktop_host.title_patterns import MAX_TITLE_CHARS, compiled
 
 # A window that redraws itself sends hundreds of events: they are answered by one look.
 GATHER_SECONDS: Final = 0.005
@@ -34,9 +35,9 @@ class Waiting:
     def __init__(self, looking: Looking) -> None:
         self._looking = looking
 
-    async def wait_until(self, execution: Execution, params: d.WaitUntilParams) -> d.WaitUntilResult:
-        look = self._prepare(params)
-        limit_ms = min(params.timeout_ms, params.meta.timeout_ms)
+    async def wait_until(self, execution: Execution, params: d.WaitUntilCall) -> d.WaitUntilResult:
+        look = self._prepare(params, self._looking.limit(execution))
+        limit_ms = min(params.timeout_ms, execution.timeout_ms)
         loop = asyncio.get_running_loop()
         end = loop.time() + limit_ms / 1000
         wake = asyncio.Event()
@@ -89,7 +90,7 @@ class Waiting:
         if seen.tree is not None and seen.routed is not None:
             await self._looking.save_tree(execution, seen.routed, seen.tree)
 
-    def _prepare(self, params: d.WaitUntilParams) -> Callable[[float], Awaitable[Look]]:
+    def _prepare(self, params: d.WaitUntilCall, seconds: float) -> Callable[[float], Awaitable[Look]]:
         """Bad conditions are refused before anything is waited for."""
         chosen = params.condition.chosen()
         if len(chosen) != 1:
@@ -106,9 +107,11 @@ class Waiting:
         if condition.window_exists is not None:
             pattern = compiled(condition.window_exists.title_pattern)
 
-        return lambda quiet: self._look(params, pattern, quiet)
+        return lambda quiet: self._look(params, pattern, quiet, seconds)
 
-    async def _look(self, params: d.WaitUntilParams, pattern: re.Pattern[str] | None, quiet: float) -> Look:
+    async def _look(
+        self, params: d.WaitUntilCall, pattern: re.Pattern[str] | None, quiet: float, seconds: float
+    ) -> Look:
         condition = params.condition
         if condition.window_exists is not None and pattern is not None:
             app = params.route.app if params.route is not None else None
@@ -127,7 +130,7 @@ class Waiting:
         if condition.stable is not None:
             return Look(int(quiet * 1000 >= condition.stable.for_ms), routed)
         try:
-            tree = await self._looking.tree(quietly, routed, self._looking.limit(params.meta))
+            tree = await self._looking.tree(quietly, routed, seconds)
         except DesktopError as error:
             if error.code is Code.TIMEOUT:
                 # It hangs now; it may answer later.
@@ -139,7 +142,7 @@ class Waiting:
 _OTHERS: Final = ("selectorGone", "valueContains", "titleMatches", "windowExists", "stable")
 
 
-def _until_next_look(params: d.WaitUntilParams, quiet: float) -> float:
+def _until_next_look(params: d.WaitUntilCall, quiet: float) -> float:
     """The poll, or sooner where quiet itself is waited for."""
     poll = params.poll_ms / 1000
     stable = params.condition.stable

@@ -29,7 +29,7 @@ class Writing:
         self._looking = looking
         self._desktop = looking.desktop
 
-    async def type_text(self, execution: Execution, params: d.TypeTextParams) -> d.TypeTextResult:
+    async def type_text(self, execution: Execution, params: d.TypeTextCall) -> d.TypeTextResult:
         text = params.text
         self._looking.typed.remember(text)
         execution.note("text", chars=len(text), digest=self._looking.typed.digest(text))
@@ -41,7 +41,7 @@ class Writing:
         else:
             routed = await self._looking.route(execution, params.route)
             if execution.expected is not None:
-                execution.expected.check_element("element", typed_into(await self._tree(execution, routed, params)))
+                execution.expected.check_element("element", typed_into(await self._tree(execution, routed)))
         routed = await self._acting.bring_to_front(execution, routed, params.route)
         if aim is not None:
             aim.routed = routed
@@ -52,7 +52,7 @@ class Writing:
                 if not params.options.clear_before:
                     await self._desktop.caret_to_end(field)
         else:
-            field = focused_field(await self._tree(execution, routed, params))
+            field = focused_field(await self._tree(execution, routed))
         before = field.value if field is not None else None
         pasted: Pasted | None = None
 
@@ -67,7 +67,7 @@ class Writing:
         assert pasted is not None
         execution.note("pasted", taken=pasted.taken, pieces=pasted.pieces, clipboard=pasted.clipboard)
         effect = await self._effect(field, before, text, pasted)
-        await self._save_tree(execution, routed, field, params)
+        await self._save_tree(execution, routed, field)
         return d.TypeTextResult(
             execution_id=execution.id,
             typed=pasted.taken == pasted.pieces,
@@ -99,7 +99,7 @@ class Writing:
         if (now := await self._has_focus(element, CLICKED_SECONDS)) is not None:
             return now
         # GTK 4 focuses a part of its entries and does not say so of the entry. Another field that has it says no.
-        tree = await self._tree(execution, aim.routed, params)
+        tree = await self._tree(execution, aim.routed)
         other = focused_field(tree)
         if other is not None and not tree.is_within(other, element):
             raise not_found("the target could not be given the focus: another field keeps it", reason="focus")
@@ -117,8 +117,8 @@ class Writing:
                 return None
             await asyncio.sleep(0.01)
 
-    async def _tree(self, execution: Execution, routed: Routed, params: Any) -> Tree:
-        return await self._looking.tree(execution, routed, self._looking.limit(params.meta))
+    async def _tree(self, execution: Execution, routed: Routed) -> Tree:
+        return await self._looking.tree(execution, routed, self._looking.limit(execution))
 
     def _blanked(self, routed: Routed, field: Element | None) -> tuple[Rect, ...]:
         # Lists of suggestions repeat what is typed.
@@ -149,8 +149,8 @@ class Writing:
                 return "unverified" if after != before or wanted in after else "none"
             await asyncio.sleep(0.02)
 
-    async def _save_tree(self, execution: Execution, routed: Routed, field: Element | None, params: Any) -> None:
-        tree = await self._tree(execution, routed, params)
+    async def _save_tree(self, execution: Execution, routed: Routed, field: Element | None) -> None:
+        tree = await self._tree(execution, routed)
         drop = [each for each in tree.elements if field is not None and each.key == field.key]
         if field is None:
             drop = tree.elements

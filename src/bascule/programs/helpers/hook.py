@@ -15,10 +15,10 @@ import time
 
 from bascule.foundation import paths
 from bascule.foundation.agreement import is_agent_id
+from bascule.foundation.backoff import Backoff
 from bascule.local_client import choice, exits
 from bascule.local_client.exits import DoorError, NoIdentity
 from bascule.local_client.http import Door, call
-from bascule.local_client.retry import Pauses
 from bascule.local_client.values import decode, encode
 from bascule.programs.helpers import bell, process_tree, terminal
 from bascule.programs.helpers.wait import EVENTS
@@ -269,7 +269,7 @@ def _nothing(hook: Hook) -> int:
 def _patiently(hook: Hook, find: Callable[[], tuple[str, str] | None]) -> tuple[str, str] | None:
     """The agent, as soon as its shim is there."""
     deadline = time.monotonic() + SHIM_SECONDS[hook.event]
-    pauses = Pauses()
+    pauses = Backoff()
     while True:
         try:
             if (who := find()) is not None:
@@ -278,7 +278,7 @@ def _patiently(hook: Hook, find: Callable[[], tuple[str, str] | None]) -> tuple[
             raise
         except DoorError as fault:
             hook.explain(fault.message)
-        pause = pauses.next()
+        pause = next(pauses)
         if time.monotonic() + pause > deadline or hook.is_over():
             return None
         time.sleep(pause)

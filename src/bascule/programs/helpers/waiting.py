@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 
+from bascule.foundation.agreement import MAX_WAIT_MS
+from bascule.foundation.backoff import Backoff
 from bascule.local_client.exits import DoorError
-from bascule.local_client.retry import PATIENCE_SECONDS, Pauses, pause_after
+from bascule.local_client.retry import PATIENCE_SECONDS, pause_after
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
-# The daemon holds a request for at most this long.
-MAX_SLICE_MS = 60_000
 # Who answers "nothing yet" sooner than this has not waited.
 SOON_SECONDS = 1.0
 
@@ -32,12 +32,12 @@ def wait_in_slices(
     """
     deadline = None if wait_ms is None else clock() + wait_ms / 1000
     away_until: float | None = clock() + contact_seconds
-    pauses = Pauses()
+    pauses = Backoff()
     while True:
         began = clock()
-        left = MAX_SLICE_MS if deadline is None else max(0, round((deadline - began) * 1000))
+        left = MAX_WAIT_MS if deadline is None else max(0, round((deadline - began) * 1000))
         try:
-            value = attempt(min(left, MAX_SLICE_MS))
+            value = attempt(min(left, MAX_WAIT_MS))
         except DoorError as fault:
             pause = pause_after(fault, pauses)
             if away_until is None:
@@ -57,5 +57,5 @@ def wait_in_slices(
             pauses.reset()
         else:
             # A daemon that is stopping, or a broker that does not wait at all: it is not asked in a tight loop.
-            pause = pauses.next()
+            pause = next(pauses)
             sleep(pause if deadline is None else min(pause, max(0.0, deadline - now)))

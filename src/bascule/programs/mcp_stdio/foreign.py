@@ -13,9 +13,10 @@ import threading
 import time
 from functools import partial
 
+from bascule.foundation.backoff import Backoff
 from bascule.local_client import http
 from bascule.local_client.exits import ConnectionLost, DoorError, Refusal
-from bascule.local_client.retry import Pauses, pause_after
+from bascule.local_client.retry import pause_after
 from bascule.local_client.values import encode
 from bascule.programs.mcp_stdio.held_names import HeldNames
 from bascule.programs.mcp_stdio.identity import MAX_NAMESAKES, namesakes
@@ -206,7 +207,7 @@ class Foreign:
         return Broker(self._door, self._token, self.handle or "", self._session, self._rename)
 
     def _serve(self, call: Call) -> None:
-        pauses = Pauses()
+        pauses = Backoff()
         deadline = time.monotonic() + (SLICE_MS / 1000 if self.ready else CONTACT_SECONDS)
         while True:
             try:
@@ -226,7 +227,7 @@ class Foreign:
             time.sleep(pause)
         self._in_loop(partial(self._finish, call, message))
 
-    def _pause_after(self, call: Call, fault: DoorError, pauses: Pauses) -> float | None:
+    def _pause_after(self, call: Call, fault: DoorError, pauses: Backoff) -> float | None:
         """How long to wait before the call is made again; None: never."""
         if isinstance(fault, ConnectionLost) and call.retry == "never":
             return None
@@ -235,7 +236,7 @@ class Foreign:
             try:
                 self._remote.open()
             except DoorError:
-                return pauses.next()
+                return next(pauses)
             return 0.0
         return pause_after(fault, pauses)
 

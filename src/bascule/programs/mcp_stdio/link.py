@@ -9,9 +9,9 @@ Never blocks. The loop asks when to come back (`next_time`) and calls `on_time`,
 from __future__ import annotations
 
 from bascule.foundation.agreement import MAX_LINK_FRAME_BYTES
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.paths import UnsafePlace
 from bascule.local_client.exits import ConnectionLost, DoorError, NotRunning, Refusal, status_of
-from bascule.local_client.retry import Pauses
 from bascule.local_client.values import encode, new_ticket_id
 from bascule.programs.mcp_stdio.mcp import SLICE_MS
 
@@ -128,7 +128,7 @@ class Link:
         self._pinged = False
         self._retry_at = 0.0
         self._start_wanted = False
-        self._pauses = Pauses()
+        self._pauses = Backoff()
 
     # -- what the loop asks for -------------------------------------------------------------------
 
@@ -251,7 +251,7 @@ class Link:
         tried_before = isinstance(self.fault, NotRunning)
         self.fault = fault
         hurry = self._waiting or (self._start_wanted and self._starter.enabled)
-        pause = self._pauses.next() if hurry else IDLE_SECONDS
+        pause = next(self._pauses) if hurry else IDLE_SECONDS
         self._retry_at = self._clock() + pause
         if not isinstance(fault, NotRunning | ConnectionLost):
             self._fail_waiting(fault)
@@ -318,7 +318,7 @@ class Link:
         self._drop_socket()
         self.fault = fault
         now = self._clock()
-        self._retry_at = now + self._pauses.next()
+        self._retry_at = now + next(self._pauses)
         sent, self._sent = self._sent, {}
         again = []
         for call in sent.values():

@@ -9,9 +9,9 @@ from __future__ import annotations
 import threading
 
 from bascule import __version__
+from bascule.foundation.backoff import Backoff
 from bascule.local_client.exits import BadAnswer, ConnectionLost, DoorError, Refusal
 from bascule.local_client.http import ANSWER_SECONDS, MAX_EVENT_BYTES, ask, refusal_in
-from bascule.local_client.retry import Pauses
 from bascule.local_client.values import decode_answer
 from bascule.programs.mcp_stdio.mcp import CALL_ID_KEY, HANDSHAKE_VERSIONS, MODERN_VERSIONS, SLICE_MS
 
@@ -119,7 +119,7 @@ class RemoteMcp:
 
     def _listen(self, session: str) -> None:
         """What the other end says by itself, for as long as this session lives."""
-        pauses = Pauses()
+        pauses = Backoff()
         while self._session == session and not self._closed.is_set():
             try:
                 with self._ask("GET", None, self._headers(), _FOR_EVER) as conversation:
@@ -132,7 +132,7 @@ class RemoteMcp:
                     return
             except DoorError:
                 pass
-            self._closed.wait(pauses.next())
+            self._closed.wait(next(pauses))
 
     def _headers(self) -> tuple[str, ...]:
         return (f"Mcp-Session-Id: {self._session}", f"MCP-Protocol-Version: {_VERSION}")

@@ -18,8 +18,8 @@ from bascule.broker.protocol import (
     TicketView,
 )
 from bascule.client.client import Client
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.errors import BasculeError
-from bascule.kernel.rows import MAX_WAIT_MS
 from bascule.programs.helpers import bell
 from bascule.terminals import tmux
 

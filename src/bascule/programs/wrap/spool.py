@@ -14,7 +14,7 @@ import tempfile
 import time
 from typing import Any
 
-from bascule.kernel.rows import MAX_WAIT_MS
+from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.local_client import choice, spool
 from bascule.local_client.exits import DoorError, NotRunning, Refusal
 from bascule.local_client.http import ANSWER_SECONDS, Door, call

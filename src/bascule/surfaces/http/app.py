@@ -110,7 +110,7 @@ class App:
         pages: dict[str, Page],
         mounts: dict[str, Mount],
         on_status: Callable[[int], None],
-        on_fault: Callable[[Exception], BasculeError],
+        on_fault: Callable[[BaseException], BasculeError],
         as_owner: frozenset[str] = frozenset(),
         forms: Mapping[str, Form] | None = None,
         closes_refused: bool = False,
@@ -158,9 +158,7 @@ class App:
         error = held.later.exception()
         if error is None:
             return self._response(held.route, held.later.result())
-        if isinstance(error, BasculeError):
-            return self.refusal(error)
-        return self.refusal(Internal("internal error"))
+        return self._refused(error)
 
     def left(self, held: Held) -> None:
         """The client left before it could be answered: a dead waiter eats no messages, an effect stays one."""
@@ -174,7 +172,7 @@ class App:
         elif not later.cancelled() and later.exception() is None:
             self._calls.abandoned(held.call, later.result())
 
-    def _refused(self, error: Exception) -> Response:
+    def _refused(self, error: BaseException) -> Response:
         """The boundary of I4: of what we did not foresee the peer hears an id, the log has the rest."""
         return self.refusal(error if isinstance(error, BasculeError) else self._on_fault(error))
 

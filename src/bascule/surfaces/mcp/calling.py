@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from typing import Any, NamedTuple, TypeVar
 
+from bascule.foundation.backoff import Backoff
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.errors import ApprovalRequired, BasculeError, InvalidRequest, Overloaded, Unavailable
 from bascule.kernel.call import Call, Principal, agent_of
@@ -24,8 +25,6 @@ T = TypeVar("T")
 PROGRESS_SECONDS = 5.0
 # How long a call that may be repeated waits for a gate that is overloaded.
 BUSY_SECONDS = 10.0
-_FIRST_PAUSE = 0.05
-_LONGEST_PAUSE = 1.0
 
 _plain = codec.decoder(Any, max_depth=codec.MAX_ANSWER_DEPTH)
 _BLANK: Mapping[Any, Any] = {"string": "", "integer": 0, "boolean": False, "array": [], "object": {}}
@@ -91,7 +90,7 @@ class ToolCall:
     async def call(self, method: str, params: Mapping[str, Any], *, wait_ms: int | None = None) -> Any:
         if wait_ms is not None:
             params = {**params, "waitMs": wait_ms}
-        pause = _FIRST_PAUSE
+        pauses = Backoff()
         until = monotonic() + self._facts.busy_seconds
         while True:
             call = self._call(method, params)
@@ -102,11 +101,10 @@ class ToolCall:
                     self._taken.append((call, answer))
                 return _plain.decode(codec.encode(answer))
             except (Overloaded, Unavailable) as busy:
-                pause = max(busy.retry_after or 0.0, pause)
+                pause = max(busy.retry_after or 0.0, next(pauses))
                 if not self._repeats or monotonic() + pause > until:
                     raise
             await asyncio.sleep(pause)
-            pause = min(_LONGEST_PAUSE, pause * 2)
 
     async def become(self, wanted: Mapping[str, Any]) -> Mapping[str, Any]:
         return await self._become(wanted)

@@ -11,10 +11,11 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol
 
-from bascule.foundation.deferred import Carrier, Deferred
+from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import ALL_ERRORS, BasculeError, Forbidden, Internal, InvalidRequest
-from bascule.foundation.ids import new_fault_id
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import Principal, agent_of
+from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.link_protocol import McpBecame, McpOpen, McpRequest
@@ -61,12 +62,9 @@ class LinkSessions:
         self.toolsets = toolsets
         # What a session does not say for itself; tests set the clocks short.
         self.facts = facts or Facts(DOOR)
-        self.tasks = Carrier()
+        self.tasks = Tasks(lambda name, error: log_fault(log, error, task=name))
         self.kept = KeptAnswers()
         self._sessions: set[LinkSession] = set()
-
-    async def open(self) -> None:
-        await self.tasks.open()
 
     async def close(self) -> None:
         await self.tasks.close()
@@ -253,7 +251,7 @@ class LinkSession:
             work.close()
             self._reply(id_, request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
             return
-        later = self._all.tasks.carry(self._serve(id_, asked, request, work), f"mcp {asked.call}")
+        later = self._all.tasks.answer(self._serve(id_, asked, request, work), f"mcp {asked.call}")
         if not later.done():
             self._open[request.number] = _OpenCall(later, may_repeat)
 
@@ -265,8 +263,7 @@ class LinkSession:
         except BasculeError as refused:
             answer = request.failed(words.describe(refused, ""))
         except Exception as error:  # noqa: BLE001 - the boundary: one broken call must not end the session
-            fault = new_fault_id()
-            self._all.log("fault", level="error", id=fault, method=request.method, error=error)
+            fault = log_fault(self._all.log, error, method=request.method)
             answer = request.failed(f"internal error {fault}; `bascule logs` shows it")
         keyed = asked.call in self._keyed
         self._keyed.discard(asked.call)

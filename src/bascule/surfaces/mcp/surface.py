@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from bascule import __version__
 from bascule.foundation.agreement import is_ticket_id
 from bascule.foundation.errors import BasculeError, InvalidRequest
-from bascule.foundation.ids import new_fault_id
 from bascule.kernel.call import Principal, agent_of
+from bascule.kernel.faults import log_fault
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal_ports import Log
 from bascule.kernel.policy.decision import Decision
@@ -174,8 +174,7 @@ class Surface:
         except BasculeError as error:
             raise MCPError(types.INTERNAL_ERROR, error.message, error.body()) from None
         except Exception as error:
-            fault = new_fault_id()
-            self._log("fault", level="error", id=fault, method=ctx.method, error=error)
+            fault = log_fault(self._log, error, method=ctx.method)
             raise MCPError(types.INTERNAL_ERROR, f"internal error {fault}; `bascule logs` shows it") from error
         if ctx.method in ("initialize", "server/discover") and isinstance(result, dict):
             return self._introduced(_principal(ctx), result)

@@ -25,15 +25,13 @@ from bascule.workspace.machine.files.syscalls import (
     RESOLVE_NO_XDEV,
     has_openat2,
     openat2,
+    openat2_steady,
 )
 
 # Where there is no O_PATH (macOS), a directory must be readable to be walked through.
 O_PATH: int = getattr(os, "O_PATH", os.O_RDONLY)
 # As many as the kernel follows in one path.
 MAX_LINKS = 40
-# "The kernel could not ensure that a `..` component didn't escape (due to a race condition)": openat2(2) says to
-# try again. A thousand lost races in a row are an attack.
-MAX_RACES = 1_000
 
 _INSIDE = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS | RESOLVE_NO_XDEV
 _INSIDE_WITHOUT_LINKS = _INSIDE | RESOLVE_NO_SYMLINKS
@@ -68,13 +66,7 @@ class KernelOpener:
     """The kernel resolves: openat2(RESOLVE_BENEATH)."""
 
     def open(self, root: int, path: str | bytes, flags: int, *, links: bool = True) -> int:
-        resolve = _INSIDE if links else _INSIDE_WITHOUT_LINKS
-        for _ in range(MAX_RACES):
-            try:
-                return openat2(root, path, flags, resolve)
-            except BlockingIOError:
-                continue
-        raise OSError(errno.EAGAIN, "the path kept changing while it was opened")
+        return openat2_steady(root, path, flags, _INSIDE if links else _INSIDE_WITHOUT_LINKS)
 
     def resolve(self, root: int, path: str, *, follow: bool) -> Found:
         head, _, name = path.rpartition("/")

@@ -15,8 +15,13 @@ RESOLVE_NO_XDEV = 0x01
 RESOLVE_NO_MAGICLINKS = 0x02
 RESOLVE_NO_SYMLINKS = 0x04
 RESOLVE_BENEATH = 0x08
+RESOLVE_IN_ROOT = 0x10
 # Fail with EAGAIN rather than wait for a disk (Linux 5.12; EINVAL before).
 RESOLVE_CACHED = 0x20
+
+# "The kernel could not ensure that a `..` component didn't escape (due to a race condition)": openat2(2) says to
+# try again. A thousand lost races in a row are an attack.
+MAX_RACES = 1_000
 
 _RENAME_NOREPLACE = 1
 _RENAME_EXCHANGE = 2
@@ -53,6 +58,16 @@ def openat2(directory: int, path: str | bytes, flags: int, resolve: int) -> int:
         return descriptor
     number = ctypes.get_errno()
     raise OSError(number, os.strerror(number))
+
+
+def openat2_steady(directory: int, path: str | bytes, flags: int, resolve: int) -> int:
+    """The same, again as long as a rename or a mount anywhere on the machine comes between."""
+    for _ in range(MAX_RACES):
+        try:
+            return openat2(directory, path, flags, resolve)
+        except BlockingIOError:
+            continue
+    raise OSError(errno.EAGAIN, "the path kept changing while it was opened")
 
 
 @cache

@@ -1,32 +1,24 @@
-"""What the kernel has to be asked in its own words: seccomp, Landlock, openat2."""
+"""What the kernel has to be asked in its own words: seccomp, Landlock, another process's memory and root."""
 
 import ctypes
-import errno
 import os
 
+from bascule.workspace.machine.files.syscalls import RESOLVE_IN_ROOT, openat2_steady
 from bascule.workspace.machine.sandbox.filters import NOTIFY, numbers
+from bascule.workspace.machine.sandbox.spawner import LANDLOCK_CREATE_RULESET
 
 SECCOMP_GET_ACTION_AVAIL = 2
 SECCOMP_GET_NOTIF_SIZES = 3
-LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_CREATE_RULESET_VERSION = 1
 # The first whose domains keep abstract sockets and signals to themselves.
 LANDLOCK_WITH_SCOPES = 6
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 3
-OPENAT2 = 437
-RESOLVE_IN_ROOT = 0x10
-# Where `..` is a step, any rename or mount on the machine meanwhile makes the kernel say "again".
-MAX_TRIES = 100
 # The sizes we read and write.
 NOTIFICATION_BYTES, RESPONSE_BYTES, DATA_BYTES = 80, 24, 64
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
-
-
-class _How(ctypes.Structure):
-    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
 class _Sizes(ctypes.Structure):
@@ -66,10 +58,13 @@ def supervision_problem() -> str | None:
         (sizes.notification, sizes.response, sizes.data) != (NOTIFICATION_BYTES, RESPONSE_BYTES, DATA_BYTES)
     ):
         return "the kernel's seccomp notifications have another form than ours"
+    root = os.open("/", os.O_PATH | os.O_CLOEXEC)
     try:
-        os.close(open_in_root(os.open("/", os.O_PATH | os.O_CLOEXEC), "/", close=True))
+        os.close(open_in_root(root, "/"))
     except OSError as error:
         return f"openat2 does not work here: {error.strerror}"
+    finally:
+        os.close(root)
     return None
 
 
@@ -79,18 +74,6 @@ def landlock_scopes() -> int:
     return SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS if version >= LANDLOCK_WITH_SCOPES else 0
 
 
-def open_in_root(root: int, path: str | bytes, *, close: bool = False) -> int:
+def open_in_root(root: int, path: str | bytes) -> int:
     """A path as a process with that root means it: links and `..` stay beneath, magic links are not followed."""
-    how = _How(os.O_PATH | os.O_CLOEXEC, 0, RESOLVE_IN_ROOT)
-    try:
-        for _ in range(MAX_TRIES):
-            descriptor: int = _libc.syscall(OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how))
-            if descriptor >= 0:
-                return descriptor
-            if ctypes.get_errno() != errno.EAGAIN:
-                break
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), path)
-    finally:
-        if close:
-            os.close(root)
+    return openat2_steady(root, path, os.O_PATH, RESOLVE_IN_ROOT)
