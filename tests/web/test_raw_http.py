@@ -10,7 +10,7 @@ import pytest
 from living import Living, short_dir
 from wires import Caller, Wire, request
 
-from bascule.surfaces.http.http import MAX_AHEAD
+from bascule.surfaces.http.connection import MAX_AHEAD
 from patience import PATIENCE
 
 JSON = ("Content-Type", "application/json")
@@ -217,9 +217,9 @@ def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
 def hasty():
     """A daemon whose patience is a second: enough for a request of a loaded machine."""
     constants = {
-        "bascule.surfaces.http.http.HEAD_SECONDS": 1,
-        "bascule.surfaces.http.http.BODY_SECONDS": 1,
-        "bascule.surfaces.http.http.KEEP_ALIVE_SECONDS": 1,
+        "bascule.surfaces.http.connection.HEAD_SECONDS": 1,
+        "bascule.surfaces.http.connection.BODY_SECONDS": 1,
+        "bascule.surfaces.http.connection.KEEP_ALIVE_SECONDS": 1,
     }
     with short_dir() as folder, Living(f"{folder}/s", constants=constants) as living:
         yield living

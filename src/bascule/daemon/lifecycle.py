@@ -28,8 +28,7 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
-from bascule.surfaces.http.http import ConnectionLimit
-from bascule.surfaces.http.server import HttpDoor
+from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 from bascule.surfaces.mcp.mount import begin_loading
 from gabp import codec
 
@@ -192,9 +191,9 @@ async def _live(
     daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:
         port = tcp.getsockname()[1]
-        tls = {"tls_cert": own.tls_cert, "tls_key": own.tls_key}
+        tls = (own.tls_cert, own.tls_key) if own.tls_cert else None
         app = daemon.web_app("tcp", port)
-        doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
+        doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), tls=tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
     # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
@@ -204,7 +203,7 @@ async def _live(
     note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
     async with asyncio.TaskGroup() as group:
         for door in doors:
-            await door.start(group)
+            await door.start()
         probe = group.create_task(_probe_lag(daemon))
         if mcp_surface is not None:
             await daemon.mcp.start(group, await mcp_surface)

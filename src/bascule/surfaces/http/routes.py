@@ -18,7 +18,7 @@ _KEYS = frozenset({_PARAM, _REST, _VERBS, _SLASH})
 
 class Found(NamedTuple):
     route: Route
-    params: dict[str, Any]
+    params: dict[str, str]
 
 
 class RouteTable:
@@ -32,7 +32,8 @@ class RouteTable:
                     node = node.setdefault(_REST if part.endswith("...}") else _PARAM, {})
                 else:
                     node = node.setdefault(part, {})
-            node.setdefault(_SLASH if route.path.endswith("/") else _VERBS, {})[route.verb] = route
+            verbs = node.setdefault(_SLASH if route.path.endswith("/") else _VERBS, {})
+            verbs[route.verb] = (route, route.names)
 
     def find(self, verb: str, raw_path: bytes) -> Found:
         if len(raw_path) > MAX_PATH_BYTES:
@@ -58,11 +59,12 @@ class RouteTable:
         verbs = (node.get(_SLASH) if text.endswith("/") else None) or node.get(_VERBS)
         if not verbs:
             raise _no_such_path()
-        route: Route | None = verbs.get(verb)
-        if route is None:
+        found: tuple[Route, tuple[str, ...]] | None = verbs.get(verb)
+        if found is None:
             allowed = ", ".join(sorted(verbs))
             raise MethodNotAllowed(f"{verb} is not served here", hint=f"use {allowed}", details={"allow": allowed})
-        return Found(route, dict(zip(route.names, values, strict=True)))
+        route, names = found
+        return Found(route, dict(zip(names, values, strict=True)))
 
 
 class ServedRoutes(RouteTable):
