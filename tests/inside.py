@@ -165,11 +165,14 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
             self.tokens.add("Suite", hash_token(token))
             app = super().web_app(*arguments, **options)
 
-            async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
-                bearer = (b"authorization", b"Bearer " + token.encode())
-                await app({**scope, "headers": [*scope["headers"], bearer]}, receive, send)
+            admit = app.admit
 
-            return with_bearer
+            def with_bearer(request: Any) -> Any:
+                request.headers.append((b"authorization", b"Bearer " + token.encode()))
+                return admit(request)
+
+            app.admit = with_bearer
+            return app
 
     lifecycle.Daemon = Fixture  # type: ignore[misc] # the one class that this daemon has another of
     mount.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))

@@ -140,6 +140,9 @@ def _in_path(name: str) -> InvalidRequest:
 
 
 def _check_type(headers: Headers) -> None:
-    kind = next((value for name, value in headers if name == b"content-type"), b"")
-    if kind != b"application/json" and kind.partition(b";")[0].strip().lower() != b"application/json":
-        raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
+    for name, value in headers:
+        if name == b"content-type":
+            if value == b"application/json" or value.partition(b";")[0].strip().lower() == b"application/json":
+                return
+            break
+    raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
