@@ -103,7 +103,7 @@ def _asks(
 
 def _http(label: str) -> Ratio:
     mine, bare = (Figure("http", label, key) for key in ("per_second", "bare_per_second"))
-    return Ratio(f"`{label}`: requests per second / bare ASGI", mine, bare, 0.6, at_most=False)
+    return Ratio(f"`{label}`: requests per second / bare ASGI", mine, bare, 0.45, at_most=False)
 
 
 GOALS: tuple[Ratio | Most | Growth, ...] = (

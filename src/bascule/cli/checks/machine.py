@@ -15,7 +15,7 @@ from bascule.cli.checks.patient import Patient, Verdict, fail, info, ok, warn
 from bascule.foundation import paths
 
 OLDEST_PYTHON = (3, 11)
-NEEDED_PACKAGES = ("msgspec", "uvicorn", "uvloop", "httptools")
+NEEDED_PACKAGES = ("msgspec", "uvloop", "httptools")
 # The first release without the WAL-reset bug (3.7.0 to 3.51.2).
 FIXED_SQLITE = (3, 51, 3)
 # Every waiting agent, stream and helper is one open file of the daemon.

@@ -7,6 +7,7 @@ from bascule.foundation.agreement import is_agent_id, is_ticket_id
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import BasculeError, Internal, InvalidRequest, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.foundation.tasks import Tasks
 from bascule.kernel.call import LOCAL, Call
 from bascule.kernel.gate import Gate
 from bascule.kernel.passage import Answer
@@ -55,6 +56,8 @@ class App:
         self._door = door
         self.on_status = on_status
         self._on_fault = on_fault
+        # Of applications behind it; what goes wrong in one is answered or logged there.
+        self.tasks = Tasks(lambda _, error: on_fault(error))
         self._ends: dict[Route, End] = {
             route: End(
                 route,

@@ -84,7 +84,12 @@ class End:
         elif request.query:
             raise InvalidRequest("this path takes no query string", hint="put the fields into the JSON body")
         elif body:
-            return self._from_json(request, body)
+            _check_type(request.headers)
+            try:
+                return self.mounted.decoder.decode(self._with_names(request.names, body))
+            except codec.BadJson:
+                # Once more in two steps, to say what is wrong and to know what it is about.
+                fields = _fields_in(body)
         else:
             fields = {}
         for name, value in request.names.items():
@@ -96,25 +101,11 @@ class End:
         except codec.BadJson as error:
             raise NotParams(error.message, fields) from error
 
-    def _from_json(self, request: Request, body: bytes) -> Any:
-        _check_type(request.headers)
-        assert self.mounted is not None
-        try:
-            return self.mounted.decoder.decode(self._with_names(request.names, body) if request.names else body)
-        except codec.BadJson as error:
-            reason = error
-        # Is it JSON at all? Then the log may have the ids in it.
-        try:
-            fields = _fields.decode(body)
-        except codec.BadJson as error:
-            raise InvalidRequest(error.message) from error
-        raise NotParams(reason.message, fields | request.names) from reason
-
     def _with_names(self, names: dict[str, str], body: bytes) -> bytes:
         """The body with the path's parameters as its first fields, so that one decoder reads both at once."""
-        opening = _OPENING.match(body)
+        opening = _OPENING.match(body) if names else None
         if opening is None:
-            # No object: the decoder says so.
+            # Nothing to add, or no object: then the decoder says so.
             return body
         escapes = b"\\u" in body
         for name, quoted in self._quoted:
@@ -125,6 +116,13 @@ class End:
         if opening[1]:
             return first + body[opening.end() - 1 :]
         return b"".join((first, b",", memoryview(body)[opening.end() :]))
+
+
+def _fields_in(body: bytes) -> dict[str, Any]:
+    try:
+        return _fields.decode(body)
+    except codec.BadJson as error:
+        raise InvalidRequest(error.message) from error
 
 
 def _names_in(body: bytes) -> dict[str, Any]:

@@ -17,9 +17,6 @@ _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 _OURS = frozenset({*(name for name, _ in COMMON), b"transfer-encoding"})
 
-# The loop keeps only weak references to tasks.
-_tasks: set["asyncio.Task[None]"] = set()
-
 
 class MountExchange(Pending):
     in_pieces = True
@@ -39,9 +36,7 @@ class MountExchange(Pending):
 
     def start(self, connection: "HttpConnection") -> None:
         self._connection = connection
-        task = asyncio.get_running_loop().create_task(self._serve())
-        _tasks.add(task)
-        task.add_done_callback(_tasks.discard)
+        self._app.tasks.start(self._serve(), self._request.end.method)
 
     def left(self) -> None:
         self._connection = None

@@ -96,6 +96,7 @@ class HttpDoor:
                     await self._empty.wait()
         for connection in list(self._connections):
             connection.abort()
+        await self.app.tasks.close()
         await self._server.wait_closed()
 
     # -- its connections --
