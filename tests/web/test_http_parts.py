@@ -234,15 +234,15 @@ def test_an_application_waits_while_its_client_does_not_read():
 
 
 def test_an_application_hears_that_its_client_left_and_writes_nothing_more():
-    heard = []
+    words = []
 
     async def mount(_principal, _scope, _body, receive, send):
-        heard.append((await receive())["type"])
+        words.append((await receive())["type"])
         await send(start())
 
     connection = Connection()
     asyncio.run(mounted(mount, connection, before=lambda exchange: exchange.left()))
-    assert (heard, connection.did) == (["http.disconnect"], [])
+    assert (words, connection.did) == (["http.disconnect"], [])
 
 
 # -- time -----------------------------------------------------------------------------------------

@@ -125,6 +125,19 @@ def test_requests_sent_behind_a_wait_are_answered_after_it_and_in_order(daemon):
         assert [wire.answer().status for _ in paths] == [204, 404, 200, 204, 200]
 
 
+def test_streams_are_answered_in_order_too(daemon):
+    caller = Caller(daemon)
+    caller.post("/agents/register", {"agentId": "Pip"})
+    ticket = json.loads(caller.post("/agents/Pip/send", {"payload": "hi", "timeoutMs": 200}).body)["ticketId"]
+    paths = [f"/replies/{ticket}?waitMs=50", f"/replies/{ticket}/stream", f"/replies/{ticket}/stream", "/healthz"]
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
+        answers = [wire.answer() for _ in paths]
+    assert [answer.status for answer in answers] == [204, 200, 200, 200]
+    assert [b"event: timeout" in answer.body for answer in answers] == [False, True, True, False]
+    assert answers[-1].body == b"ok\n"
+
+
 def test_more_than_can_be_sent_ahead_ends_the_connection_after_what_was_taken(daemon):
     caller = Caller(daemon)
     caller.post("/agents/register", {"agentId": "Pip"})

@@ -58,14 +58,14 @@ class MountExchange(Pending):
                 self._connection.abort()
             raise
         else:
-            self._failed(RuntimeError("an application behind HTTP ended without a whole answer"))
+            if self._connection is not None:
+                self._failed(RuntimeError("an application behind HTTP ended without a whole answer"))
 
     def _failed(self, error: Exception) -> None:
-        connection = self._connection
+        refusal, connection = self._app.refused(error), self._connection
         if connection is None:
             # Nobody is there to answer.
             return
-        refusal = self._app.refused(error)
         if self._begun:
             connection.abort()
         else:
