@@ -98,7 +98,7 @@ def daemon_attached(directory: str, port: str) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def apart(pid: int | None) -> Iterator[None]:
+def detached(pid: int | None) -> Iterator[None]:
     """We on one core, the game on another: two processes that take turns cost half as much where they share one."""
     cores = sorted(os.sched_getaffinity(0)) if sys.platform == "linux" else []
     if len(cores) < 2 or pid is None:

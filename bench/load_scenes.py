@@ -184,10 +184,10 @@ def beside(
         begin(bad)
         time.sleep(warm_up_s)
         loaded = good.do("measure", **measure)
-        said = end(bad)
+        answer = end(bad)
         after = good.do("measure", **measure)
         alone = min(before, after, key=lambda run: run["p99_ms"])
-        return {"alone": alone, "loaded": loaded, "ratio": loaded["p99_ms"] / alone["p99_ms"], **said}
+        return {"alone": alone, "loaded": loaded, "ratio": loaded["p99_ms"] / alone["p99_ms"], **answer}
 
 
 LORIS = ("silent", "head", "body", "stranger")

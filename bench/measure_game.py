@@ -18,7 +18,7 @@ import processes
 from bare_frames import Frames
 from bascule.client.sync import SyncClient
 from bascule.foundation.deferred import Deferred
-from game_scene import PATIENCE_SECONDS, apart, daemon_attached, daemon_with, games_of, timed
+from game_scene import PATIENCE_SECONDS, daemon_attached, daemon_with, detached, games_of, timed
 from report import Section, Settings, middle, ratio
 
 BARE = "asyncio, Content-Length and JSON (the limit)"
@@ -69,7 +69,7 @@ def calls(settings: Settings) -> Section:
     taken: dict[str, list[float]] = {}
     with processes.scratch(settings.directory) as directory, contextlib.ExitStack() as stack:
         echo = stack.enter_context(processes.http_program("bare_frames", directory))
-        apart_port = stack.enter_context(processes.http_program("apart_frames", directory)).address
+        detached_port = stack.enter_context(processes.http_program("apart_frames", directory)).address
         ways: dict[str, Callable[[], list[float]]] = {
             BARE: lambda: uvloop.run(_bare(echo, times)),
             SESSION: lambda: uvloop.run(_session(f"{directory}/session", times, ECHO_MOD)),
@@ -79,7 +79,7 @@ def calls(settings: Settings) -> Section:
             LINK_FSYNC: partial(_agent, stack.enter_context(daemon_with(f"{directory}/fsync", "fsync", MOD)), times),
             MCP: partial(_over_mcp, f"{directory}/memory/state", times),
             MCP_APART: partial(
-                _over_mcp, stack.enter_context(daemon_attached(f"{directory}/attached", apart_port)), times
+                _over_mcp, stack.enter_context(daemon_attached(f"{directory}/attached", detached_port)), times
             ),
         }
         for _ in range(settings.rounds):
@@ -151,7 +151,7 @@ async def _bare(echo: processes.Server, times: int) -> list[float]:
         client.send({"v": "gabp/1", "id": "1", "type": "request", "method": "tools/call", "params": params})
         await later
 
-    with apart(echo.pid):
+    with detached(echo.pid):
         taken = await timed(ask, times)
     client.transport.close()
     return taken
@@ -169,7 +169,7 @@ def _lsp(
     params = {"name": "bench/echo", "arguments": {"value": _VALUE}}
 
     async def measured(ask: Callable[[Any], Any]) -> list[float]:
-        with apart(server.pid):
+        with detached(server.pid):
             return await timed(lambda: ask(params), times)
 
     framed, session = map(int, server.address.split())
@@ -186,25 +186,25 @@ async def _session(directory: str, times: int, program: str) -> list[float]:
         async def ask() -> None:
             await found.call_tool("bench", "bench/echo", {"value": _VALUE})
 
-        with apart(games.status("bench").pid):
+        with detached(games.status("bench").pid):
             return await timed(ask, times)
 
 
 async def _shouted(directory: str, readers: int, count: int) -> float:
     async with games_of(f"{directory}/{readers}", ["bench"], MOD) as games:
         found = games.find("bench")
-        heard = [0] * readers
-        all_heard: Deferred[None] = Deferred()
+        received = [0] * readers
+        all_received: Deferred[None] = Deferred()
 
         async def listen(number: int) -> None:
             await found.subscribe(number, ["noise/a"])
             cursor = found.events.cursor
-            while heard[number] < count:
+            while received[number] < count:
                 page = await found.events.wait(cursor, ("noise/a",), 1_000)
-                heard[number] += sum(1 + event.missed for event in page.events)
+                received[number] += sum(1 + event.missed for event in page.events)
                 cursor = page.cursor
-            if min(heard) >= count and not all_heard.done():
-                all_heard.set_result(None)
+            if min(received) >= count and not all_received.done():
+                all_received.set_result(None)
 
         async with asyncio.timeout(PATIENCE_SECONDS), asyncio.TaskGroup() as group:
             for number in range(readers):
@@ -214,7 +214,7 @@ async def _shouted(directory: str, readers: int, count: int) -> float:
             # In pieces that fit the log, which keeps the newest 2,048.
             for _ in range(count // 500):
                 await found.call_tool("bench", "bench/shout", {"times": 500})
-            await all_heard
+            await all_received
             return time.perf_counter() - began
 
 
@@ -224,12 +224,12 @@ async def _scaled(directory: str, many: int, times: int, rounds: int) -> dict[st
     async with (
         games_of(f"{directory}/alone", ["bench0"], MOD) as alone,
         games_of(f"{directory}/many", names, MOD) as crowd,
-        games_of(f"{directory}/heard", ["bench0"], MOD) as heard,
+        games_of(f"{directory}/heard", ["bench0"], MOD) as received,
     ):
-        await heard.find("bench0").subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
+        await received.find("bench0").subscribe("bench", [f"noise/{number}" for number in range(MANY_CHANNELS)])
         taken: list[list[float]] = [[], [], []]
         for _ in range(rounds):
-            for values, games in zip(taken, (alone, crowd, heard), strict=True):
+            for values, games in zip(taken, (alone, crowd, received), strict=True):
                 first = games.find("bench0")
                 ask = partial(first.call_tool, "bench", "bench/echo", {"value": _VALUE})
                 values.extend(await timed(ask, times // rounds))

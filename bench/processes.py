@@ -130,8 +130,8 @@ def ready_by_pipe(command: list[str], address: str, env: dict[str, str]) -> Iter
     with _running(process):
         with os.fdopen(read, "rb") as pipe:
             readable, _, _ = select.select([pipe], [], [], READY_SECONDS)
-            said = pipe.readline() if readable else b""
-        if said != b"ready\n":
+            line = pipe.readline() if readable else b""
+        if line != b"ready\n":
             raise RuntimeError(f"{command[0:4]} did not become ready (exit code {process.poll()})")
         server = Server(process, address, began)
         server.started()

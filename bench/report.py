@@ -196,15 +196,19 @@ HOW_TO_READ = """## How to read it
 
 
 def noise(settings: Settings, spins: list[float], others: float | None) -> str:
-    said = (
+    sentence = (
         f"Medians of {settings.rounds} interleaved runs: the contenders take turns, so that what disturbs the machine "
         f"disturbs all of them. A fixed piece of Python took {micros(min(spins))} to {micros(max(spins))} between the "
         "measures: that spread is the noise to read the figures with."
     )
     if others is None:
-        return said
-    said = f"{said} Other programs used {others:.0%} of the machine meanwhile."
-    return said if others < QUIET else f"{said} **That is too much: trust CPU per call, and nothing that has a clock.**"
+        return sentence
+    sentence = f"{sentence} Other programs used {others:.0%} of the machine meanwhile."
+    return (
+        sentence
+        if others < QUIET
+        else f"{sentence} **That is too much: trust CPU per call, and nothing that has a clock.**"
+    )
 
 
 def write_page(path: str, goals: Section, sections: list[Section], remarks: list[str], pictures: list[str]) -> None:

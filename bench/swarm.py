@@ -218,9 +218,9 @@ class Swarm:
             await asyncio.sleep(0.02)
         await self.stop("loris")
         lived = sorted(each.lost_at - each.began for each in self._loris if each.lost_at is not None)
-        said = Counter(_outcome("", each.answer) for each in self._loris if each.answer is not None)
+        answers = Counter(_outcome("", each.answer) for each in self._loris if each.answer is not None)
         left = len(self._loris) - len(lived)
-        return {"cut": len(lived), "left": left, "longest_s": max(lived, default=0.0), "said": said}
+        return {"cut": len(lived), "left": left, "longest_s": max(lived, default=0.0), "said": answers}
 
     # -- the good client --
 
@@ -376,8 +376,12 @@ def _outcome(ticket: str, future: "asyncio.Future[Any]") -> str:
     answer = future.result()
     if isinstance(answer, tuple) and answer[0] != 200:
         return str(answer[0])
-    said = json.loads(_body(future) or b"null")
-    return "replied" if said and said.get("status") == "responded" and said.get("payload") == ticket else f"{said}"
+    answers = json.loads(_body(future) or b"null")
+    return (
+        "replied"
+        if answers and answers.get("status") == "responded" and answers.get("payload") == ticket
+        else f"{answers}"
+    )
 
 
 async def serve(swarm: Swarm) -> None:

@@ -119,12 +119,12 @@ class DaemonProcess:
 
     def log_text(self) -> str:
         """What it wrote to its log and to the terminal, for assertions and for whoever reads a failure."""
-        said = ""
+        output = ""
         for path in (os.path.join(self.state_dir, "log", "daemon.log"), os.path.join(self._root, "stderr")):
             if os.path.exists(path):
                 with open(path, encoding="utf-8", errors="replace") as file:
-                    said += file.read()
-        return said
+                    output += file.read()
+        return output
 
     def remove(self) -> None:
         """End it whatever it does, and leave nothing behind."""

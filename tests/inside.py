@@ -136,7 +136,7 @@ class Trees(Declared):
     name = "trees"
     rows = (ROW,)
 
-    def make(self, lent, ports):
+    def make(self, kernel, ports):
         return Bridge(declared=self, service=None, methods=[ROW.bind(cut)])
 
 more_bridges.append(Trees())

@@ -153,7 +153,7 @@ def test_cpu_of_another_process_is_what_it_computed_not_how_long_it_lived(bench)
 
 
 @pytest.mark.parametrize(
-    ("shares", "said"),
+    ("shares", "expected"),
     [
         ((0.97, 0.5, 0.2), "server"),
         ((0.95, 0.95, None), "server and asker"),
@@ -161,10 +161,10 @@ def test_cpu_of_another_process_is_what_it_computed_not_how_long_it_lived(bench)
         ((0.85, 0.85, 0.6), "the cores"),
     ],
 )
-def test_who_had_no_time_left_is_named(bench, monkeypatch, shares, said):
+def test_the_report_names_the_side_that_had_no_time_left(bench, monkeypatch, shares, expected):
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     figures = dict(zip(("server_busy", "asker_busy", "receiver_busy"), shares, strict=True))
-    assert bench("measure_ask").bound_by(figures) == said
+    assert bench("measure_ask").bound_by(figures) == expected
 
 
 # -- goals --
@@ -358,14 +358,14 @@ def pictures(bench, directory: Path):
 
 
 def test_the_pictures_show_every_contender_and_say_their_figures_in_words(bench, tmp_path):
-    drawn = pictures(bench, tmp_path / "img")
-    latency = drawn["ask-latency.svg"]
+    plots = pictures(bench, tmp_path / "img")
+    latency = plots["ask-latency.svg"]
     # Two panels of two contenders, a dot for p50 and a ring for p99 each.
     assert len(list(latency.iter(f"{SVG}circle"))) == 8
     assert "Bascule, link 1.60 ms (p99 16.00 ms)" in latency.find(f"{SVG}title").text
-    widths = [float(bar.get("width")) for bar in drawn["ask-throughput.svg"].iter(f"{SVG}rect")]
+    widths = [float(bar.get("width")) for bar in plots["ask-throughput.svg"].iter(f"{SVG}rect")]
     assert widths[0] == pytest.approx(widths[1] * 20, rel=0.01)
-    assert "open tickets: watch 19x, send 1.00x" in drawn["scale.svg"].find(f"{SVG}title").text
+    assert "open tickets: watch 19x, send 1.00x" in plots["scale.svg"].find(f"{SVG}title").text
 
 
 def test_nothing_is_drawn_outside_the_picture(bench, tmp_path):

@@ -77,7 +77,7 @@ async def test_a_read_that_looks_again_and_fails_is_answered():
 
 
 @on_loop
-async def test_a_write_that_could_not_be_stored_is_told_so_and_counted_so():
+async def test_a_write_that_could_not_be_stored_is_refused_and_counted_so():
     scene = Scene(hold=True)
     answer = scene.call("write")
     scene.store.fail()
@@ -126,7 +126,7 @@ def test_a_stream_is_handed_to_the_edge_as_it_is(scene):
     assert isinstance(scene.call("stream"), Stream)
 
 
-def test_what_a_gone_client_could_not_be_told_is_given_back(scene):
+def test_a_message_a_gone_client_did_not_get_is_given_back(scene):
     call = Call(LOCAL, "wait", Ask(), door="testing")
     scene.gate.call(call)
     scene.gate.abandoned(call, "messages")
@@ -142,13 +142,13 @@ def test_what_a_gone_client_could_not_be_told_is_given_back(scene):
 @pytest.mark.parametrize("method", ["read", "write"])
 def test_a_fault_answers_an_id_and_only_the_log_has_the_rest(scene, method):
     scene.answer = ZeroDivisionError("a secret in a message")
-    with pytest.raises(Internal) as told:
+    with pytest.raises(Internal) as raised:
         scene.call(method)
     event, level, fields = scene.log[0]
     assert (event, level) == ("fault", "error")
-    assert told.value.message == f"internal error {fields['id']}"
-    assert fields["id"] in told.value.hint
-    assert "secret" not in str(told.value.body())
+    assert raised.value.message == f"internal error {fields['id']}"
+    assert fields["id"] in raised.value.hint
+    assert "secret" not in str(raised.value.body())
     assert fields["error"] is scene.answer
     assert fields["error"].__traceback__ is not None
     assert scene.table.rows == {}
@@ -162,7 +162,7 @@ async def test_a_wait_that_fails_answers_an_id_too(scene):
     scene.answer = lambda: future
     answer = scene.call("wait")
     future.set_exception(ZeroDivisionError("a secret in a message"))
-    with pytest.raises(Internal, match=r"internal error \w+") as told:
+    with pytest.raises(Internal, match=r"internal error \w+") as raised:
         await answer
-    assert "secret" not in str(told.value.body())
-    assert told.value.message == f"internal error {scene.log[0][2]['id']}"
+    assert "secret" not in str(raised.value.body())
+    assert raised.value.message == f"internal error {scene.log[0][2]['id']}"

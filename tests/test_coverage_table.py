@@ -21,13 +21,15 @@ def test_files_are_counted_by_package_and_the_worst_stands_first():
             "src/bascule/kernel/policy/deeper/text.py": file(10, 5, 4, 0),
             "src/bascule/bridge_list.py": file(4, 3),
             "src/bascule/wire/__init__.py": file(0, 0),
+            "packages/gabp/src/gabp/codec.py": file(10, 9),
         }
     }
     assert [line.split() for line in lines(report)] == [
         ["package", "lines", "branches", "percent"],
         ["kernel.policy", "10/20", "0/4", "41.7"],
         ["bascule", "3/4", "0/0", "75.0"],
+        ["gabp", "9/10", "0/0", "90.0"],
         ["kernel", "10/10", "4/4", "100.0"],
         ["wire", "0/0", "0/0", "100.0"],
-        ["all", "23/34", "4/8", "64.3"],
+        ["all", "32/44", "4/8", "69.2"],
     ]

@@ -149,16 +149,6 @@ def test_the_examples_of_the_settings_page_are_loaded_and_mean_the_same(tmp_path
     assert loaded[0].of(BrokerSettings).agents[0].pane == "%0"
 
 
-def test_the_settings_page_names_every_key_and_variable():
-    text = (HERE / "docs" / "reference" / "config.md").read_text("utf-8")
-    owners = {key: kind for kind in config.settings_of() for key in kind.__struct_fields__}
-    for key, kind in owners.items():
-        row = next(line for line in text.splitlines() if line.startswith(f"| `{key}` |"))
-        assert all(f"`{variable}`" in row for variable in config.environment_names(kind, key))
-        meaning = row.split("|")[2].strip()
-        assert meaning, key
-
-
 def test_the_data_model_says_of_every_table_what_a_row_is_and_how_long_it_lives():
     text = (HERE / "docs" / "data-model.md").read_text("utf-8").partition("<!-- end -->")[2]
     described = set(re.findall(r"^\| `([a-z_]+)` \|(?:[^|\n]+\|){3}$", text, re.MULTILINE))

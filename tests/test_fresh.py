@@ -95,9 +95,9 @@ def test_a_signal_ends_all_processes_and_leaves_only_the_log(fresh, start, tmp_p
 @needs_root
 def test_a_step_that_fails_is_named_and_its_output_is_kept(start, tmp_path):
     process = start(FAILING)
-    said, complaint = process.communicate(timeout=SECONDS)
+    output, complaint = process.communicate(timeout=SECONDS)
     assert process.returncode == 1
-    assert "failed with exit code 25" in said
+    assert "failed with exit code 25" in output
     assert "a Debian with python3" in complaint
     (log,) = (tmp_path / "temporary").iterdir()
     assert "E: no such suite" in log.read_text()

@@ -195,7 +195,7 @@ def test_the_search_for_silent_skips_finds_them():
 
 # What decides about a call, and the one function that may ask it: where a call is counted, judged, paid for.
 DECIDED_IN = {
-    ("policy", "known"): ("src/bascule/kernel/gate.py", "_decide"),
+    ("policy", "cached_verdict"): ("src/bascule/kernel/gate.py", "_decide"),
     ("policy", "decide"): ("src/bascule/kernel/gate.py", "_decide"),
     ("quota", "take"): ("src/bascule/kernel/gate.py", "_admit"),
     ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),
@@ -364,3 +364,58 @@ def test_the_newest_changelog_heading_is_the_version_that_is_built():
     ]
     headings = re.findall(r"^## \[([^\]]+)\]", (HERE / "CHANGELOG.md").read_text("utf-8"), re.MULTILINE)
     assert next(heading for heading in headings if heading != "Unreleased") == version
+
+
+# -- words ----------------------------------------------------------------------------------------
+
+# Words of an old dialect; CONTRIBUTING.md says what to write instead. Sentences may have them, names may not.
+MANNERED = re.compile(
+    r"(^|_)(told|tells?|telling|teller|whoever|drawn|tied|carry|carries|carried|carrier|kin|heard|hears?|said|lent|deaf"
+    r"|let_go|for_now|put_before|with_a_turn|what_was_left|what_it_said)(_|$)"
+)
+# A test is found by its name alone, in `-k` and in the logs of CI.
+NO_SUBJECT = re.compile(r"test_(and|but|it|its|so|nor|unless|also|they|them|their|those|whoever|or|then|because)_")
+
+
+def defined(tree):
+    """Every name that a module defines: functions, classes, parameters, variables, attributes."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                yield node.name
+            case ast.arg():
+                yield node.arg
+            case ast.Name(ctx=ast.Store()):
+                yield node.id
+            case ast.Attribute(ctx=ast.Store()):
+                yield node.attr
+
+
+def mannered(text):
+    names = {re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower() for name in defined(ast.parse(text))}
+    # A test's name is a sentence: only its beginning is looked at.
+    return {name for name in names if (NO_SUBJECT.match(name) if name.startswith("test_") else MANNERED.search(name))}
+
+
+def test_names_are_plain_words():
+    found = {}
+    for folder in ("src", "tests", "tools", "bench", "examples", "packages"):
+        for path in sorted((HERE / folder).rglob("*.py")):
+            if names := mannered(path.read_text("utf-8")):
+                found[str(path.relative_to(HERE))] = sorted(names)
+    assert found == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("def _tell(): pass", "_tell"),
+        ("class Teller: pass", "teller"),
+        ("def f(told): pass", "told"),
+        ("self.let_go = 1", "let_go"),
+        ("with open(x) as drawn: pass", "drawn"),
+        ("def test_and_not_when_anything_else_is_there(): pass", "test_and_not_when_anything_else_is_there"),
+    ],
+)
+def test_a_planted_mannered_name_is_found(text, name):
+    assert mannered(text) == {name}

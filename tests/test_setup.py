@@ -368,20 +368,20 @@ def test_make_up_runs_the_daemon_with_more_arguments_and_ctrl_c_stops_it_first(m
         assert make.stdout.readline() == "up up --port 5051\n"
         # Ctrl-C: the terminal signals the whole foreground group.
         os.killpg(make.pid, signal.SIGINT)
-        said, _ = make.communicate(timeout=60)
-    assert said.startswith("stopped by SIGINT\n")
+        output, _ = make.communicate(timeout=60)
+    assert output.startswith("stopped by SIGINT\n")
 
 
 def test_sigterm_to_make_reaches_the_daemon_and_make_waits_for_it(make_up):
     with make_up("") as make:
         make.stdout.readline()
         make.send_signal(signal.SIGTERM)
-        said, _ = make.communicate(timeout=60)
-    assert "stopped by SIGTERM\n" in said
+        output, _ = make.communicate(timeout=60)
+    assert "stopped by SIGTERM\n" in output
 
 
 def test_make_up_fails_when_the_daemon_does_and_shows_its_exit_code(make_up):
     with make_up("--fail") as make:
-        said, _ = make.communicate(timeout=60)
+        output, _ = make.communicate(timeout=60)
     assert make.returncode == 2
-    assert "Error 7" in said
+    assert "Error 7" in output

@@ -120,8 +120,8 @@ def test_rows_leave_nothing_out(text, columns):
 
 
 def test_text_that_the_daemon_drew_keeps_its_brackets_and_hides_nothing():
-    assert visible(visible("a\x1b⟨"), drawn=True) == "a⟨ESC⟩⟨U+27E8⟩"
-    assert visible("⟨\u202e", drawn=True) == "⟨⟨U+202E⟩"
+    assert visible(visible("a\x1b⟨"), already_visible=True) == "a⟨ESC⟩⟨U+27E8⟩"
+    assert visible("⟨\u202e", already_visible=True) == "⟨⟨U+202E⟩"
 
 
 def test_what_the_caller_does_not_keep_is_named():

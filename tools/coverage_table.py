@@ -12,10 +12,10 @@ COUNTS = ("num_statements", "covered_lines", "num_branches", "covered_branches")
 
 
 def package(path: str) -> str:
-    """`bascule/kernel/policy/rules.py` is part of `kernel.policy`; a module beside the packages, of `bascule`."""
+    """`src/bascule/kernel/policy/rules.py` is part of `kernel.policy`; what lies beside the packages, of `bascule`."""
     parts = Path(path).parts
-    inner = parts[parts.index("bascule") + 1 : -1]
-    return ".".join(inner[:DEPTH]) or "bascule"
+    name, *inner = parts[parts.index("src") + 1 : -1]
+    return ".".join(inner[:DEPTH] if name == "bascule" and inner else [name, *inner[: DEPTH - 1]])
 
 
 def by_package(report: dict[str, Any]) -> dict[str, Counter[str]]:

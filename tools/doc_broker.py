@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 from bascule.broker import protocol as broker
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import TRANSITIONS, TicketEvent, TicketStatus
 from bascule.broker.settings import BrokerSettings
 from bascule.foundation import agreement
@@ -43,12 +43,12 @@ def states() -> str:
 
 
 def limits() -> str:
-    said = comments_on_fields(read("src/bascule/broker/limits.py"), "Limits")
+    comments = comments_on_fields(read("src/bascule/broker/limits.py"), "BrokerLimits")
     rows = []
-    for name in Limits.__struct_fields__:
+    for name in BrokerLimits.__struct_fields__:
         key = OTHER_NAMES.get(name, name)
         setting = code(key) if key in BrokerSettings.__struct_fields__ else ""
-        rows.append((code(name), shown(name, getattr(Limits(), name)), said[name], setting))
+        rows.append((code(name), shown(name, getattr(BrokerLimits(), name)), comments[name], setting))
     return table(("limit", "default", "why", "setting"), rows)
 
 

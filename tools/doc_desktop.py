@@ -33,8 +33,12 @@ def methods() -> str:
 
 
 def limits() -> str:
-    said = comments_on_numbers(read("src/bascule/desktop/protocol.py"))
-    rows = [(code(name), str(value), said[name]) for name in said if isinstance(value := getattr(desktop, name), int)]
+    comments = comments_on_numbers(read("src/bascule/desktop/protocol.py"))
+    rows = [
+        (code(name), str(value), comments[name])
+        for name in comments
+        if isinstance(value := getattr(desktop, name), int)
+    ]
     return table(("limit", "value", "why"), rows)
 
 

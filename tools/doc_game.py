@@ -81,10 +81,10 @@ def limits() -> str:
     for name in _MODULES:
         module = importlib.import_module(name)
         root = "packages/gabp/src" if name.startswith("gabp.") else "src"
-        said = comments_on_numbers(read(f"{root}/{name.replace('.', '/')}.py"))
+        comments = comments_on_numbers(read(f"{root}/{name.replace('.', '/')}.py"))
         rows += [
             (code(limit), str(value), why)
-            for limit, why in said.items()
+            for limit, why in comments.items()
             if not limit.startswith("_") and isinstance(value := getattr(module, limit), int | float)
         ]
     return table(("limit", "value", "why"), rows)

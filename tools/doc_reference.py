@@ -258,15 +258,17 @@ def settings() -> str:
 
 
 def _keys(kind: type[Settings]) -> str:
-    said = comments_on_fields(Path(inspect.getfile(kind)).read_text("utf-8"), kind.__name__)
+    comments = comments_on_fields(Path(inspect.getfile(kind)).read_text("utf-8"), kind.__name__)
     schema = _schema(kind)["properties"]
     rows = []
     for key in kind.__struct_fields__:
+        if not comments[key]:
+            raise SystemExit(f"gen_docs: the setting {key} of {kind.__name__} has no comment above it")
         default = getattr(kind(), key)
         shown = "" if default in (None, []) else code(json.dumps(default))
         names = ", ".join(code(name) for name in config.environment_names(kind, key))
         form = f"list of {key}" if schema[key].get("type") == "array" else kind_of(schema[key])
-        rows.append((code(key), said[key], form, shown, names))
+        rows.append((code(key), comments[key], form, shown, names))
     return table(("key", "meaning", "type", "default", "environment"), rows)
 
 
@@ -325,10 +327,10 @@ def _helps() -> Iterator[tuple[str, str]]:
     for parser in [*_walk(main.build_parser()), *_walk(bridgectl._parser())]:  # noqa: SLF001 - its subcommands are in it
         words = parser.prog.split()
         # Served before the parser is built, so that the parser's own idea of it is a stub.
-        yield parser.prog, _said(words) if words == ["bascule", "mcp"] else parser.format_help()
+        yield parser.prog, _text(words) if words == ["bascule", "mcp"] else parser.format_help()
     for name in _scripts():
         if name.startswith("bridge-"):
-            yield name, _said([name])
+            yield name, _text([name])
 
 
 def _scripts() -> dict[str, str]:
@@ -336,7 +338,7 @@ def _scripts() -> dict[str, str]:
     return scripts
 
 
-def _said(words: list[str]) -> str:
+def _text(words: list[str]) -> str:
     """What a command prints for `--help`, run in this process as its installed script would."""
     module, _, function = _scripts()[words[0]].partition(":")
     entry = getattr(importlib.import_module(module), function)

@@ -27,12 +27,12 @@ def blocks() -> dict[str, str]:
 
 
 def limits() -> str:
-    said = comments_on_fields(read("src/bascule/workspace/limits.py"), "WorkspaceLimits")
+    comments = comments_on_fields(read("src/bascule/workspace/limits.py"), "WorkspaceLimits")
     rows = [
         (
             code(name),
             shown(name, getattr(WorkspaceLimits(), name)),
-            said[name],
+            comments[name],
             code(name) if name in WorkspaceSettings.__struct_fields__ else "",
         )
         for name in WorkspaceLimits.__struct_fields__
@@ -41,10 +41,10 @@ def limits() -> str:
 
 
 def wire_limits() -> str:
-    said = comments_on_numbers(read("src/bascule/workspace/protocol.py"))
+    comments = comments_on_numbers(read("src/bascule/workspace/protocol.py"))
     rows = [
-        (code(name), shown(name.lower(), value), said[name])
-        for name in said
+        (code(name), shown(name.lower(), value), comments[name])
+        for name in comments
         if isinstance(value := getattr(workspace, name), int)
     ]
     return table(("limit", "value", "why"), rows)

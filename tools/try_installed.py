@@ -91,8 +91,8 @@ class Trial:
         self._see("an ask", answer.strip().endswith("Mars, it has two"), answer + complaint)
 
     def _list_tools(self) -> None:
-        said = "".join(json.dumps({"jsonrpc": "2.0"} | each) + "\n" for each in MCP)
-        answers = [json.loads(line) for line in self._command("bascule", "mcp", feed=said).splitlines()]
+        output = "".join(json.dumps({"jsonrpc": "2.0"} | each) + "\n" for each in MCP)
+        answers = [json.loads(line) for line in self._command("bascule", "mcp", feed=output).splitlines()]
         (tools,) = (each["result"]["tools"] for each in answers if each.get("id") == 2)
         self._see("bascule mcp", "send_message" in {tool["name"] for tool in tools}, str(answers))
 
@@ -119,10 +119,10 @@ class Trial:
 
     def _command(self, name: str, *words: str, feed: str = "") -> str:
         process = self._start(name, *words)
-        said, complaint = process.communicate(feed, timeout=SECONDS)
+        output, complaint = process.communicate(feed, timeout=SECONDS)
         if process.returncode != 0:
-            raise Failed(f"{name} {' '.join(words)} ended with {process.returncode}: {said}{complaint}")
-        return said
+            raise Failed(f"{name} {' '.join(words)} ended with {process.returncode}: {output}{complaint}")
+        return output
 
     def _start(self, name: str, *words: str) -> "subprocess.Popen[str]":
         return subprocess.Popen(

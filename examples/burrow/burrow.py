@@ -152,7 +152,7 @@ class Burrow:
         pygame.image.save(pygame.display.get_surface(), data, "burrow.png")
         return data.getvalue()
 
-    def _tell(self) -> None:
+    def _report_state(self) -> None:
         happened, self.cave.happened = self.cave.happened, []
         for channel, payload in happened:
             self.mod.emit(channel, payload)
@@ -190,7 +190,7 @@ class Burrow:
         if self.frames % FRAMES_PER_TICK == 0:
             self.cave.tick()
         self.mod.poll(budget_ms=2)
-        self._tell()
+        self._report_state()
         self.draw(surface)
         cave = self.cave
         pygame.display.set_caption(f"Burrow   score {cave.score}   lives {cave.lives}   gems {len(cave.gems())}")

@@ -119,11 +119,11 @@ class Cave:
         if tile is Tile.GEM:
             self.score += 10
             self.tiles[spot] = Tile.OPEN
-            self._tell("gem/found", at=spot, left=len(self.gems()), score=self.score)
+            self._publish("gem/found", at=spot, left=len(self.gems()), score=self.score)
         elif tile is Tile.DOOR:
             self.won = True
             self.score += 50
-            self._tell("cave/left", score=self.score)
+            self._publish("cave/left", score=self.score)
         else:
             self.tiles[spot] = Tile.OPEN
         self._meet()
@@ -148,9 +148,9 @@ class Cave:
         if self.mole in self.bats and not self.over:
             self.lives -= 1
             self.mole = (1, 1)
-            self._tell("mole/hurt", lives=self.lives)
+            self._publish("mole/hurt", lives=self.lives)
 
-    def _tell(self, channel: str, **payload: object) -> None:
+    def _publish(self, channel: str, **payload: object) -> None:
         self.happened.append((channel, payload))
 
 

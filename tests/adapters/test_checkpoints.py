@@ -442,7 +442,7 @@ def test_threads_take_turns(workspace, checkpoints):
 
 def test_ids_that_are_none_are_refused(checkpoints, store, root):
     for text in ("", "zz", "ab"):
-        with pytest.raises(CheckpointFault, match="is no checkpoint"):
+        with pytest.raises(CheckpointFault, match="is not a checkpoint"):
             checkpoints.changes(text, text)
     with pytest.raises(CheckpointFault, match=f"the checkpoint is gone: its object {'0' * 40} is no longer stored"):
         checkpoints.changes("0" * 40, "1" * 40)

@@ -14,17 +14,17 @@ from test_checkpoints import git, named, settle
 
 from bascule.workspace.machine.checkpoints import scan
 from bascule.workspace.machine.checkpoints.merge import MOVE_AWAY
-from bascule.workspace.machine.checkpoints.scan import Limits
+from bascule.workspace.machine.checkpoints.scan import ScanLimits
 from bascule.workspace.machine.checkpoints.spaces import GitCheckpoints, SpaceCheckpoints
 from bascule.workspace.machine.files.roots import WorkspaceFiles
 from bascule.workspace.ports import CheckpointFault
 from faults.lacking import only_root
 
-SMALL = Limits(files=40, bytes=10_000, file_bytes=2_000, depth=3)
+SMALL = ScanLimits(files=40, bytes=10_000, file_bytes=2_000, depth=3)
 
 
 class Space:
-    def __init__(self, directory: str | Path, limits: Limits = SMALL) -> None:
+    def __init__(self, directory: str | Path, limits: ScanLimits = SMALL) -> None:
         self.inside = Path(directory) / "workspace"
         self.inside.mkdir()
         self.root = WorkspaceFiles(()).open_root(os.fspath(self.inside))

@@ -55,11 +55,11 @@ def lost(space: Space, save, rounds: int) -> int:
     for _ in range(rounds):
         before, after = space.be(one), space.be(two)
         started = threading.Event()
-        carry_out = swap.Swap.put
+        apply = swap.Swap.put
 
-        def put(*arguments, started=started, carry_out=carry_out):
+        def put(*arguments, started=started, apply=apply):
             started.set()
-            return carry_out(*arguments)
+            return apply(*arguments)
 
         def saving(started=started):
             assert started.wait(PATIENCE_SECONDS)
@@ -72,7 +72,7 @@ def lost(space: Space, save, rounds: int) -> int:
             writer.start()
             space.checkpoints.undo(before, after, dry_run=False)
         finally:
-            swap.Swap.put = carry_out
+            swap.Swap.put = apply
             started.set()
             writer.join(PATIENCE_SECONDS)
         missing += sum((space.inside / os.fsdecode(name)).read_bytes() != b"saved by hand" for name in one)
@@ -155,7 +155,7 @@ def test_a_save_over_a_file_that_should_go_and_one_where_a_file_should_come_stay
     assert [each.path for each in done.left_alone] == ["come", "go"]
 
 
-def test_who_saves_twice_keeps_the_newer_one(space, monkeypatch):
+def test_a_file_saved_twice_keeps_the_newer_content(space, monkeypatch):
     before, after = space.be({b"a": file(b"1")}), space.be({b"a": file(b"2")})
     times = []
 

@@ -213,7 +213,7 @@ def test_collecting_never_takes_what_the_next_checkpoint_builds_on(tmp_path, wor
     # Told a moment ago, and perhaps not recorded yet.
     for tree in taken:
         checkpoints.copy_out(tree, os.fspath(tmp_path / tree))
-    checkpoints._space.told.clear()
+    checkpoints._space.reported.clear()
     store.collect({"spc_1": frozenset()})
     (workspace / "new").write_text("x")
     tree = checkpoints.take()
@@ -237,7 +237,7 @@ def test_copies_that_are_gone_hold_nothing_and_leave_nothing(tmp_path, workspace
     # Told a moment ago: the records may not know of them yet.
     store.collect({"spc_1": frozenset()})
     assert [change.path for change in checkpoints.changes(tree, trees_of_copies[0])] == ["x"]
-    checkpoints._space.told.clear()
+    checkpoints._space.reported.clear()
     store.collect({"spc_1": frozenset()})
     for gone in trees_of_copies:
         with pytest.raises(CheckpointFault, match="is gone"):
@@ -288,7 +288,7 @@ while True:
             with open(f"{workspace}/{name}", "w") as file:
                 file.write(f"{os.getpid()} {number} {name}" * 20)
         space.take()
-    space._space.told.clear()
+    space._space.reported.clear()
     checkpoints.collect({"spc_1": frozenset(kept)})
     print("round", flush=True)
 """

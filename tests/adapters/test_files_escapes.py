@@ -131,7 +131,7 @@ def test_characters_are_counted_and_not_bytes(place):
 @pytest.mark.parametrize("path", ["é" * 200, "é" * 200 + "/x"])
 def test_a_name_that_the_file_system_does_not_take_is_its_own_error(place, path):
     limit = os.pathconf(place.inside, "PC_NAME_MAX")
-    said = rf"a name in it has 400 bytes, and this file system takes {limit}; use a shorter one"
+    message = rf"a name in it has 400 bytes, and this file system takes {limit}; use a shorter one"
     for act in (
         lambda: place.files.read(parse_path(path), MAX),
         lambda: place.files.create(parse_path(path), b"x", overwrite=False),
@@ -139,7 +139,7 @@ def test_a_name_that_the_file_system_does_not_take_is_its_own_error(place, path)
         lambda: place.files.replace(parse_path(path), b"x", expected=b"y"),
         lambda: place.files.delete(parse_path(path)),
     ):
-        with pytest.raises(FileFault, match=said):
+        with pytest.raises(FileFault, match=message):
             act()
     assert os.listdir(place.inside) == []
 

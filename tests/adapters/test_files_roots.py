@@ -48,7 +48,7 @@ def test_what_is_no_directory_is_refused(tmp_path, files):
 def test_directories_of_the_system_are_refused(files, path):
     if not os.path.isdir(path) or os.path.realpath(path) != path:
         path = "/"
-    assert "belongs to another user" in (said := refused(files, path)) or "directory of the system" in said
+    assert "belongs to another user" in (message := refused(files, path)) or "directory of the system" in message
 
 
 def test_homes_and_what_holds_them_are_refused(tmp_path, files, monkeypatch):

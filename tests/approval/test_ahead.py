@@ -55,7 +55,7 @@ def test_a_disk_that_cannot_take_the_beginning_means_that_nothing_happens(grove,
     assert begun(grove) == []
 
 
-def test_a_disk_that_cannot_take_the_end_is_told_as_done_and_unrecorded(grove, store):
+def test_a_disk_that_cannot_take_the_end_is_reported_as_done_and_unrecorded(grove, store):
     store.hold = True
     call = water(grove)
     grove.house.run(store.finish)
@@ -131,8 +131,8 @@ def test_details_of_the_handler_are_in_the_record_of_the_end(grove):
 # -- behind -----------------------------------------------------------------------------------------
 
 
-def prune(grove, **drawn):
-    grove.resolution = Resolution(summary="prune", preview="a drawing", **drawn)
+def prune(grove, **resolution):
+    grove.resolution = Resolution(summary="prune", preview="a drawing", **resolution)
     return grove.begin("tree.prune")
 
 

@@ -49,9 +49,9 @@ def announcer(place, **more):
     return made, log
 
 
-async def told(made):
+async def announcements(made):
     async with asyncio.timeout(PATIENCE):
-        await made._telling
+        await made._announcing
 
 
 def lines(path):
@@ -71,7 +71,7 @@ def test_a_question_reaches_the_desktop_and_every_tmux_client(place):
 
     async def story():
         made(approval)
-        await told(made)
+        await announcements(made)
         made.stop()
 
     asyncio.run(story())
@@ -88,7 +88,7 @@ def test_no_word_of_an_agent_is_in_it():
     assert len(text) == MAX_TEXT_CHARS
 
 
-def test_many_questions_are_told_in_few_words(place):
+def test_many_questions_are_reported_in_few_words(place):
     program(place, "notify-send", f'printf "%s\\n" "$5" >> {place}/notified')
     made, _ = announcer(place, pause_seconds=0.05)
     forest = Forest()
@@ -96,7 +96,7 @@ def test_many_questions_are_told_in_few_words(place):
     async def story():
         for number in range(20):
             made(forest.ask(f"agent:a{number}"))
-        await told(made)
+        await announcements(made)
         async with asyncio.timeout(PATIENCE):
             while len(lines(place / "notified")) < 2:  # noqa: ASYNC110 - another program writes it
                 await asyncio.sleep(0.01)
@@ -133,7 +133,7 @@ def test_questions_that_come_while_a_program_is_slow_are_all_counted(place):
             os.write(gate, b"go on\n" * 3)
             while len(lines(place / "notified")) < 2:  # noqa: ASYNC110 - another program writes it
                 await asyncio.sleep(0.001)
-        await told(made)
+        await announcements(made)
         made.stop()
 
     try:
@@ -152,7 +152,7 @@ def test_answers_are_not_announced(place):
 
     async def story():
         made(forest.desk.find(approval.approval_id))
-        assert made._telling is None
+        assert made._announcing is None
 
     asyncio.run(story())
 
@@ -163,8 +163,8 @@ def test_a_program_that_hangs_holds_up_nobody_and_is_ended(place):
 
     async def story():
         made(Forest().ask())
-        assert not made._telling.done(), "the loop is not held up"
-        await told(made)
+        assert not made._announcing.done(), "the loop is not held up"
+        await announcements(made)
         made.stop()
 
     asyncio.run(story())
@@ -179,7 +179,7 @@ def test_without_the_programs_or_their_sockets_nothing_is_started(place, tmp_pat
 
     async def story():
         made(Forest().ask())
-        await told(made)
+        await announcements(made)
         made.stop()
 
     asyncio.run(story())

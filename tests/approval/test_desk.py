@@ -6,7 +6,7 @@ import pytest
 from desk_scene import JERRY, TOM, Cut, Forest
 
 from bascule.foundation.errors import Conflict, NotFound, Overloaded, StorageFull, TooLarge
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.questions import params_and_digest, plain_params, required
 from bascule.kernel.journal import Transaction
 from bascule.kernel.rows import Effect, Params
@@ -65,7 +65,7 @@ def test_an_answered_question_is_asked_anew(forest):
 
 
 def test_questions_of_one_principal_are_bounded_and_another_still_asks():
-    forest = Forest(limits=Limits(max_pending=3))
+    forest = Forest(limits=ConsentLimits(max_pending=3))
     for number in range(3):
         forest.ask(params=Cut(path=str(number)))
     with pytest.raises(Overloaded) as refused:
@@ -94,14 +94,14 @@ def test_a_thousand_questions_of_many_agents_are_bounded_together():
 
 
 def test_what_cannot_be_shown_whole_is_not_asked():
-    forest = Forest(limits=Limits(max_preview_chars=100))
+    forest = Forest(limits=ConsentLimits(max_preview_chars=100))
     with pytest.raises(TooLarge, match="max_preview_chars"):
         forest.ask(preview="x" * 101)
     assert forest.desk.pending() == []
 
 
 def test_what_a_principal_has_waiting_is_bounded_in_size_too():
-    forest = Forest(limits=Limits(max_pending_chars=100))
+    forest = Forest(limits=ConsentLimits(max_pending_chars=100))
     forest.ask(preview="x" * 60)
     with pytest.raises(Overloaded) as refused:
         forest.ask(params=Cut(path="other"), preview="x" * 60)
@@ -174,20 +174,20 @@ def test_an_unknown_id_is_not_found(forest):
 
 def test_an_answer_that_could_not_be_stored_was_not_given(forest):
     approval = forest.ask()
-    told = []
-    forest.desk.watch(approval.approval_id, told.append)
+    notified = []
+    forest.desk.watch(approval.approval_id, notified.append)
     forest.store.hold = True
     forest.approve(approval)
     forest.store.fail()
     assert forest.state(approval) == "pending"
     assert forest.grant() is None
-    assert told == []
+    assert notified == []
     forest.store.hold = False
     forest.approve(approval)
-    assert [each.state.value for each in told] == ["approved"]
+    assert [each.state.value for each in notified] == ["approved"]
 
 
-def test_whoever_has_a_handle_next_inherits_nothing(forest):
+def test_the_next_holder_of_a_handle_inherits_nothing(forest):
     granted, asked, other = forest.ask(), forest.ask(params=Cut(path="y")), forest.ask(TOM)
     ruled = forest.ask(params=Cut(path="z"), run_id="run_1")
     forest.approve(granted)
@@ -223,9 +223,9 @@ def test_what_a_question_was_about_goes_with_its_answer(forest):
 
 def test_the_ledger_has_a_keyed_digest_that_says_nothing_about_short_params(forest):
     approval = forest.ask()
-    said = forest.ledger()[-1].details["digest"]
-    assert said != approval.question.digest
-    assert said == forest.desk.keyed(approval.question.digest)
+    recorded = forest.ledger()[-1].details["digest"]
+    assert recorded != approval.question.digest
+    assert recorded == forest.desk.keyed(approval.question.digest)
 
 
 # -- time --
@@ -300,7 +300,7 @@ def test_answered_questions_are_forgotten_after_a_day(forest):
 
 
 def test_of_answered_questions_only_so_many_are_kept():
-    forest = Forest(limits=Limits(max_kept=3))
+    forest = Forest(limits=ConsentLimits(max_kept=3))
     asked = [forest.ask(params=Cut(path=str(number))) for number in range(5)]
     for approval in asked:
         forest.decide(approval, approve=False)
@@ -387,7 +387,7 @@ def test_a_waiter_that_leaves_is_gone_at_once_and_leaves_no_timer(forest):
 
 
 def test_waiters_of_one_principal_are_bounded():
-    forest = Forest(limits=Limits(max_waiting=2))
+    forest = Forest(limits=ConsentLimits(max_waiting=2))
     approval = forest.ask()
     for _ in range(2):
         forest.desk.wait(approval.approval_id, 45)
@@ -408,8 +408,8 @@ def test_a_stop_tells_everybody_who_waits_and_keeps_the_questions(forest):
 @pytest.mark.parametrize("how", ["approved", "denied", "expired", "withdrawn"])
 def test_a_watcher_is_told_once_whatever_comes_of_it(forest, how):
     approval = forest.ask(run_id="run_1")
-    told = []
-    forest.desk.watch(approval.approval_id, lambda each: told.append(each.state.value))
+    notified = []
+    forest.desk.watch(approval.approval_id, lambda each: notified.append(each.state.value))
     if how == "expired":
         forest.advance(15 * MINUTE)
     elif how == "withdrawn":
@@ -418,22 +418,22 @@ def test_a_watcher_is_told_once_whatever_comes_of_it(forest, how):
         forest.journal.commit(tx, JERRY, "runs.cancel")
     else:
         forest.decide(approval, approve=how == "approved")
-    assert told == [how]
-    forest.desk.watch(approval.approval_id, lambda each: told.append(each.state.value))
-    assert told == [how, how], "too late to wait: told at once"
+    assert notified == [how]
+    forest.desk.watch(approval.approval_id, lambda each: notified.append(each.state.value))
+    assert notified == [how, how], "too late to wait: told at once"
 
 
 def test_a_listener_that_fails_does_not_keep_others_from_hearing(forest):
     approval = forest.ask()
-    told = []
+    notified = []
 
     def fails(_):
         raise ZeroDivisionError
 
     forest.desk.watch(approval.approval_id, fails)
-    forest.desk.watch(approval.approval_id, told.append)
+    forest.desk.watch(approval.approval_id, notified.append)
     forest.approve(approval)
-    assert len(told) == 1
+    assert len(notified) == 1
     assert forest.log[-1][0] == "fault"
 
 
@@ -457,14 +457,14 @@ def test_a_run_that_ends_takes_its_questions_grants_and_rules_with_it(forest):
 
 def test_what_a_caller_hears_says_who_can_answer_and_how(forest):
     approval = forest.ask()
-    said = required(approval, has_person=True)
-    assert (said.status, said.code, said.message) == (202, "approval_required", "cutting is forever")
-    assert f"bascule approvals approve {approval.approval_id}" in said.hint
-    assert said.details["approvalId"] == approval.approval_id
+    recorded = required(approval, has_person=True)
+    assert (recorded.status, recorded.code, recorded.message) == (202, "approval_required", "cutting is forever")
+    assert f"bascule approvals approve {approval.approval_id}" in recorded.hint
+    assert recorded.details["approvalId"] == approval.approval_id
     assert "bascule person set" in required(approval, has_person=False).hint
 
 
-def test_a_full_disk_is_told_to_whoever_asks(forest):
+def test_a_full_disk_is_reported_to_the_caller(forest):
     forest.store.hold = True
 
     async def story():

@@ -15,8 +15,8 @@ class Some(Params, frozen=True, kw_only=True):
 
 
 def test_a_call_without_a_picture_of_its_own_is_shown_param_by_param():
-    drawn = visible(default_preview("tree.cut", Some(command="one\ntwo\x1b", env={"A": "\u202e"})))
-    assert drawn.split("\n") == [
+    preview = visible(default_preview("tree.cut", Some(command="one\ntwo\x1b", env={"A": "\u202e"})))
+    assert preview.split("\n") == [
         "tree.cut",
         "  command: one",
         "         | two⟨ESC⟩",

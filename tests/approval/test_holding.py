@@ -6,7 +6,7 @@ from felling import PASSPHRASE, POLICY, Grove, later, policy, stricter
 
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import ApprovalRequired, Conflict, Forbidden, InvalidRequest, Overloaded, PolicyDenied
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.resolution import Resolution
 from bascule.testing.stores import HeldStore
@@ -22,7 +22,7 @@ def grove():
 # -- waiting --
 
 
-def test_a_caller_that_waits_is_carried_out_when_a_person_says_yes(grove):
+def test_a_waiting_call_is_executed_when_a_person_approves_it(grove):
     call = grove.begin()
     assert not call.done
     assert grove.cut == []
@@ -63,7 +63,7 @@ def test_calls_over_link_and_mcp_are_held_longer_than_http(grove):
 
 
 def test_a_call_is_held_no_longer_than_the_limit():
-    grove = Grove(consent_limits=Limits(hold_seconds=2)).set_person()
+    grove = Grove(consent_limits=ConsentLimits(hold_seconds=2)).set_person()
     call = grove.begin()
     grove.house.advance(1.9)
     assert not call.done
@@ -73,7 +73,7 @@ def test_a_call_is_held_no_longer_than_the_limit():
     grove.house.close()
 
 
-def test_no_is_told_with_its_reason_and_nothing_happens(grove):
+def test_no_is_reported_with_its_reason_and_nothing_happens(grove):
     call = grove.begin()
     grove.decide("denied", reason="it is 300 years old")
     with pytest.raises(PolicyDenied, match="a person said no: it is 300 years old"):
@@ -81,7 +81,7 @@ def test_no_is_told_with_its_reason_and_nothing_happens(grove):
     assert grove.cut == []
 
 
-def test_identical_calls_join_one_question_and_one_of_them_is_carried_out(grove):
+def test_identical_calls_join_one_question_and_one_of_them_is_executed(grove):
     calls = [grove.begin() for _ in range(64)]
     (view,) = grove.pending()
     assert view["waiting"] == 64
@@ -115,7 +115,7 @@ def test_without_a_person_the_answer_comes_at_once_and_says_how_to_set_one():
     grove.house.close()
 
 
-def test_nothing_is_told_before_the_question_is_on_disk():
+def test_nothing_is_reported_before_the_question_is_on_disk():
     store = HeldStore(hold=False)
     grove = Grove(store=store)
     store.hold = True
@@ -127,7 +127,7 @@ def test_nothing_is_told_before_the_question_is_on_disk():
     grove.house.close()
 
 
-def test_a_stopping_daemon_tells_whoever_waits(grove):
+def test_a_stopping_daemon_answers_waiting_clients(grove):
     call = grove.begin()
     grove.house.run(grove.house.desk.end)
     with pytest.raises(ApprovalRequired):
@@ -135,7 +135,7 @@ def test_a_stopping_daemon_tells_whoever_waits(grove):
 
 
 def test_questions_beyond_the_limit_are_refused_with_its_name():
-    grove = Grove(consent_limits=Limits(max_pending=2)).set_person()
+    grove = Grove(consent_limits=ConsentLimits(max_pending=2)).set_person()
     for path in ("ash", "elm"):
         grove.begin(path=path)
     with pytest.raises(Overloaded) as refused:
@@ -270,9 +270,9 @@ def test_a_bridge_may_be_stricter_than_the_policy_and_never_milder(grove):
 
 
 def test_resolving_a_call_may_take_its_time(grove):
-    drawn = Resolution(summary="s", preview="slow")
+    resolution = Resolution(summary="s", preview="slow")
     grove.house.gate.methods["tree.resolved"] = grove.house.gate.methods["tree.resolved"]._replace(
-        resolve=lambda call, params: later(drawn)
+        resolve=lambda call, params: later(resolution)
     )
     call = grove.begin("tree.resolved")
     assert not call.done
@@ -348,7 +348,7 @@ def test_a_revoked_agent_takes_its_timed_rules_with_it(grove):
 # -- following --
 
 
-def test_whoever_follows_hears_questions_whole_and_answers(grove):
+def test_a_follower_gets_whole_questions_and_answers(grove):
     grove.begin(path="ash")
     stream = grove.house.call("local", "approvals.stream")
     grove.begin(path="elm")

@@ -49,7 +49,7 @@ def racers(daemon, open_things, count=RACERS):
     return jerry, ways
 
 
-def test_of_64_callers_that_wait_for_one_answer_exactly_one_is_carried_out(grove):
+def test_of_64_callers_that_wait_for_one_answer_exactly_one_is_executed(grove):
     with grove.live() as daemon, contextlib.ExitStack() as open_things:
         owner = open_things.enter_context(person(daemon, new=True))
         _, ways = racers(daemon, open_things)

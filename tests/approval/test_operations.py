@@ -50,7 +50,7 @@ def test_what_is_approved_begins_once_with_its_grant_spent_in_the_same_commit(fo
     assert begun.started.done()
     assert forest.state(approval) == "spent"
     assert forest.grant(run_id="run_1") is None
-    with pytest.raises(Conflict, match="is no grant"):
+    with pytest.raises(Conflict, match="can no longer be used"):
         begin(forest, grant)
     begun.details["bytes"] = 3
     forest.effects.finish(begun, "ok")
@@ -115,14 +115,14 @@ def test_a_grant_is_for_its_run_and_for_what_it_is_bound_to(forest):
     assert grant(same).approval_id == approval.approval_id
 
 
-def test_what_had_begun_when_the_daemon_died_is_recorded_as_unknown_and_told_once(forest):
+def test_what_had_begun_when_the_daemon_died_is_recorded_as_unknown_and_reported_once(forest):
     approval = asked(forest)
     forest.approve(approval)
     begin(forest, approval)
     forest.live()
-    told = []
-    rows = forest.effects.recover([lambda tx, row: told.append((row.run_id, row.method))])
-    assert told == [("run_1", "tree.cut")]
+    notified = []
+    rows = forest.effects.recover([lambda tx, row: notified.append((row.run_id, row.method))])
+    assert notified == [("run_1", "tree.cut")]
     assert [(row.principal, row.approval_id) for row in rows] == [(JERRY, approval.approval_id)]
     assert forest.state(approval) == "unknown"
     record = forest.ledger()[-1]

@@ -3,7 +3,7 @@
 import pytest
 
 from bascule.kernel.consent.records import Approval, Question
-from bascule.kernel.consent.states import NEXT, IllegalMove, State, check_move
+from bascule.kernel.consent.states import NEXT, ApprovalState, IllegalMove, check_move
 
 ALLOWED = {
     ("pending", "approved"),
@@ -17,8 +17,8 @@ ALLOWED = {
 }
 
 
-@pytest.mark.parametrize("old", State)
-@pytest.mark.parametrize("new", State)
+@pytest.mark.parametrize("old", ApprovalState)
+@pytest.mark.parametrize("new", ApprovalState)
 def test_a_step_happens_only_where_the_table_has_it(old, new):
     approval = Approval(
         approval_id="apr_1",
@@ -39,10 +39,10 @@ def test_a_step_happens_only_where_the_table_has_it(old, new):
 
 def test_nothing_leads_back_to_a_grant():
     """The one property everything rests on: from `spent` no way leads to `approved`."""
-    reached, found = {State.SPENT}, {State.SPENT}
+    reached, found = {ApprovalState.SPENT}, {ApprovalState.SPENT}
     while found:
         found = {new for old in found for new in NEXT[old]} - reached
         reached |= found
-    assert State.APPROVED not in reached
+    assert ApprovalState.APPROVED not in reached
     with pytest.raises(IllegalMove):
-        check_move(State.SPENT, State.APPROVED)
+        check_move(ApprovalState.SPENT, ApprovalState.APPROVED)

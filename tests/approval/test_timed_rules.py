@@ -4,7 +4,7 @@ import pytest
 from desk_scene import JERRY, TOM, Cut, Deep, Forest
 
 from bascule.foundation.errors import InvalidRequest, Overloaded
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.offers import all_offers, exact
 from bascule.kernel.consent.questions import digest_line, rule_text, timed_text
 from bascule.kernel.policy.decision import Decision
@@ -134,7 +134,7 @@ def test_no_rule_is_longer_than_eight_hours(forest, minutes):
 
 
 @pytest.mark.parametrize("offer", [None, 0, 2, -1])
-def test_only_what_was_offered_can_be_a_rule(forest, offer):
+def test_only_an_offered_rule_can_be_chosen(forest, offer):
     approval = forest.ask(**with_offers())
     with pytest.raises(InvalidRequest, match="has 1 offers"):
         forest.approve(approval, scope="rule", offer=offer)
@@ -153,7 +153,7 @@ def test_a_timed_rule_lies_over_an_ask_and_never_over_a_deny(forest):
 
 
 def test_timed_rules_are_bounded():
-    forest = Forest(limits=Limits(max_timed_rules=1))
+    forest = Forest(limits=ConsentLimits(max_timed_rules=1))
     offered(forest)
     with pytest.raises(Overloaded, match="max_timed_rules"):
         offered(forest, Cut(path="y"))

@@ -32,8 +32,8 @@ async def test_a_commit_is_settled_only_when_the_store_says_so():
 async def test_a_task_that_is_cancelled_while_it_waits_takes_the_answer_from_nobody():
     s = Setting()
     s.commit()
-    told = []
-    s.journal.durable().add_done_callback(lambda settled: told.append(settled.exception()))
+    notified = []
+    s.journal.durable().add_done_callback(lambda settled: notified.append(settled.exception()))
 
     async def waits():
         await s.journal.durable()
@@ -44,9 +44,9 @@ async def test_a_task_that_is_cancelled_while_it_waits_takes_the_answer_from_nob
     with contextlib.suppress(asyncio.CancelledError):
         await waiting
     assert waiting.cancelled()
-    assert told == []
+    assert notified == []
     s.store.finish()
-    assert told == [None]
+    assert notified == [None]
 
 
 @on_loop
@@ -154,14 +154,14 @@ async def test_what_is_to_be_forgotten_rides_with_its_batch():
 @on_loop
 async def test_what_is_to_happen_after_a_commit_happens_only_when_it_is_durable():
     s = Setting()
-    told = []
-    s.commit("a", after=lambda: told.append("a"))
-    s.commit("b", after=lambda: told.append("b"))
-    assert told == []
+    notified = []
+    s.commit("a", after=lambda: notified.append("a"))
+    s.commit("b", after=lambda: notified.append("b"))
+    assert notified == []
     s.store.finish()
-    assert told == ["a"]
+    assert notified == ["a"]
     s.store.finish()
-    assert told == ["a", "b"]
+    assert notified == ["a", "b"]
 
 
 @on_loop
@@ -179,30 +179,30 @@ async def test_what_happens_after_a_commit_may_commit_again():
 @on_loop
 async def test_a_waiter_is_told_after_what_happens_after_its_commit():
     s = Setting()
-    told = []
-    s.commit(after=lambda: told.append("after")).add_done_callback(lambda _: told.append("answer"))
+    notified = []
+    s.commit(after=lambda: notified.append("after")).add_done_callback(lambda _: notified.append("answer"))
     s.store.finish()
     await asyncio.sleep(0)
-    assert told == ["after", "answer"]
+    assert notified == ["after", "answer"]
 
 
 @on_loop
 async def test_a_callback_that_fails_harms_nobody_but_itself():
     s = Setting()
-    told = []
+    notified = []
 
     def fails():
         raise ZeroDivisionError
 
     s.commit("first")
     s.commit("a", after=fails)
-    waiting = s.commit("b", after=lambda: told.append("b"))
+    waiting = s.commit("b", after=lambda: notified.append("b"))
     s.store.finish()
     s.commit("c")
     with contextlib.suppress(ZeroDivisionError):
         s.store.finish()
     assert waiting.done()
-    assert told == ["b"]
+    assert notified == ["b"]
     # What arrived meanwhile does not wait for somebody's next commit.
     assert [len(batch.ledger) for batch in s.store.waiting] == [1]
 

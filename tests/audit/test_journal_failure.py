@@ -62,13 +62,13 @@ async def test_everyone_who_waits_hears_that_nothing_was_stored():
 @on_loop
 async def test_nothing_happens_after_a_commit_that_failed():
     s = Setting()
-    told = []
-    s.commit(after=lambda: told.append("flight"))
-    s.commit(after=lambda: told.append("pending"))
+    notified = []
+    s.commit(after=lambda: notified.append("flight"))
+    s.commit(after=lambda: notified.append("pending"))
     s.store.fail()
-    s.commit(after=lambda: told.append("next"))
+    s.commit(after=lambda: notified.append("next"))
     s.store.finish_all()
-    assert told == ["next"]
+    assert notified == ["next"]
 
 
 @on_loop
@@ -88,10 +88,10 @@ async def test_the_next_commit_works_and_the_chain_verifies():
 
 
 @on_loop
-async def test_a_failure_is_told_once_and_so_is_its_end():
+async def test_a_failure_is_reported_once_and_so_is_its_end():
     s = Setting()
-    told = []
-    s.journal.on_fault = told.append
+    notified = []
+    s.journal.on_fault = notified.append
     s.commit()
     s.store.fail(OSError(28, "No space left on device"))
     assert s.journal.fault is not None
@@ -100,7 +100,7 @@ async def test_a_failure_is_told_once_and_so_is_its_end():
     s.commit()
     s.store.finish()
     assert s.journal.fault is None
-    assert told == ["[Errno 28] No space left on device", None]
+    assert notified == ["[Errno 28] No space left on device", None]
 
 
 @on_loop

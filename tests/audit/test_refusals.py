@@ -94,8 +94,8 @@ def test_more_kinds_than_are_counted_close_the_oldest():
     counted = Counted(one_by_one=1, max_kinds=2)
     for name in ("a", "b", "c"):
         counted.refuse(3, principal=f"agent:{name}")
-    said = [record.principal for record in counted.records()]
-    assert said == ["agent:a", "agent:b", "agent:a", "agent:c"]
+    principals = [record.principal for record in counted.records()]
+    assert principals == ["agent:a", "agent:b", "agent:a", "agent:c"]
     assert counted.repeats() == [1, 1, 2, 1]
 
 

@@ -176,14 +176,14 @@ class FakeHost:
 
     def _compare(self, params, resolved):
         """As the real host does when it acts; a window that is gone is `_act`'s to refuse."""
-        window = self._tied(params["route"])
+        window = self._resolved(params["route"])
         found = {"bundleId": window.app, "pid": window.pid, "program": window.program, "windowTitle": window.title}
         changed = [name for name, value in found.items() if resolved.get(name) != value]
         if changed:
             raise DesktopError(Code.CONFIRM_REQUIRED, "not what confirm.resolved says", reason="changed")
 
     async def _act(self, method, params, halt):
-        window = self._tied(params["route"])
+        window = self._resolved(params["route"])
         target = params.get("target")
         if target is not None:
             fingerprint = target["elementRef"]["fingerprint"]
@@ -205,7 +205,7 @@ class FakeHost:
             raise HostGone("the desktop host closed the connection: it ended")
         raise DesktopError(Code.ABORTED, "the execution was aborted", executionId="x-1")
 
-    def _tied(self, route):
+    def _resolved(self, route):
         found = [
             each
             for each in self.screen.windows
@@ -225,11 +225,11 @@ class FakeHost:
         window = found[0]
         if window.forbidden:
             raise DesktopError(Code.APP_FORBIDDEN, f"{window.app} is never seen into nor acted in", bundleId=window.app)
-        tied = {**params, "route": {"app": {"pid": window.pid}, "window": {"windowId": window.id}}}
+        resolved = {**params, "route": {"app": {"pid": window.pid}, "window": {"windowId": window.id}}}
         element = None
         if "target" in params:
             element = window.element(params["target"]["selector"]["titleContains"])
-            tied["target"] = {"elementRef": {"elementId": "e1", "fingerprint": element.fingerprint}}
+            resolved["target"] = {"elementRef": {"elementId": "e1", "fingerprint": element.fingerprint}}
         image = d.InlineImage(
             mime_type="image/png", data=base64.b64encode(PICTURE).decode(), width=1, height=1, scale=1.0
         )
@@ -240,7 +240,7 @@ class FakeHost:
             window_id=window.id,
             window_title=window.title,
             element=element,
-            params=tied,
+            params=resolved,
             picture=image if picture else None,
         )
 

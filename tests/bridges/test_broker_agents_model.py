@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from on_disk import OnDisk
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation import paths
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.kernel.identity.principals import WrongToken, identify
@@ -130,7 +130,9 @@ class Handles(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.folder = tempfile.mkdtemp(prefix="bsc-model-")
-        limits = Limits(silence_ms=SILENCE, takeover_ms=TAKEOVER, agent_retention_ms=RETENTION, max_agents=MAX_AGENTS)
+        limits = BrokerLimits(
+            silence_ms=SILENCE, takeover_ms=TAKEOVER, agent_retention_ms=RETENTION, max_agents=MAX_AGENTS
+        )
         self.house = OnDisk(self.folder, self.durability, limits=limits)
         self.book = self.book_type()
 
@@ -234,7 +236,7 @@ class Handles(RuleBasedStateMachine):
         self.house.restart(clean=clean, down_seconds=quarters / 4)
 
     @invariant()
-    def every_token_that_ever_was_means_what_the_book_says(self):
+    def every_token_ever_issued_means_what_the_book_says(self):
         for token in self.book.issued:
             owner = self.book.owner(token)
             assert self.principal(token) == (f"agent:{owner}" if owner else None)
@@ -257,8 +259,8 @@ class Handles(RuleBasedStateMachine):
     def teardown(self):
         try:
             assert self.house.call("local", "ledger.verify")["ok"]
-            told = [fields for event, fields in self.house.log if fields["level"] == "error"]
-            assert told == []
+            errors = [fields for event, fields in self.house.log if fields["level"] == "error"]
+            assert errors == []
         finally:
             self.house.close()
             shutil.rmtree(self.folder)

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, cancel, reply, send, show, take, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Conflict, Overloaded, StorageFull
 from bascule.testing.stores import HeldStore
 
@@ -13,7 +13,7 @@ def ask(house, ticket_id="t", *, by="local", wait_ms=25_000, **params):
     return house.begin(by, "messages.send", body)
 
 
-def test_it_is_answered_with_the_reply(house):
+def test_ask_returns_the_reply(house):
     asked = ask(house)
     assert not asked.done
     assert [message["ticketId"] for message in take(house)] == ["t"]
@@ -24,13 +24,13 @@ def test_it_is_answered_with_the_reply(house):
     assert answer["reply"] == wait(house, "t").result()
 
 
-def test_without_waiting_nothing_is_different(house):
+def test_an_ask_that_does_not_wait_is_a_send(house):
     assert ask(house, wait_ms=0).result() == house.call(
         "local", "messages.send", {"agentId": "Jerry", "payload": "hi", "ticketId": "t"}
     )
 
 
-def test_when_the_time_is_over_it_says_what_a_send_says_and_the_ticket_goes_on(house):
+def test_an_ask_whose_time_is_over_answers_like_a_send_and_the_ticket_goes_on(house):
     asked = ask(house, wait_ms=1_000)
     house.advance(1)
     assert (asked.result()["status"], "reply" in asked.result()) == ("pending", False)
@@ -43,7 +43,7 @@ def test_when_the_time_is_over_it_says_what_a_send_says_and_the_ticket_goes_on(h
     [(lambda house: cancel(house, "t"), "cancelled"), (lambda house: house.advance(5), "timeout")],
     ids=["cancelled", "timed out"],
 )
-def test_a_ticket_that_ends_otherwise_is_told_as_such(house, end, status):
+def test_a_ticket_that_ends_otherwise_is_reported_as_such(house, end, status):
     asked = ask(house, timeoutMs=5_000)
     end(house)
     assert (asked.result()["status"], asked.result()["reply"]["status"]) == (status, status)
@@ -69,7 +69,7 @@ def test_another_message_under_the_same_id_is_refused(house):
         ask(house, payload="something else")
 
 
-def test_who_asks_and_leaves_has_sent_the_message(house):
+def test_an_ask_whose_caller_leaves_has_sent_the_message(house):
     asked = ask(house)
     asked.leave()
     assert [message["ticketId"] for message in take(house)] == ["t"]
@@ -77,8 +77,8 @@ def test_who_asks_and_leaves_has_sent_the_message(house):
     assert show(house, "t")["status"] == "responded"
 
 
-def test_who_holds_too_many_waits_has_sent_nothing(make_house):
-    house = make_house(limits=Limits(max_waits=1))
+def test_an_ask_beyond_the_limit_of_waits_sends_nothing(make_house):
+    house = make_house(limits=BrokerLimits(max_waits=1))
     house.register("Jerry")
     held = ask(house, by=SPOCK)
     with pytest.raises(Overloaded):
@@ -108,7 +108,7 @@ def slow(make_house):
     return house, store
 
 
-def test_time_that_is_over_before_the_message_is_durable_is_told_only_then(slow):
+def test_time_that_is_over_before_the_message_is_durable_is_reported_only_then(slow):
     house, store = slow
     asked = ask(house, wait_ms=1_000)
     house.advance(2)

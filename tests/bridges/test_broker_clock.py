@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, show, status_of, take, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Conflict, NotFound
 from bascule.foundation.timers import MAX_DUE_PER_TICK
 
@@ -94,7 +94,7 @@ def test_a_jump_back_makes_no_latency_negative(house):
 
 
 def test_a_message_nobody_fetched_goes_after_its_week(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=7_200_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=7_200_000))
     house.register("Jerry")
     house.connect("Jerry")
     send(house, "old")
@@ -116,7 +116,7 @@ def test_a_sweep_that_finds_nothing_leaves_no_record(house):
 
 
 def test_gc_says_what_would_go_and_then_removes_it(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=30_000, silence_ms=1_000, remember_ms=1_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=30_000, silence_ms=1_000, remember_ms=1_000))
     house.register("Jerry")
     send(house, "t")
     house.clock.advance(40)
@@ -134,7 +134,7 @@ def test_gc_says_what_would_go_and_then_removes_it(make_house):
 
 
 def test_many_deadlines_at_once_are_worked_off_in_slices(make_house):
-    house = make_house(limits=Limits(max_open_tickets=10_000))
+    house = make_house(limits=BrokerLimits(max_open_tickets=10_000))
     house.register("Jerry")
     for number in range(MAX_DUE_PER_TICK + 5):
         send(house, f"t{number}", timeoutMs=1_000)
@@ -147,13 +147,13 @@ def test_many_deadlines_at_once_are_worked_off_in_slices(make_house):
 
 
 def test_the_timer_is_told_only_of_an_earlier_deadline(house):
-    told = []
-    house.timers.on_earlier = told.append
+    notified = []
+    house.timers.on_earlier = notified.append
     send(house, "late", timeoutMs=50_000)
     send(house, "later", timeoutMs=55_000)
     send(house, "soon", timeoutMs=1_000)
     now = house.clock.monotonic()
-    assert told == [now + 50, now + 1]
+    assert notified == [now + 50, now + 1]
 
 
 def test_what_time_did_to_a_ticket_is_forgotten_with_it(house):

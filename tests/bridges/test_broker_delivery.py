@@ -4,7 +4,7 @@ import pytest
 from broker_acts import JERRY, SPOCK, ack, cancel, events_named, poll, reply, send, show, take, take_ids
 
 from bascule.broker.bells import MAX_BELLS, MAX_NAMED
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Forbidden, InvalidRequest, Overloaded
 from bascule.testing.stores import HeldStore
 
@@ -87,7 +87,7 @@ def test_a_message_out_under_a_lease_is_not_counted(house):
     assert (waiting.result() or look(house))["oldest"] == "a"
 
 
-def test_whoever_waits_to_take_it_is_served_and_no_bell_is_rung(house):
+def test_a_waiting_receiver_is_served_and_no_bell_is_rung(house):
     bell, receiver = watch(house, by="bell"), poll(house)
     send(house, "t")
     assert receiver.result()["messages"][0]["ticketId"] == "t"
@@ -123,7 +123,7 @@ def test_a_bell_has_a_name_that_can_be_shown(house, name):
 
 
 def test_watches_are_counted_with_the_other_waits(make_house):
-    house = make_house(limits=Limits(max_waits=2))
+    house = make_house(limits=BrokerLimits(max_waits=2))
     house.register("Jerry")
     first, _ = watch(house), watch(house)
     with pytest.raises(Overloaded):

@@ -303,8 +303,8 @@ def test_through_any_story_each_message_is_held_by_one_and_answered_once(seed):
 
 @pytest.fixture
 def asked(house):
-    said = house.call("local", "messages.broadcast", {"payload": "ready?", "agentIds": ["Ann", "Bob", "Cid"]})
-    return [each["ticketId"] for each in said["tickets"]]
+    answer = house.call("local", "messages.broadcast", {"payload": "ready?", "agentIds": ["Ann", "Bob", "Cid"]})
+    return [each["ticketId"] for each in answer["tickets"]]
 
 
 def gather(house, tickets, *, by="local", **more):

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, cancel, reply, send, show, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import NotFound
 
 HOUR, DAY = 3_600, 24 * 3_600
@@ -34,7 +34,7 @@ def test_deadlines_that_were_not_called_off_still_come_in_order(house):
 
 
 def test_the_inbox_of_an_agent_that_is_gone_goes_too(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=DAY * 1_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=DAY * 1_000))
     for number in range(50):
         house.register(f"A{number}")
         take_ids(house, f"A{number}")
@@ -46,7 +46,7 @@ def test_the_inbox_of_an_agent_that_is_gone_goes_too(make_house):
 
 def test_an_inbox_with_somebody_in_it_or_something_stays(make_house):
     """A message outlives the agent it was for until it is dropped itself; whoever registers the handle gets it."""
-    house = make_house(limits=Limits(agent_retention_ms=HOUR * 1_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=HOUR * 1_000))
     house.register("Jerry")
     house.advance(HOUR - 60)
     send(house, "t")
@@ -56,7 +56,7 @@ def test_an_inbox_with_somebody_in_it_or_something_stays(make_house):
 
 
 def test_a_stream_on_a_ticket_that_is_dropped_unsettled_ends(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=HOUR * 1_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=HOUR * 1_000))
     house.register("Jerry")
     house.connect("Jerry")
     send(house, "t", timeoutMs=WEEK_MS)

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, ids_of, poll, send, show, take, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Forbidden
 
 LEASE = 60
@@ -129,7 +129,7 @@ def test_the_event_also_comes_when_the_fifth_receiver_was_gone_before_its_answer
 
 
 def test_the_lease_and_the_attempts_are_settings(make_house):
-    house = make_house(limits=Limits(lease_ms=500, undeliverable_after=1))
+    house = make_house(limits=BrokerLimits(lease_ms=500, undeliverable_after=1))
     house.register("Jerry")
     send(house, "t")
     assert take(house)[0]["leaseMs"] == 500

@@ -176,13 +176,13 @@ def test_a_message_that_is_out_under_a_lease_can_be_withdrawn(house):
     assert take(house) == []
 
 
-def test_the_lifecycle_is_told_as_events_without_payloads(house):
+def test_the_lifecycle_is_reported_as_events_without_payloads(house):
     send(house, "t", "a secret", metadata={"origin": "secret too"})
     take(house)
     ack(house, "t")
     reply(house, "t", "another secret")
-    told = [event["event"] for event in house.events() if event.get("ticketId") == "t"]
-    assert told == ["ticket.sent", "ticket.delivered", "ticket.responded"]
+    events = [event["event"] for event in house.events() if event.get("ticketId") == "t"]
+    assert events == ["ticket.sent", "ticket.delivered", "ticket.responded"]
     assert "secret" not in str(house.events())
     assert "secret" not in str(house.ledger())
     assert "secret" not in str(house.log)

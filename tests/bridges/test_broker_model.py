@@ -7,7 +7,7 @@ from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import OPEN_STATUSES
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.errors import BasculeError, Internal
@@ -26,7 +26,7 @@ class Books(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.store = HeldStore(hold=False)
-        limits = Limits(
+        limits = BrokerLimits(
             lease_ms=2_000,
             ticket_ttl_ms=20_000,
             remember_ms=40_000,

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, ids_of, poll, send, take, take_ids, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Overloaded, StorageFull
 from bascule.kernel.call import Call, Principal
 from bascule.testing.stores import HeldStore
@@ -116,7 +116,7 @@ def test_time_goes_on_after_a_poll_and_a_lease_ended_in_the_same_moment(house):
     assert waiting.result()["status"] == "timeout"
 
 
-def test_what_a_client_could_not_be_told_goes_back_to_the_front_in_order(house):
+def test_messages_a_client_did_not_get_go_back_to_the_front_in_order(house):
     for name in "abc":
         send(house, name)
     gone = poll(house, count=2)
@@ -125,7 +125,7 @@ def test_what_a_client_could_not_be_told_goes_back_to_the_front_in_order(house):
     assert take_ids(house) == ["a", "b", "c"]
 
 
-def test_what_a_client_could_not_be_told_goes_to_the_next_poll_at_once(house):
+def test_a_message_a_client_did_not_get_goes_to_the_next_poll_at_once(house):
     gone, alive = poll(house), poll(house)
     send(house, "t")
     gone.abandon()
@@ -196,7 +196,7 @@ def test_a_message_that_could_not_be_stored_is_never_handed_over(make_house):
 
 
 def test_waits_of_one_principal_are_bounded_and_others_are_untouched(make_house):
-    house = make_house(limits=Limits(max_waits=2))
+    house = make_house(limits=BrokerLimits(max_waits=2))
     house.register("Jerry")
     house.register("Spock")
     held = [poll(house), poll(house)]
@@ -210,7 +210,7 @@ def test_waits_of_one_principal_are_bounded_and_others_are_untouched(make_house)
 
 @pytest.mark.parametrize("method", ["inbox.stream", "replies.stream", "events.stream"])
 def test_streams_of_one_principal_are_bounded_like_waits(make_house, method):
-    house = make_house(limits=Limits(max_waits=2))
+    house = make_house(limits=BrokerLimits(max_waits=2))
     house.register("Jerry")
     send(house, "t", by=JERRY)
     params = {"inbox.stream": {"agentId": "Jerry"}, "replies.stream": {"ticketId": "t"}}.get(method, {})

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, ack, events_named, poll, reply, send, status_of, take
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError
 
 SILENCE = 30 * 60
@@ -119,7 +119,7 @@ def test_an_act_after_the_last_connection_is_gone_brings_the_agent_back(house):
     assert status_of(house) == "online"
 
 
-def test_going_offline_and_coming_back_is_told_once_each(make_house):
+def test_going_offline_and_coming_back_is_reported_once_each(make_house):
     house = make_house()
     house.register("Jerry", heartbeatIntervalMs=1_000)
     for _ in range(5):
@@ -127,8 +127,8 @@ def test_going_offline_and_coming_back_is_told_once_each(make_house):
         house.advance(1)
     house.advance(10)
     take(house)
-    told = [event["event"] for event in house.events() if event["event"] in ("agent.online", "agent.offline")]
-    assert told == ["agent.online", "agent.offline", "agent.online"]
+    events = [event["event"] for event in house.events() if event["event"] in ("agent.online", "agent.offline")]
+    assert events == ["agent.online", "agent.offline", "agent.online"]
 
 
 def test_the_offline_event_comes_in_time_when_a_reconnect_shortened_the_interval(make_house):
@@ -159,7 +159,7 @@ def test_agents_are_filtered_by_type_and_status(make_house):
 
 def test_an_agent_whose_lifetime_does_not_add_up_in_floats_goes_offline_like_the_others(make_house):
     """(seen + 20.003) - seen may be less than 20.003: its deadline then came up, found it online, and came up again."""
-    house = make_house(limits=Limits(silence_ms=20_003))
+    house = make_house(limits=BrokerLimits(silence_ms=20_003))
     for number in range(40):
         name = f"A{number}"
         house.register(name)

@@ -3,12 +3,12 @@
 import pytest
 from broker_acts import SPOCK, ack, cancel, reply, send, take, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Overloaded
 
 
 def house_with(make_house, **limits):
-    house = make_house(limits=Limits(**limits))
+    house = make_house(limits=BrokerLimits(**limits))
     house.register("Jerry")
     house.register("Spock")
     return house
@@ -90,14 +90,14 @@ def test_a_senders_share_is_also_bounded_by_bytes(make_house):
 def test_a_broadcast_reaches_those_where_the_sender_has_room(make_house):
     house = house_with(make_house, max_inbox_messages_per_sender=1)
     send(house, "a")
-    said = house.call("local", "messages.broadcast", {"payload": "all", "agentIds": ["Jerry", "Spock"]})
-    assert [each["agentId"] for each in said["tickets"]] == ["Spock"]
-    assert [each["agentId"] for each in said["failed"]] == ["Jerry"]
-    assert "one sender's share is 1 messages" in said["failed"][0]["error"]["message"]
+    answer = house.call("local", "messages.broadcast", {"payload": "all", "agentIds": ["Jerry", "Spock"]})
+    assert [each["agentId"] for each in answer["tickets"]] == ["Spock"]
+    assert [each["agentId"] for each in answer["failed"]] == ["Jerry"]
+    assert "one sender's share is 1 messages" in answer["failed"][0]["error"]["message"]
 
 
 def test_the_queue_of_a_group_has_a_share_for_each_sender(make_house):
-    house = make_house(limits=Limits(max_inbox_messages_per_sender=2))
+    house = make_house(limits=BrokerLimits(max_inbox_messages_per_sender=2))
     for name in ("Jerry", "Spock"):
         house.register(name)
     house.register("Ann", groups=["crew"])
@@ -164,7 +164,7 @@ def test_a_retry_is_answered_though_everything_is_full(make_house):
 
 
 def test_agents_are_bounded_and_those_who_are_there_can_come_back(make_house):
-    house = make_house(limits=Limits(max_agents=1))
+    house = make_house(limits=BrokerLimits(max_agents=1))
     house.register("Jerry")
     with pytest.raises(Overloaded, match="1 agents are registered"):
         house.register("Spock")

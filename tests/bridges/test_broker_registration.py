@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, events_named, send, status_of, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound
 
@@ -158,7 +158,7 @@ def test_a_declared_agent_can_be_written_to_before_it_ever_came(make_house):
     assert take_ids(house) == ["t"]
 
 
-def test_a_declared_handle_belongs_to_whoever_claims_it_first(make_house):
+def test_a_declared_handle_belongs_to_the_first_that_claims_it(make_house):
     house = make_house()
     house.run(lambda: house.broker.declare([AgentRecord(agent_id="Jerry", type="codex")]))
     house.register("Jerry")
@@ -206,7 +206,7 @@ def test_an_unknown_agent_cannot_be_revoked(house):
 
 
 def test_an_agent_that_was_offline_for_a_week_is_removed_with_its_token_file(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=3_600_000, silence_ms=60_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=3_600_000, silence_ms=60_000))
     house.register("Jerry")
     house.register("Alive")
     house.connect("Alive")
@@ -217,7 +217,7 @@ def test_an_agent_that_was_offline_for_a_week_is_removed_with_its_token_file(mak
 
 
 def test_a_declared_agent_that_never_came_is_not_removed(make_house):
-    house = make_house(limits=Limits(agent_retention_ms=3_600_000))
+    house = make_house(limits=BrokerLimits(agent_retention_ms=3_600_000))
     house.run(lambda: house.broker.declare([AgentRecord(agent_id="Jerry", type="codex")]))
     house.advance(2 * 3_600)
     assert status_of(house) == "offline"

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, events_named, reply, send, show, take, wait
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Conflict, Forbidden, NotFound
 
 SECOND = 1_000
@@ -62,10 +62,10 @@ def test_a_second_reply_is_kept_behind_the_first(house):
     reply(house, "t", "one")
     house.advance(1)
     assert reply(house, "t", "two")["first"] is False
-    said = answer(house, "t")
-    assert said["payload"] == "one"
-    assert [item["payload"] for item in said["replies"]] == ["one", "two"]
-    assert [item["at"][-7:] for item in said["replies"]] == ["00.000Z", "01.000Z"]
+    answered = answer(house, "t")
+    assert answered["payload"] == "one"
+    assert [item["payload"] for item in answered["replies"]] == ["one", "two"]
+    assert [item["at"][-7:] for item in answered["replies"]] == ["00.000Z", "01.000Z"]
     assert len(events_named(house, "ticket.extra_reply")) == 1
 
 
@@ -99,7 +99,7 @@ def test_a_retried_late_reply_gets_the_same_answer(house):
 
 
 def test_replies_behind_one_ticket_are_bounded(make_house):
-    house = make_house(limits=Limits(max_replies=2))
+    house = make_house(limits=BrokerLimits(max_replies=2))
     house.register("Jerry")
     send(house, "t")
     reply(house, "t", 1)

@@ -41,8 +41,8 @@ def test_replies_are_there_again(house, restart):
     reply(house, "t", "one")
     reply(house, "t", "two")
     restart(house)
-    said = answer(house, "t")
-    assert [item["payload"] for item in said["replies"]] == ["one", "two"]
+    answered = answer(house, "t")
+    assert [item["payload"] for item in answered["replies"]] == ["one", "two"]
 
 
 def test_a_retry_over_a_restart_is_still_a_retry(house, restart):
@@ -190,7 +190,7 @@ def house_on_disk(make_house, tmp_path):
     return start
 
 
-def test_on_disk_everything_is_there_again(house_on_disk):
+def test_a_store_on_disk_has_everything_after_a_restart(house_on_disk):
     house = house_on_disk()
     house.register("Jerry")
     send(house, "t", {"ask": "\u2028"}, conversationId="c")
@@ -205,7 +205,7 @@ def test_on_disk_everything_is_there_again(house_on_disk):
     assert house.call("local", "ledger.verify")["ok"] is True
 
 
-def test_on_disk_messages_of_one_moment_come_back_in_the_order_of_sending(house_on_disk):
+def test_messages_of_one_moment_come_back_from_disk_in_the_order_of_sending(house_on_disk):
     house = house_on_disk()
     house.register("Jerry")
     for name in "cab":

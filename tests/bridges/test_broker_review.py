@@ -4,7 +4,7 @@ import pytest
 from broker_acts import JERRY, ack, cancel, reply, send, show, take, wait
 
 from bascule.broker.inbox import MAX_HANDOVER_BYTES
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import Overloaded
 from bascule.testing.stores import HeldStore
 
@@ -30,20 +30,20 @@ def test_a_deadline_that_passes_while_a_reply_is_being_stored_does_not_destroy_i
 
 
 def test_what_one_principal_has_said_and_is_kept_is_bounded_even_when_it_is_settled(make_house):
-    house = make_house(limits=Limits(max_kept_messages=3))
+    house = make_house(limits=BrokerLimits(max_kept_messages=3))
     house.register("Jerry")
     for name in "abc":
         send(house, name)
         cancel(house, name)
-    with pytest.raises(Overloaded) as told:
+    with pytest.raises(Overloaded) as refused:
         send(house, "d")
-    assert told.value.retry_after
+    assert refused.value.retry_after
     house.advance(31 * 60)
     send(house, "d")
 
 
 def test_kept_bytes_are_counted_for_replies_too_and_come_back_after_a_restart(make_house):
-    house = make_house(limits=Limits(max_kept_bytes=100))
+    house = make_house(limits=BrokerLimits(max_kept_bytes=100))
     house.register("Jerry")
     send(house, "t")
     reply(house, "t", payload="x" * 60)
@@ -64,7 +64,7 @@ def test_large_messages_are_handed_over_a_few_at_a_time(house):
 
 def test_two_sweeps_that_meet_forget_an_id_once(make_house):
     store = HeldStore(hold=False)
-    house = make_house(store=store, limits=Limits(remember_ms=1_000, ticket_ttl_ms=1_000))
+    house = make_house(store=store, limits=BrokerLimits(remember_ms=1_000, ticket_ttl_ms=1_000))
     house.register("Jerry")
     send(house, "t")
     cancel(house, "t")

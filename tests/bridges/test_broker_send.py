@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from broker_acts import JERRY, SPOCK, ack, cancel, reply, send, show, status_of, take, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import AgentParams, RegisterParams, SendParams
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, TooLarge
 from gabp import codec
@@ -140,7 +140,7 @@ def test_require_online_refuses_an_offline_agent_in_the_words_of_the_spec(house)
 
 
 def test_the_setting_can_make_offline_mean_not_found(make_house):
-    house = make_house(limits=Limits(reject_offline=True))
+    house = make_house(limits=BrokerLimits(reject_offline=True))
     house.register("Jerry")
     send(house, "t")
     house.advance(31 * 60)
@@ -152,7 +152,7 @@ def test_the_setting_can_make_offline_mean_not_found(make_house):
 
 
 def test_a_payload_over_the_limit_is_refused_and_suggests_a_file(make_house):
-    house = make_house(limits=Limits(max_payload_bytes=10))
+    house = make_house(limits=BrokerLimits(max_payload_bytes=10))
     house.register("Jerry")
     send(house, "t", "x" * 8)
     with pytest.raises(TooLarge, match=r"`payload` is 11 bytes; the limit is 10") as refused:
@@ -163,7 +163,7 @@ def test_a_payload_over_the_limit_is_refused_and_suggests_a_file(make_house):
 
 
 def test_metadata_over_the_limit_is_refused(make_house):
-    house = make_house(limits=Limits(max_metadata_bytes=10))
+    house = make_house(limits=BrokerLimits(max_metadata_bytes=10))
     house.register("Jerry")
     for act in (
         lambda: send(house, metadata={"key": "value"}),

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import JERRY, SPOCK, ack, answer, cancel, reply, send, show, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import MAX_BROADCAST
 from bascule.foundation.errors import Forbidden, InvalidRequest, NotFound
 
@@ -58,7 +58,7 @@ def test_a_broadcast_to_nobody_says_so(make_house):
 
 
 def test_one_who_cannot_be_reached_does_not_stop_the_others(make_house):
-    house = make_house(limits=Limits(max_inbox_messages=1))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=1))
     for name in ("Jerry", "Spock", "Data"):
         house.register(name)
     send(house, to="Spock")
@@ -143,10 +143,10 @@ def test_a_conversation_is_gone_when_its_last_ticket_is(house):
 
 # -- lists and views --
 
-SAID = ("payload", "metadata", "response", "replies", "reason")
+PAYLOADS = ("payload", "metadata", "response", "replies", "reason")
 
 
-def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
+def test_other_agents_see_that_a_ticket_is_there_but_not_its_payload(house):
     house.register("Data")
     send(house, "t", "a secret", by=SPOCK, metadata={"origin": "x"})
     reply(house, "t", "another")
@@ -158,13 +158,13 @@ def test_others_see_that_a_ticket_is_there_but_not_what_it_says(house):
             "responded",
             10,
         )
-        assert not set(SAID) & set(view)
+        assert not set(PAYLOADS) & set(view)
     for side in (SPOCK, JERRY, "person"):
         view = show(house, "t", by=side)
         assert (view["payload"], view["metadata"], view["response"]) == ("a secret", {"origin": "x"}, "another")
 
 
-def test_others_do_not_see_why_a_ticket_was_cancelled(house):
+def test_other_agents_do_not_see_why_a_ticket_was_cancelled(house):
     send(house, "t", by=SPOCK)
     cancel(house, "t", by=SPOCK, reason="a secret")
     assert "reason" not in show(house, "t", by="local")
@@ -174,7 +174,7 @@ def test_others_do_not_see_why_a_ticket_was_cancelled(house):
 def test_the_list_never_shows_what_was_said(house):
     send(house, "t", "a secret", metadata={"origin": "x"})
     (view,) = house.call("local", "tickets.list")
-    assert not set(SAID) & set(view)
+    assert not set(PAYLOADS) & set(view)
 
 
 def test_tickets_are_listed_newest_first_and_filtered(house):

@@ -213,7 +213,7 @@ def test_reads_go_on_while_nothing_can_be_written(house, store):
 # -- nothing is told before it is durable --
 
 
-def test_a_reply_that_is_not_durable_yet_is_not_told_to_a_poll(house, store):
+def test_a_reply_that_is_not_durable_yet_is_not_reported_to_a_poll(house, store):
     send(house, "t")
     store.hold = True
     house.begin(*REPLY)
@@ -247,7 +247,7 @@ def test_a_poll_beside_a_write_that_could_not_be_stored_is_answered_and_eats_not
     assert take_ids(house) == ["t"]
 
 
-def test_a_reply_that_is_not_durable_yet_is_not_told_to_a_stream(house, store):
+def test_a_reply_that_is_not_durable_yet_is_not_reported_to_a_stream(house, store):
     send(house, "t")
     store.hold = True
     house.begin(*REPLY)
@@ -266,7 +266,7 @@ def test_what_is_not_durable_yet_is_not_shown_in_lists(house, store):
     assert len(listing.result()) == 1
 
 
-def test_events_of_what_is_not_durable_yet_are_not_told(house, store):
+def test_events_of_what_is_not_durable_yet_are_not_reported(house, store):
     stream = house.call("local", "events.stream")
     store.hold = True
     house.begin("local", "messages.send", {"agentId": "Jerry", "payload": 1})

@@ -63,7 +63,7 @@ def test_a_closed_stream_gives_back_what_it_did_not_acknowledge_in_order(house):
     assert take_ids(house) == ["a", "c", "d"]
 
 
-def test_a_closed_stream_gives_back_to_whoever_waits_at_once(house):
+def test_a_closed_stream_gives_its_messages_to_a_waiting_receiver_at_once(house):
     stream = stream_inbox(house)
     waiting = poll(house)
     send(house, "t")
@@ -161,8 +161,8 @@ def test_a_reader_that_is_too_slow_is_told_how_much_it_missed():
 
 
 def test_a_stream_takes_nothing_after_its_end_and_tells_of_its_close_once():
-    told = []
-    stream = Stream(on_close=lambda: told.append("closed"))
+    notified = []
+    stream = Stream(on_close=lambda: notified.append("closed"))
     ready = []
     stream.on_ready = lambda: ready.append(len(ready))
     stream.push("last")
@@ -172,7 +172,7 @@ def test_a_stream_takes_nothing_after_its_end_and_tells_of_its_close_once():
     assert len(ready) == 2
     stream.close()
     stream.close()
-    assert told == ["closed"]
+    assert notified == ["closed"]
 
 
 def test_an_events_reader_that_left_is_forgotten(house):

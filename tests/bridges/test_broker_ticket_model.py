@@ -28,13 +28,13 @@ from ticket_model import (
     Refused,
 )
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError, Internal, NotFound
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
 STORIES = {"memory": 20, "fsync": 3, "relaxed": 4}
 PRINCIPALS = ["local", "agent:Jerry", "agent:Spock", "person"]
-LIMITS = Limits(
+LIMITS = BrokerLimits(
     default_timeout_ms=TIMEOUT,
     lease_ms=LEASE,
     ticket_ttl_ms=TTL,
@@ -237,7 +237,7 @@ class Tickets(RuleBasedStateMachine):
     # -- what holds after each --
 
     @invariant()
-    def whoever_waits_is_told_what_and_when_the_model_says(self):
+    def waiters_are_answered_as_the_model_says(self):
         for entry in list(self.held):
             held, pending, shown = entry
             assert pending.done == held.done, held
@@ -271,7 +271,11 @@ class Tickets(RuleBasedStateMachine):
             assert unread[name] == len(inbox)
             assert state.inbox(name).bytes == sum(len(model.tickets[each].body) + 2 for each in inbox)
             assert set(state.inbox(name).leases) == {each for each in inbox if each in model.leases}
-        kept = {by: (len(said), sum(len(word) + 2 for word in said)) for by in PRINCIPALS if (said := model.kept(by))}
+        kept = {
+            by: (len(replies), sum(len(word) + 2 for word in replies))
+            for by in PRINCIPALS
+            if (replies := model.kept(by))
+        }
         assert state.kept == kept
         opened = Counter(each.sender for each in model.tickets.values() if each.open)
         assert (state.open_by_sender, state.open_count) == (opened, opened.total())
@@ -336,8 +340,8 @@ def shown_take(taken):
 def shown_view(view):
     if view is None or view["status"] != "responded":
         return view and {"status": view["status"]}
-    said = [each["payload"] for each in view.get("replies", ())]
-    return {"status": "responded", "payload": view["payload"], "late": view.get("late", False), "replies": said}
+    replies = [each["payload"] for each in view.get("replies", ())]
+    return {"status": "responded", "payload": view["payload"], "late": view.get("late", False), "replies": replies}
 
 
 def shown_end(items):

@@ -57,7 +57,7 @@ def test_what_a_person_allowed_to_see_outlives_the_daemon_and_ends_with_the_desk
     assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
 
 
-def test_a_revoked_agent_leaves_nothing_to_whoever_has_its_name_next(desktop):
+def test_a_revoked_agent_leaves_nothing_to_the_next_holder_of_its_name(desktop):
     desktop.approved("observe", route=EDITOR)
     desktop.approved("observe", SPOCK, route=EDITOR)
     desktop.house.call("person", "agents.revoke", {"agentId": "Jerry"})
@@ -141,7 +141,7 @@ def test_an_act_asks_with_everything_it_would_do(desktop):
     assert desktop.screen.done == []
 
 
-def test_what_was_approved_is_done_once_and_tied_to_what_was_seen(desktop):
+def test_an_approved_act_is_done_once_and_on_the_object_that_was_seen(desktop):
     assert desktop.approved("click", **CLICK)["clicked"]
     ((method, params),) = desktop.screen.done
     assert method == "desktop.click"
@@ -195,7 +195,7 @@ def test_a_window_that_is_swapped_at_the_last_moment_gets_nothing(desktop):
     assert [row["outcome"] for row in desktop.records("click")] == ["approval_required", "begun", "not_found"]
 
 
-def test_this_app_for_ten_minutes_is_for_this_process_and_these_acts(desktop):
+def test_a_rule_for_one_app_covers_this_process_and_these_acts(desktop):
     question = desktop.asks("click", **CLICK)
     (offer,) = question["offers"]
     assert 'about.pid":"100"' in offer["text"]

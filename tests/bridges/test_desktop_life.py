@@ -388,7 +388,7 @@ def test_a_yes_whose_call_ends_after_its_agent_or_the_desktop_is_not_kept(deskto
     assert desktop.asks("observe", route=EDITOR)["rule"] == "new-apps-ask"
 
 
-def test_which_programs_cannot_be_read_is_not_told_to_agents(desktop):
+def test_agents_do_not_see_which_programs_cannot_be_read(desktop):
     with pytest.raises(Forbidden, match="told to the user"):
         desktop.call("doctor", programs=True)
     desktop.call("doctor")
@@ -414,7 +414,7 @@ def test_what_a_revoked_agent_had_under_way_ends(free):
     assert not other.done
 
 
-def test_those_who_wait_are_answered_when_the_house_closes(free):
+def test_waiting_calls_are_answered_when_the_bridge_closes(free):
     held = waiting(free)
     free.house.run(free.house.desktop.end)
     with pytest.raises(Unavailable, match="the daemon is stopping"):
@@ -460,7 +460,7 @@ def test_each_principal_is_a_client_of_its_own_at_the_host(free):
 @pytest.mark.parametrize("code", Code)
 def test_every_word_of_the_contract_reaches_the_caller_as_it_is(code):
     error = DesktopError(code, "why", reason="x")
-    told = refusal(error)
-    assert told.details == {"desktop": error.body()}
-    assert told.message == "why"
-    assert (told.retry_after is not None) == (code is Code.HOST_NOT_READY)
+    refused = refusal(error)
+    assert refused.details == {"desktop": error.body()}
+    assert refused.message == "why"
+    assert (refused.retry_after is not None) == (code is Code.HOST_NOT_READY)

@@ -52,7 +52,7 @@ def test_a_run_that_waited_for_the_person_goes_on_when_it_is_approved(scene):
     assert not [name for name in scene.files if name.startswith("data/")]
 
 
-def test_a_call_that_waited_for_the_person_is_carried_out_once_when_it_is_made_again(scene):
+def test_a_call_that_waited_for_the_person_is_executed_once_when_it_is_made_again(scene):
     asked = questions(scene)["processes.start"]
     scene.decide(asked["approvalId"])
     assert scene.machine.ran == [], "nothing runs without a waiting caller"

@@ -163,8 +163,8 @@ def test_the_passphrase_is_set_once_and_unlocks_a_connection_for_a_while(house):
     house.call("local", "person.unlock", {"passphrase": "a long sentence"}, connection=connection)
     assert connection.unlocked_for() == 15 * 60
     assert "sentence" not in str(house.ledger()) + str(house.log)
-    told = [(each["method"], each["outcome"]) for each in house.ledger()[-3:]]
-    assert told == [("person.set", "ok"), ("person.unlock", "forbidden"), ("person.unlock", "ok")]
+    outcomes = [(each["method"], each["outcome"]) for each in house.ledger()[-3:]]
+    assert outcomes == [("person.set", "ok"), ("person.unlock", "forbidden"), ("person.unlock", "ok")]
 
 
 def test_no_agent_sets_or_uses_the_passphrase(house):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from bascule.admin.machine.policy_file import PolicyFile
-from bascule.admin.records import HouseFact
+from bascule.admin.records import DaemonFact
 from bascule.foundation.errors import Conflict, Forbidden, InvalidRequest, NotFound, PolicyDenied
 from bascule.kernel.journal import Table
 from bascule.kernel.policy.rules import BadPolicy
@@ -119,11 +119,11 @@ def test_only_the_person_accepts(house, principal):
 def test_an_accepted_text_that_cannot_be_read_any_more_leaves_the_narrowest_preset_in_force():
     store = MemoryStore()
     with House(store=store) as house:
-        facts = Table("house", HouseFact)
+        facts = Table("house", DaemonFact)
         from bascule.kernel.journal import Transaction
 
         tx = Transaction()
-        tx.put(facts, "policy", HouseFact("version = 2", 1))
+        tx.put(facts, "policy", DaemonFact("version = 2", 1))
         house.run(lambda: house.journal.commit(tx, "person", "policy.accept"))
         house.restart()
         view = house.call("local", "policy.show")
@@ -137,25 +137,25 @@ def test_an_accepted_text_that_cannot_be_read_any_more_leaves_the_narrowest_pres
 
 def test_explain_says_what_would_happen_by_which_rule_and_why(house):
     accept(house)
-    said = house.call("agent:Jerry", "policy.explain", {"method": "messages.send", "params": {"agentId": "Tom"}})
-    assert (said["decision"], said["rule"]) == ("deny", "quiet")
-    assert said["reason"] == "nobody talks today"
-    assert said["suggestion"] == "Try tomorrow"
-    assert "deny: agent:Jerry calling messages.send" in said["text"]
+    explained = house.call("agent:Jerry", "policy.explain", {"method": "messages.send", "params": {"agentId": "Tom"}})
+    assert (explained["decision"], explained["rule"]) == ("deny", "quiet")
+    assert explained["reason"] == "nobody talks today"
+    assert explained["suggestion"] == "Try tomorrow"
+    assert "deny: agent:Jerry calling messages.send" in explained["text"]
 
 
 def test_explain_can_be_asked_for_somebody_else(house):
-    said = house.call("local", "policy.explain", {"method": "daemon.gc", "principal": "agent:Jerry"})
-    assert (said["decision"], said["rule"]) == ("deny", "no-admin-by-agents")
+    explained = house.call("local", "policy.explain", {"method": "daemon.gc", "principal": "agent:Jerry"})
+    assert (explained["decision"], explained["rule"]) == ("deny", "no-admin-by-agents")
     assert house.call("local", "policy.explain", {"method": "daemon.gc"})["decision"] == "allow"
 
 
 def test_explain_of_an_ask_says_who_would_be_asked(house):
     text = QUIET.replace('"deny"', '"ask"')
     accept(house, text)
-    said = house.call("local", "policy.explain", {"method": "messages.send"})
-    assert said["decision"] == "ask"
-    assert "nobody can be asked about this method" in said["text"]
+    explained = house.call("local", "policy.explain", {"method": "messages.send"})
+    assert explained["decision"] == "ask"
+    assert "nobody can be asked about this method" in explained["text"]
 
 
 @pytest.mark.parametrize("principal", ["root", "agent:", "agent:a b", "Agent:Jerry"])

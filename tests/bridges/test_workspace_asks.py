@@ -83,7 +83,7 @@ def test_approved_it_does_exactly_that_once_and_then_the_rest(scene):
     assert scene.house.call("local", "approvals.show", {"approvalId": asked(run)})["state"] == "done"
 
 
-def test_denied_it_is_told_so_and_the_rest_goes_on(scene):
+def test_a_denied_operation_is_reported_and_the_rest_goes_on(scene):
     run = scene.run(RM, create("after.txt"))
     resumed = scene.resume(run, "denied", reason="keep it")
     denied = resumed["events"][0]

@@ -153,7 +153,7 @@ def test_a_command_in_the_background_is_a_run_that_is_shown_and_undone_once_it_i
     assert scene.files == FILES
 
 
-def test_it_is_cancelled_waited_for_and_followed_like_any_run(scene):
+def test_a_background_command_is_cancelled_waited_for_and_followed_like_any_run(scene):
     process = background(scene)
     run = {"runId": process["runId"]}
     waiting = scene.house.begin(JERRY, "runs.wait", {"spaceId": scene.space, **run, "waitMs": 60_000})
@@ -271,7 +271,7 @@ def test_one_that_could_not_start_leaves_no_run(scene):
     assert scene.run(create("x.txt"))["status"] == "completed"
 
 
-def test_they_do_not_count_as_runs_under_way():
+def test_background_commands_do_not_count_as_runs_under_way():
     limits = WorkspaceLimits(max_runs=1, max_processes=3)
     with House(machine=make_machine(), workspace_limits=limits) as house:
         scene = Scene(house, FILES)

@@ -282,11 +282,11 @@ def test_a_file_that_may_not_be_read_in_a_run_may_not_be_read_without_one():
     from bascule.kernel.policy.engine import Policy
     from bascule.kernel.policy.rules import Rule
 
-    for decision, said in ((Decision.DENY, None), (Decision.ASK, "in a run")):
+    for decision, reason in ((Decision.DENY, None), (Decision.ASK, "in a run")):
         rule = Rule(name="keys", decision=decision, reason="keys", methods=("workspace.*",), paths=("keys/**",))
         policy = Policy((*presets_of()["standard"], rule), "keys", "digest")
         with House(machine=make_machine(), policy=policy) as house:
             scene = Scene(house, {"keys/id": b"secret"})
             with pytest.raises(PolicyDenied, match="keys") as refused:
                 house.call(JERRY, "files.read", {"spaceId": scene.space, "path": "keys/id"})
-            assert said is None or said in refused.value.hint
+            assert reason is None or reason in refused.value.hint

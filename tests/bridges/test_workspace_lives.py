@@ -50,7 +50,7 @@ def test_a_caller_that_leaves_takes_its_run_along_and_the_record_stays(scene):
     run = scene.show({"runId": end["subject"]})
     assert [event["type"] for event in run["events"]] == ["createFile", "shell", "error"]
     assert run["events"][1]["endedBy"] == "cancelled"
-    assert run["events"][2]["message"] == "not run: cancelled: whoever started it left"
+    assert run["events"][2]["message"] == "not run: cancelled: the caller that started it left"
 
 
 def test_with_waitms_the_run_lives_by_itself_and_is_waited_for_in_slices(scene):
@@ -122,7 +122,7 @@ def test_cancelling_what_is_over_changes_nothing(scene):
     assert len(scene.records()) == before
 
 
-def test_only_whoever_started_it_and_the_person_cancel_a_run(scene):
+def test_only_the_starter_of_a_run_and_the_person_cancel_it(scene):
     scene.begin(SERVE, waitMs=0)
     command = scene.running("serve")
     run = {"runId": next(iter(scene.house.workspace.runs.live))}
@@ -150,7 +150,7 @@ def test_time_spent_waiting_for_the_person_is_not_time_worked():
         assert scene.resume(run)["status"] == "completed"
 
 
-def test_a_daemon_that_stops_answers_whoever_waits_and_leaves_no_command(scene):
+def test_a_stopping_daemon_answers_waiting_callers_and_leaves_no_command(scene):
     held = scene.begin(SERVE, create("x.txt"))
     command = scene.running("serve")
     scene.house.restart()
@@ -347,7 +347,7 @@ def test_a_directory_put_in_place_of_the_old_one_is_worked_in_after_opening_it_a
     assert set(fresh) == {"b.txt", "y.txt"}
 
 
-def test_others_see_which_program_runs_and_not_with_which_words(scene):
+def test_other_agents_see_which_program_runs_and_not_its_arguments(scene):
     scene.machine.command("serve --token s3cret", ends=False)
     scene.run(shell("serve --token s3cret"), waitMs=0)
     scene.running("serve --token s3cret")
@@ -387,7 +387,7 @@ def test_a_long_message_leaves_the_loop_to_others_and_is_answered_whole(scene, m
     assert (len(turns) - before > 300) is shared
 
 
-def test_a_fault_in_the_middle_is_told_by_an_id_recorded_and_the_rest_goes_on():
+def test_a_fault_in_the_middle_is_reported_by_an_id_recorded_and_the_rest_goes_on():
     with House(machine=make_machine()) as house:
         scene = Scene(house)
 

@@ -31,7 +31,7 @@ ANSWERS = st.sampled_from(["approved", "denied", "restart", "crash", "expire"])
 
 @settings(max_examples=1_000 if os.environ.get("BASCULE_LONG") == "1" else 40, deadline=None)
 @given(st.lists(st.sampled_from(sorted(CHOICES)), max_size=8), st.lists(ANSWERS, min_size=8, max_size=8), st.booleans())
-def test_every_operation_has_one_event_of_its_own_and_is_carried_out_at_most_once(names, answers, detached):
+def test_every_operation_has_one_event_of_its_own_and_is_executed_at_most_once(names, answers, detached):
     with House(machine=make_machine()) as house:
         scene = Scene(house, FILES)
         run = scene.run(*(CHOICES[name][0] for name in names), **({"waitMs": 60_000} if detached else {}))

@@ -18,7 +18,7 @@ def scene():
         assert made.faults() == []
 
 
-def test_all_six_operations_are_carried_out_in_order_with_one_event_each(scene):
+def test_all_six_operations_are_executed_in_order_with_one_event_each(scene):
     run = scene.run(
         say(id="m"),
         create("src/x.txt", "hey", id="c"),
@@ -68,7 +68,7 @@ def test_a_bad_operation_has_its_event_and_the_others_run(scene):
 
 
 @pytest.mark.parametrize(
-    ("message", "said"),
+    ("message", "sentence"),
     [
         ({"operations": []}, "protocolVersion"),
         ({"protocolVersion": "2.0", "operations": []}, "2.0"),
@@ -77,12 +77,12 @@ def test_a_bad_operation_has_its_event_and_the_others_run(scene):
         ({"protocolVersion": "1.0", "operations": [say(id="x"), say(id="x")]}, "operations[1].id"),
     ],
 )
-def test_a_bad_message_is_answered_in_the_protocols_form_and_nothing_of_it_is_kept(scene, message, said):
+def test_a_bad_message_is_answered_in_the_protocols_form_and_nothing_of_it_is_kept(scene, message, sentence):
     before = len(scene.records())
     run = scene.house.call(JERRY, "runs.start", {"spaceId": scene.space, **message})
     (event,) = run["events"]
     assert (run["status"], event["type"], event["category"]) == ("error", "error", "validation")
-    assert said in event["message"]
+    assert sentence in event["message"]
     assert len(scene.records()) == before
     with pytest.raises(NotFound):
         scene.show(run)
@@ -199,7 +199,7 @@ def test_events_over_the_limit_are_said_not_cut():
 # -- whose run it is -----------------------------------------------------------------------------------
 
 
-def test_only_whoever_started_a_run_and_the_person_see_what_it_answered(scene):
+def test_only_the_starter_of_a_run_and_the_person_see_its_answer(scene):
     run = scene.run(read("a.txt"))
     for who in ("agent:Tom", "local"):
         with pytest.raises(Forbidden):

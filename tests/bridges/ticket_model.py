@@ -111,8 +111,8 @@ class Broker:
             raise Refused("too_large")
         known = self.tickets.get(ticket_id)
         if known is not None:
-            said = (known.sender, known.target, known.body, known.expects, known.conversation)
-            if said != (by, to, body, expects, talk):
+            sent = (known.sender, known.target, known.body, known.expects, known.conversation)
+            if sent != (by, to, body, expects, talk):
                 raise Refused("conflict")
             return ticket_id
         if ticket_id in self.remembered:

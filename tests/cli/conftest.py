@@ -17,9 +17,9 @@ class Machine:
 
     def setup(self, *words: str, expect: int = 0) -> str:
         code = main(["setup", *words])
-        said = self._capsys.readouterr()
-        assert code == expect, said
-        return said.out + said.err
+        captured = self._capsys.readouterr()
+        assert code == expect, captured
+        return captured.out + captured.err
 
     def write(self, path: str, text: str) -> Path:
         file = self.home / path

@@ -28,9 +28,9 @@ WANTED = argparse.Namespace(open=True)
 @pytest.fixture
 def screen(monkeypatch, tmp_path):
     """A desktop whose `xdg-open` writes down what it is to open."""
-    said = tmp_path / "opened"
+    opened = tmp_path / "opened"
     program = tmp_path / "xdg-open"
-    program.write_text(f'#!/bin/sh\necho "$1" > {said}\n')
+    program.write_text(f'#!/bin/sh\necho "$1" > {opened}\n')
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     monkeypatch.setenv("DISPLAY", ":7")
@@ -43,24 +43,24 @@ def screen(monkeypatch, tmp_path):
 
     monkeypatch.setattr(opening.subprocess, "Popen", start)
     monkeypatch.setattr(opening.sys, "platform", "linux")
-    yield SimpleNamespace(opened=said, started=started)
+    yield SimpleNamespace(opened=opened, started=started)
     for each in started:
         each.wait(PATIENCE)
 
 
 def test_the_picture_is_named_among_the_facts():
-    assert "  picture   /state/pictures/apr_1.png" in approvals.drawn(VIEW).split("\n")
+    assert "  picture   /state/pictures/apr_1.png" in approvals.render_question(VIEW).split("\n")
     without = {name: value for name, value in VIEW.items() if name != "picture"}
-    assert "picture" not in approvals.drawn(without)
+    assert "picture" not in approvals.render_question(without)
 
 
-def test_it_is_opened_with_the_desktops_own_program(screen):
+def test_a_picture_is_opened_with_the_desktops_own_program(screen):
     approvals._open_picture(WANTED, VIEW)
     screen.started[0].wait(PATIENCE)
     assert screen.opened.read_text() == "/state/pictures/apr_1.png\n"
 
 
-def test_it_is_not_opened_unasked_nor_without_a_screen(screen, monkeypatch, capsys):
+def test_a_picture_is_not_opened_unasked_nor_without_a_screen(screen, monkeypatch, capsys):
     approvals._open_picture(argparse.Namespace(open=False), VIEW)
     monkeypatch.delenv("DISPLAY")
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)

@@ -3,7 +3,7 @@
 import pyte
 import pytest
 
-from bascule.cli.approvals import drawn
+from bascule.cli.approvals import render_question
 
 COLUMNS = 80
 FORGED = "  digest    beef beef beef beef"
@@ -40,8 +40,8 @@ def test_a_long_line_of_a_preview_does_not_go_on_as_a_row_of_ours(letter):
     wide = letter == "語"
     filler = letter * ((COLUMNS - 2) // (2 if wide else 1))
     view = question(f"{padded('echo', 2)}\n{filler}{FORGED}")
-    assert FORGED in rows_of(drawn(view)), "the control: a terminal wraps it"
-    shown = rows_of(drawn(view, COLUMNS))
+    assert FORGED in rows_of(render_question(view)), "the control: a terminal wraps it"
+    shown = rows_of(render_question(view, COLUMNS))
     first, last = (at for at, row in enumerate(shown) if row.startswith("────"))
     assert FORGED not in shown
     assert all(row.startswith(("│ ", "│↪")) or row == "│" for row in shown[first + 1 : last])
@@ -49,11 +49,11 @@ def test_a_long_line_of_a_preview_does_not_go_on_as_a_row_of_ours(letter):
 
 def test_a_long_fact_does_not_go_on_as_another_fact():
     view = question("ls", padded("Writing x", 12))
-    assert any(row.startswith(FORGED) for row in rows_of(drawn(view))), "the control"
-    shown = rows_of(drawn(view, COLUMNS))
+    assert any(row.startswith(FORGED) for row in rows_of(render_question(view))), "the control"
+    shown = rows_of(render_question(view, COLUMNS))
     assert not any(row.startswith(FORGED) for row in shown)
     assert any("beef" in row for row in shown), "nothing is left out"
 
 
 def test_what_is_no_terminal_gets_whole_lines():
-    assert f"│ {'x' * 500}" in drawn(question("x" * 500)).split("\n")
+    assert f"│ {'x' * 500}" in render_question(question("x" * 500)).split("\n")

@@ -89,7 +89,7 @@ def test_a_refusal_is_raised_where_the_command_can_tell_it(ask):
     "other",
     [{"principal": "agent:Jerry"}, {"method": "desktop.hotkey"}, {"state": "approved"}, {"waiting": 0}],
 )
-def test_only_its_own_question_is_put_before_whoever_sits_there(ask, other):
+def test_a_command_shows_only_its_own_question_at_the_terminal(ask, other):
     mine = {
         "approvalId": "apr_1",
         "principal": "local",

@@ -27,7 +27,7 @@ ANSWER = {
 
 
 @pytest.fixture
-def said(monkeypatch):
+def call_of(monkeypatch):
     """`said("click --title OK")`: the method and params that the daemon would be asked."""
     asked = []
 
@@ -39,13 +39,13 @@ def said(monkeypatch):
     monkeypatch.setattr(desktop_ways, "ask_held", held)
     monkeypatch.setattr(desktop_ways.paths, "home", lambda: "/nonexistent")
 
-    def said(words):
+    def call_of(words):
         assert main(["desktop", *(words.split() if isinstance(words, str) else words)]) == 0
         method, params, _ = asked[-1]
         return method.removeprefix("desktop."), params
 
-    said.asked = asked
-    return said
+    call_of.asked = asked
+    return call_of
 
 
 BUTTON = {"selector": {"byRole": "AXButton"}}
@@ -79,38 +79,38 @@ BUTTON = {"selector": {"byRole": "AXButton"}}
         ),
     ],
 )
-def test_each_command_is_one_call(said, words, method, params):
-    asked, what = said(words)
+def test_each_command_is_one_call(call_of, words, method, params):
+    asked, what = call_of(words)
     assert asked == method
     assert {name: what[name] for name in params} == params
     assert "workspacePath" not in what
 
 
-def test_a_secret_may_come_from_stdin_where_other_programs_cannot_see_it(said, monkeypatch):
+def test_a_secret_may_come_from_stdin_where_other_programs_cannot_see_it(call_of, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.StringIO("päss\n"))
-    assert said("type -")[1]["text"] == "päss\n"
+    assert call_of("type -")[1]["text"] == "päss\n"
 
 
-def test_evidence_goes_where_one_says_or_into_this_directory_below_the_home(said, monkeypatch, tmp_path):
-    assert said(["observe", "--workspace", str(tmp_path)])[1]["workspacePath"] == str(tmp_path)
+def test_evidence_goes_where_one_says_or_into_this_directory_below_the_home(call_of, monkeypatch, tmp_path):
+    assert call_of(["observe", "--workspace", str(tmp_path)])[1]["workspacePath"] == str(tmp_path)
     monkeypatch.setattr(desktop_ways.paths, "home", lambda: str(tmp_path))
     (tmp_path / "project").mkdir()
     monkeypatch.chdir(tmp_path / "project")
-    assert said("observe")[1]["workspacePath"] == str(tmp_path / "project")
+    assert call_of("observe")[1]["workspacePath"] == str(tmp_path / "project")
     monkeypatch.chdir(tmp_path)
-    assert "workspacePath" not in said("observe")[1]
+    assert "workspacePath" not in call_of("observe")[1]
 
 
-def test_not_waiting_is_passed_on(said):
-    said("click --ref e:1 --no-wait")
-    said("click --ref e:1")
-    assert [wait for _, _, wait in said.asked] == [False, True]
+def test_the_option_no_wait_is_passed_on(call_of):
+    call_of("click --ref e:1 --no-wait")
+    call_of("click --ref e:1")
+    assert [wait for _, _, wait in call_of.asked] == [False, True]
 
 
 @pytest.mark.parametrize("words", ["click", "find", "wait", "focus", "wait --title x --timeout 0"])
-def test_what_names_nothing_is_refused_before_anybody_is_asked(said, words, capsys):
+def test_what_names_nothing_is_refused_before_anybody_is_asked(call_of, words, capsys):
     assert main(["desktop", *words.split()]) == USAGE
-    assert said.asked == []
+    assert call_of.asked == []
     assert capsys.readouterr().err.startswith("bascule: ")
 
 
@@ -118,7 +118,7 @@ NO_WINDOW = {"code": "DESKTOP_ELEMENT_NOT_FOUND", "details": {"reason": "route"}
 
 
 @pytest.mark.parametrize(
-    ("error", "details", "told"),
+    ("error", "details", "expected"),
     [
         (NotFound, {"code": "DESKTOP_ELEMENT_NOT_FOUND"}, (NOT_FOUND, "bascule desktop observe shows")),
         (NotFound, NO_WINDOW, (NOT_FOUND, "bascule desktop windows shows")),
@@ -126,12 +126,12 @@ NO_WINDOW = {"code": "DESKTOP_ELEMENT_NOT_FOUND", "details": {"reason": "route"}
         (Conflict, {"code": "DESKTOP_HOST_STOPPED"}, (REFUSED, "the daemon's own")),
     ],
 )
-def test_the_contracts_codes_are_exit_codes_and_hints_name_commands(monkeypatch, capsys, error, details, told):
+def test_the_contracts_codes_are_exit_codes_and_hints_name_commands(monkeypatch, capsys, error, details, expected):
     def refused(*_, **__):
         raise error("no", hint="the daemon's own", details={"desktop": details})
 
     monkeypatch.setattr(desktop_ways, "ask_held", refused)
-    code, hint = told
+    code, hint = expected
     assert main(["desktop", "click", "--ref", "e:1"]) == code
     assert hint in capsys.readouterr().err
 
@@ -150,9 +150,9 @@ def test_titles_that_are_not_shown_are_said_to_be_so(monkeypatch, capsys):
     window = {"windowId": "w:1", "bundleId": "a.b", "title": "", "active": True, "forbidden": False}
     monkeypatch.setattr(desktop_ways, "ask_held", lambda *_, **__: {"windows": [window]})
     assert main(["desktop", "windows"]) == 0
-    said = capsys.readouterr()
-    assert said.out.split() == ["*", "w:1", "a.b", "-"]
-    assert "apps that you may look at" in said.err
+    call_of = capsys.readouterr()
+    assert call_of.out.split() == ["*", "w:1", "a.b", "-"]
+    assert "apps that you may look at" in call_of.err
     assert main(["desktop", "windows", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["windows"] == [window]
 

@@ -117,8 +117,8 @@ def answers(*, version=__version__, protocol=PROTOCOL, person=True, tcp=None, po
 
 
 @contextlib.contextmanager
-def running(state: Path, **said):
-    with serving(Link(state / "link.sock", answers(**said))) as link:
+def running(state: Path, **answers_given):
+    with serving(Link(state / "link.sock", answers(**answers_given))) as link:
         (state / "link.sock").chmod(0o600)
         yield link
 
@@ -327,8 +327,10 @@ def test_the_policy_in_force_is_named_and_an_edited_file_is_a_warning(state):
 
 
 def test_a_daemon_that_knows_no_policy_question_is_fine_otherwise(state):
-    said = answers() | {"policy.show": {"error": {"code": -32000, "message": "x", "data": {"code": "not_found"}}}}
-    with serving(Link(state / "link.sock", said)):
+    answers_given = answers() | {
+        "policy.show": {"error": {"code": -32000, "message": "x", "data": {"code": "not_found"}}}
+    }
+    with serving(Link(state / "link.sock", answers_given)):
         patient = Patient(str(state))
         assert daemon_checks.check_daemon(patient).mark is Mark.OK
         assert daemon_checks.check_policy(patient).mark is Mark.INFO

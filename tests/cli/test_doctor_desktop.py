@@ -11,7 +11,7 @@ def patient(tmp_path, **environment):
 
 
 @pytest.mark.parametrize(
-    ("environment", "mark", "said"),
+    ("environment", "mark", "expected"),
     [
         ({"DISPLAY": ":1"}, Mark.OK, "X11 at :1"),
         ({"DISPLAY": ":1", "WAYLAND_DISPLAY": "wayland-0"}, Mark.WARN, "no pictures"),
@@ -19,11 +19,11 @@ def patient(tmp_path, **environment):
         ({}, Mark.INFO, "DISPLAY is not set"),
     ],
 )
-def test_the_kind_of_screen_decides_what_can_be_seen(tmp_path, monkeypatch, environment, mark, said):
+def test_the_kind_of_screen_decides_what_can_be_seen(tmp_path, monkeypatch, environment, mark, expected):
     monkeypatch.setattr(desktop.sys, "platform", "linux")
     verdict = desktop.check_screen(patient(tmp_path, **environment))
     assert verdict.mark is mark
-    assert said in verdict.what
+    assert expected in verdict.what
     assert verdict.fix or mark is Mark.OK
 
 
@@ -55,7 +55,7 @@ def test_on_a_mac_it_says_that_there_is_no_backend(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "mark", "said"),
+    ("status", "mark", "expected"),
     [
         ({"enabled": False}, Mark.INFO, "bascule desktop enable"),
         ({"enabled": True, "display": ":1", "stopKeys": "Ctrl+X"}, Mark.OK, "enabled for :1; Ctrl+X stops it"),
@@ -64,9 +64,9 @@ def test_on_a_mac_it_says_that_there_is_no_backend(tmp_path, monkeypatch):
         ({}, Mark.INFO, "unknown"),
     ],
 )
-def test_the_daemon_says_whether_agents_may_use_it(tmp_path, status, mark, said):
+def test_the_daemon_says_whether_agents_may_use_it(tmp_path, status, mark, expected):
     asked = patient(tmp_path)
     asked.ask = {"desktop.status": status}.get
     verdict = desktop.check_switch(asked)
     assert verdict.mark is mark
-    assert said in f"{verdict.what} {verdict.fix}"
+    assert expected in f"{verdict.what} {verdict.fix}"

@@ -55,7 +55,7 @@ def test_a_low_hard_limit_on_open_files_is_a_warning_that_says_where_it_is_set(s
         "print(*machine.check_open_files(Patient('/nowhere')))\n"
     )
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    for limit, said in ((hard, "ok "), (512, "warn up to 512; each waiting agent takes one")):
+    for limit, expected in ((hard, "ok "), (512, "warn up to 512; each waiting agent takes one")):
         done = subprocess.run(
             [sys.executable, "-c", program, str(limit)],
             capture_output=True,
@@ -63,7 +63,7 @@ def test_a_low_hard_limit_on_open_files_is_a_warning_that_says_where_it_is_set(s
             timeout=60,
             check=True,
         )
-        assert done.stdout.startswith(said)
+        assert done.stdout.startswith(expected)
         assert ("limits.conf" in done.stdout) == (limit == 512)
 
 

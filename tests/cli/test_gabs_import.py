@@ -43,9 +43,9 @@ def run(home, capsys, *, write=False, file="config.json"):
 
 
 def test_the_games_are_shown_as_games_toml_takes_them(home, capsys):
-    code, said = run(home, capsys)
+    code, output = run(home, capsys)
     assert code == 0
-    games = tomllib.loads(said.out)["games"]
+    games = tomllib.loads(output.out)["games"]
     assert games["snake"] == {
         "name": 'Snake "II"',
         "description": "grows",
@@ -56,20 +56,20 @@ def test_the_games_are_shown_as_games_toml_takes_them(home, capsys):
     }
     # Steam starts it: it is reached by what GABS writes down at every launch.
     assert games["rimworld"] == {"name": "RimWorld", "bridge_file": "~/.gabs/rimworld/bridge.json"}
-    assert "Not taken over: profiles" in said.out
-    assert set(parse(said.out.encode())) == {"snake", "rimworld"}
+    assert "Not taken over: profiles" in output.out
+    assert set(parse(output.out.encode())) == {"snake", "rimworld"}
     assert not (home / "config").exists()
 
 
-def test_they_are_added_once_and_what_is_there_stays(home, capsys):
+def test_games_of_gabs_are_added_once_and_known_ones_stay(home, capsys):
     target = home / "config" / "games.toml"
     target.parent.mkdir(mode=0o700)
     target.write_text('[games.snake]\ncommand = "mine"\n')
     assert run(home, capsys, write=True)[0] == 0
     games = parse(target.read_bytes())
     assert (games["snake"].command, set(games)) == ("mine", {"snake", "rimworld"})
-    _, said = run(home, capsys, write=True)
-    assert "has it already" in said.err
+    _, output = run(home, capsys, write=True)
+    assert "has it already" in output.err
     assert target.read_text().count("[games.") == 2
 
 
@@ -87,5 +87,5 @@ def test_odd_values_do_not_break_the_file(home, capsys):
         "games": {"A/B": 7, "": {}, "c": {"target": "x\x7f\n\"'", "args": "no", "env": [], "launchMode": "DirectPath"}}
     }
     (home / "config.json").write_text(json.dumps(odd))
-    _, said = run(home, capsys)
-    assert parse(said.out.encode())["c"].command == "x\x7f\n\"'"
+    _, output = run(home, capsys)
+    assert parse(output.out.encode())["c"].command == "x\x7f\n\"'"

@@ -4,7 +4,7 @@ import pytest
 
 from bascule.local_client.exits import REFUSED, UNEXPECTED
 from bascule.workspace.cli import live
-from bascule.workspace.cli.live import Screen, exit_code, follow, tell
+from bascule.workspace.cli.live import Screen, exit_code, follow, show_event
 from bascule.workspace.protocol import (
     ApprovalRequiredEvent,
     CreateFileEvent,
@@ -63,9 +63,9 @@ def test_a_run_is_shown_to_its_end(capsys):
         StreamedOutput(seq=4, kind="status", status="completed"),
     ]
     status, events = follow(items, Screen(raw=True), what="the command", verbose=False)
-    said = capsys.readouterr()
+    printed = capsys.readouterr()
     assert (status, len(events)) == ("completed", 1)
-    assert (said.out, said.err) == ("out\n", "err\n")
+    assert (printed.out, printed.err) == ("out\n", "err\n")
 
 
 def test_a_person_is_told_that_it_is_quiet(monkeypatch):
@@ -73,11 +73,11 @@ def test_a_person_is_told_that_it_is_quiet(monkeypatch):
 
     monkeypatch.setattr(live, "QUIET_SECONDS", 0.01)
     quiet = threading.Event()
-    said = []
-    monkeypatch.setattr(live, "say", lambda text: (said.append(text), quiet.set()))
+    printed = []
+    monkeypatch.setattr(live, "say", lambda text: (printed.append(text), quiet.set()))
     with live.SignOfLife("the command", on=True):
         assert quiet.wait(PATIENCE)
-    assert "the command: quiet for" in said[0]
+    assert "the command: quiet for" in printed[0]
 
 
 def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
@@ -85,10 +85,10 @@ def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
     import threading
 
     waits, runs = threading.Event(), threading.Event()
-    said = []
+    printed = []
 
     def say(text):
-        said.append(text)
+        printed.append(text)
         if "approvals show apr_1," in text:
             waits.set()
         if "quiet for" in text:
@@ -98,10 +98,10 @@ def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
         asked = ApprovalRequiredEvent(**AT, operation_type="shell", reason="why", details={"approvalId": "apr_1"})
         yield StreamedOutput(seq=1, kind="event", event=asked)
         yield StreamedOutput(seq=2, kind="status", status="awaiting_approval")
-        assert waits.wait(30), said
+        assert waits.wait(30), printed
         assert not runs.is_set()
         yield StreamedOutput(seq=3, kind="status", status="running")
-        assert runs.wait(30), said
+        assert runs.wait(30), printed
         yield StreamedOutput(seq=4, kind="status", status="completed")
 
     monkeypatch.setattr(live, "QUIET_SECONDS", 0.01)
@@ -109,8 +109,8 @@ def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
     monkeypatch.setattr(live, "say", say)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     assert follow(items(), Screen(raw=True), what="the command", verbose=False)[0] == "completed"
-    assert said[-1].startswith("[the command: quiet for")
-    waiting = [text for text in said if "has been waiting for your answer" in text]
+    assert printed[-1].startswith("[the command: quiet for")
+    waiting = [text for text in printed if "has been waiting for your answer" in text]
     assert waiting
     assert not any("quiet" in text for text in waiting)
 
@@ -134,18 +134,18 @@ def test_a_person_who_is_waited_for_is_told_so_and_where_to_answer(monkeypatch):
     ],
 )
 def test_what_a_person_must_know_is_always_said(capsys, event, words):
-    tell(event, verbose=False)
-    said = capsys.readouterr().err
-    assert all(each in said for each in words), said
+    show_event(event, verbose=False)
+    printed = capsys.readouterr().err
+    assert all(each in printed for each in words), printed
 
 
 def test_what_went_well_is_said_when_asked_for(capsys):
     quiet = [MessageEvent(**AT, success=True), CreateFileEvent(**AT, path="a", success=True, bytes_written=1)]
     for event in quiet:
-        tell(event, verbose=False)
+        show_event(event, verbose=False)
     assert capsys.readouterr().err == ""
     for event in quiet:
-        tell(event, verbose=True)
+        show_event(event, verbose=True)
     assert "createFile a: done" in capsys.readouterr().err
 
 

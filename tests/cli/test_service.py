@@ -52,7 +52,7 @@ class Machine:
         assert args.run is service.main
         return service.main(args, home=self.home, platform=self.platform)
 
-    def told(self) -> list[str]:
+    def commands_run(self) -> list[str]:
         """What the manager was told since the last look, questions left out."""
         file = self.memory / "told"
         lines = file.read_text().splitlines() if file.exists() else []
@@ -88,11 +88,11 @@ on_both = pytest.mark.parametrize("machine", ["linux", "darwin"], indirect=True)
 def test_installing_writes_the_unit_shows_it_and_starts_it(machine, capsys):
     assert machine.call("install") == 0
     unit = machine.home / UNIT
-    said = capsys.readouterr().out
-    assert unit.read_text() in said
-    assert str(unit) in said
+    printed = capsys.readouterr().out
+    assert unit.read_text() in printed
+    assert str(unit) in printed
     assert stat.S_IMODE(unit.stat().st_mode) == 0o600
-    assert machine.told() == [
+    assert machine.commands_run() == [
         "systemctl --user daemon-reload",
         "systemctl --user enable --now bascule.service",
     ]
@@ -115,24 +115,24 @@ def test_a_state_directory_given_on_the_command_line_reaches_the_service(machine
 @on_both
 def test_installing_again_changes_nothing_and_does_not_restart(machine, capsys):
     machine.call("install")
-    machine.told()
+    machine.commands_run()
     file = machine.home / (UNIT if machine.platform == "linux" else PLIST)
     before = file.stat()
     assert machine.call("install") == 0
     assert file.stat().st_ino == before.st_ino
     assert "nothing has changed" in capsys.readouterr().out
-    assert not [line for line in machine.told() if "restart" in line or "boot" in line]
+    assert not [line for line in machine.commands_run() if "restart" in line or "boot" in line]
 
 
 @on_both
 def test_a_changed_file_restarts_the_running_service(machine):
     machine.call("install")
-    machine.told()
+    machine.commands_run()
     file = machine.home / (UNIT if machine.platform == "linux" else PLIST)
     file.write_text("of an older version")
     assert machine.call("install") == 0
     assert (
-        machine.told()[-1]
+        machine.commands_run()[-1]
         == {
             "linux": "systemctl --user restart bascule.service",
             "darwin": f"launchctl bootstrap gui/{os.getuid()} {file}",
@@ -146,21 +146,21 @@ def test_printing_changes_nothing(machine, capsys):
     assert machine.call("install", "--print") == 0
     assert capsys.readouterr().out.startswith(("# Written by", "<?xml"))
     assert list(machine.home.iterdir()) == []
-    assert machine.told() == []
+    assert machine.commands_run() == []
 
 
 @on_both
 def test_uninstalling_stops_the_service_and_removes_the_file(machine):
     machine.call("install")
-    machine.told()
+    machine.commands_run()
     assert machine.call("uninstall") == 0
     assert not (machine.home / UNIT).exists()
     assert not (machine.home / PLIST).exists()
     assert not (machine.memory / "running").exists()
-    told = machine.told()
+    commands_run = machine.commands_run()
     assert machine.call("uninstall") == 0
-    assert machine.told() == []
-    assert told[0] in (
+    assert machine.commands_run() == []
+    assert commands_run[0] in (
         "systemctl --user disable --now bascule.service",
         f"launchctl bootout gui/{os.getuid()}/bascule.daemon",
     )
@@ -187,9 +187,9 @@ def test_without_a_service_manager_the_file_is_written_and_the_commands_are_show
     (machine.memory / "broken").touch()
     assert machine.call("install") == 1
     assert (machine.home / UNIT).exists()
-    said = capsys.readouterr().err
-    assert "Failed to connect to bus" in said
-    assert "  systemctl --user daemon-reload\n  systemctl --user enable --now bascule.service\n" in said
+    printed = capsys.readouterr().err
+    assert "Failed to connect to bus" in printed
+    assert "  systemctl --user daemon-reload\n  systemctl --user enable --now bascule.service\n" in printed
 
 
 def test_a_missing_systemctl_is_named(machine, monkeypatch, capsys):
@@ -203,7 +203,7 @@ def test_a_daemon_started_by_hand_is_not_fought_over(machine, capsys):
         daemon.bind(str(machine.state / "link.sock"))
         daemon.listen()
         assert machine.call("install") == 0
-    assert machine.told()[-1] == "systemctl --user enable bascule.service"
+    assert machine.commands_run()[-1] == "systemctl --user enable bascule.service"
     assert "bascule down && bascule service install" in capsys.readouterr().out
 
 
@@ -214,7 +214,7 @@ def test_the_launchd_agent_is_a_plist_that_starts_the_daemon(machine):
     assert agent["ProgramArguments"][1:] == ["-m", "bascule.cli.start", "up", "--log", "json"]
     assert agent["EnvironmentVariables"] == {"BASCULE_STATE_DIR": str(machine.state)}
     assert agent["KeepAlive"] == {"SuccessfulExit": False}
-    assert machine.told() == [f"launchctl bootstrap gui/{os.getuid()} {machine.home / PLIST}"]
+    assert machine.commands_run() == [f"launchctl bootstrap gui/{os.getuid()} {machine.home / PLIST}"]
 
 
 @pytest.mark.parametrize("machine", ["win32"], indirect=True)

@@ -53,17 +53,17 @@ def test_on_a_terminal_it_asks(machine, answer, written):
     )
     os.close(secondary)
     os.write(primary, answer.encode())
-    said = b""
+    output = b""
     try:
         while piece := os.read(primary, 65536):
-            said += piece
+            output += piece
     except OSError:
         # Linux says so when the other side is closed.
         pass
     os.close(primary)
     assert process.wait(timeout=PATIENCE) == (0 if written else 1)
-    assert b"Write this? [y/N]" in said
-    assert said.index(b"+++") < said.index(b"[y/N]")
+    assert b"Write this? [y/N]" in output
+    assert output.index(b"+++") < output.index(b"[y/N]")
     assert bool(machine.files()) is written
 
 

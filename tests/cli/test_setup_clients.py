@@ -284,10 +284,10 @@ def test_undo_gives_every_byte_back(machine, client):
 def test_other_peoples_hooks_stay_beside_ours(machine):
     machine.write(".claude/settings.json", EXISTING[".claude/settings.json"])
     machine.setup("claude", "--yes")
-    said = json.loads(machine.read(".claude/settings.json"))
-    assert said["permissions"] == {"allow": ["Bash(ls)"]}
-    assert said["hooks"]["PreToolUse"] == []
-    theirs, ours = said["hooks"]["Stop"]
+    settings = json.loads(machine.read(".claude/settings.json"))
+    assert settings["permissions"] == {"allow": ["Bash(ls)"]}
+    assert settings["hooks"]["PreToolUse"] == []
+    theirs, ours = settings["hooks"]["Stop"]
     assert theirs["hooks"] == [{"type": "command", "command": "say done"}]
     assert "bridge-wait" in ours["hooks"][0]["command"]
 
@@ -313,9 +313,9 @@ def test_a_server_of_an_older_installation_keeps_what_was_added_to_it(machine):
 
 def test_undo_leaves_what_somebody_put_there_meanwhile(machine):
     machine.setup("claude", "--yes")
-    said = json.loads(machine.read(".claude.json"))
-    said["mcpServers"]["other"] = {"command": "x"}
-    machine.write(".claude.json", json.dumps(said, indent=2))
+    settings = json.loads(machine.read(".claude.json"))
+    settings["mcpServers"]["other"] = {"command": "x"}
+    machine.write(".claude.json", json.dumps(settings, indent=2))
     machine.write(".claude/CLAUDE.md", machine.read(".claude/CLAUDE.md") + "\nMine.\n")
     machine.setup("claude", "--yes", "--undo")
     assert json.loads(machine.read(".claude.json")) == {"mcpServers": {"other": {"command": "x"}}}

@@ -83,7 +83,7 @@ def test_any_text_is_an_object_or_refused(text):
 
 
 @given(documents)
-def test_it_reads_as_the_json_module_does(value):
+def test_the_reader_of_settings_agrees_with_the_json_module(value):
     text = json.dumps(value)
     assert JsonText(text).get() == json.loads(text)
 

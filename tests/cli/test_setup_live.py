@@ -62,8 +62,8 @@ def run(daemon, *words):
 )
 def test_the_configured_server_answers(daemon, home, client, path):
     text = (home / path).read_text()
-    said = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)["mcpServers"]
-    entry = said["agent-bridge"]
+    written = tomllib.loads(text)["mcp_servers"] if client == "codex" else json.loads(text)["mcpServers"]
+    entry = written["agent-bridge"]
     call = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": HELLO}
     done = subprocess.run(
         [entry["command"], *entry["args"]],
@@ -80,8 +80,8 @@ def test_the_configured_server_answers(daemon, home, client, path):
 
 def hooks(home, client):
     path = {"claude": ".claude/settings.json", "codex": ".codex/hooks.json"}[client]
-    said = json.loads((home / path).read_text())["hooks"]
-    return [(event, handler) for event, groups in said.items() for group in groups for handler in group["hooks"]]
+    written = json.loads((home / path).read_text())["hooks"]
+    return [(event, handler) for event, groups in written.items() for group in groups for handler in group["hooks"]]
 
 
 @pytest.mark.parametrize("client", ["claude", "codex"])
@@ -91,10 +91,10 @@ def test_every_configured_hook_runs_as_its_client_runs_it(daemon, home, client):
     for count, (event, handler) in enumerate(hooks(home, client), start=1):
         run(daemon, "bridge-send", agent, "the text", "--no-wait")
         assert handler["type"] == "command"
-        said = {"session_id": "s-1", "cwd": str(home), "hook_event_name": event, "stop_hook_active": False}
+        written = {"session_id": "s-1", "cwd": str(home), "hook_event_name": event, "stop_hook_active": False}
         done = subprocess.run(
             [sys.executable, "-c", CLIENT, handler["command"]],
-            input=json.dumps(said),
+            input=json.dumps(written),
             capture_output=True,
             text=True,
             timeout=30,

@@ -24,9 +24,9 @@ def setup(tmp_path, monkeypatch, capsys):
 
     def run(*words, expect=0):
         code = main(["setup", "shell", *words])
-        said = capsys.readouterr()
-        assert code == expect, said
-        return said.out + said.err
+        output = capsys.readouterr()
+        assert code == expect, output
+        return output.out + output.err
 
     return run
 
@@ -43,7 +43,7 @@ PLACES = {
 
 
 @pytest.mark.parametrize("name", SHELLS)
-def test_it_is_installed_once_and_removed_again(setup, tmp_path, name):
+def test_completion_is_installed_once_and_removed_again(setup, tmp_path, name):
     setup(name, "--yes")
     assert files(tmp_path) == PLACES[name]
     assert setup(name) == "nothing to change\n"
@@ -202,8 +202,8 @@ def test_hidden_options_stay_hidden(bash_home):
 
 def test_the_aliases_run_our_commands(setup, tmp_path):
     setup("bash", "--yes", "--agent", "Jerry")
-    said = bash(tmp_path, '. "$HOME/.bashrc"; alias reply register', interactive=True)
-    reply, register = said.splitlines()
+    output = bash(tmp_path, '. "$HOME/.bashrc"; alias reply register', interactive=True)
+    reply, register = output.splitlines()
     assert reply.endswith("bridge-reply'")
     assert register.endswith("bridge-register --agent Jerry'")
     assert "0.1" in bash(

@@ -81,11 +81,11 @@ def script(request):
     return {"result": ANSWERS.get(request["method"], ACTED)}
 
 
-def holds(said, wanted):
+def holds(given, wanted):
     """Whether all that is wanted was said; defaults may stand beside it."""
     if not isinstance(wanted, dict):
-        return said == wanted
-    return all(name in said and holds(said[name], value) for name, value in wanted.items())
+        return given == wanted
+    return all(name in given and holds(given[name], value) for name, value in wanted.items())
 
 
 def test_every_verb_asks_its_row_and_both_clients_ask_the_same():

@@ -36,7 +36,7 @@ def scripted(script, main, hello=None):
     go(connected())
 
 
-def test_another_version_of_the_daemon_is_told_in_its_own_one_sentence():
+def test_another_version_of_the_daemon_is_reported_in_its_own_one_sentence():
     sentence = mismatch_sentence(__version__, "9.9.9")
 
     async def main():
@@ -226,7 +226,7 @@ def test_requests_wait_while_the_daemon_does_not_read():
             task.cancel()
         await asyncio.wait(tasks)
 
-    async def deaf():
+    async def unresponsive():
         path = os.path.join(tempfile.mkdtemp(prefix="bsc"), "link.sock")
         over = asyncio.Event()
 
@@ -244,7 +244,7 @@ def test_requests_wait_while_the_daemon_does_not_read():
             server.close()
             shutil.rmtree(os.path.dirname(path))
 
-    go(deaf())
+    go(unresponsive())
 
 
 def test_a_socket_that_somebody_else_serves_gets_no_token():

@@ -46,8 +46,8 @@ def test_the_first_answer_is_enough_and_time_may_run_out(daemon):
         SyncClient.connect(daemon.state_dir, "Ann", register=True) as ann,
         SyncClient.connect(daemon.state_dir, "Bob", register=True),
     ):
-        said = client.broadcast("ready?", agent_ids=["Ann", "Bob"])
-        tickets = [each.ticket_id for each in said.tickets]
+        answer = client.broadcast("ready?", agent_ids=["Ann", "Bob"])
+        tickets = [each.ticket_id for each in answer.tickets]
         assert client.gather(tickets, timeout=0.05).done is False
         ann.reply(tickets[0], "yes")
         first = client.gather(tickets, count=1, timeout=30)

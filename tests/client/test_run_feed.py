@@ -35,13 +35,13 @@ def test_a_slow_reader_loses_output_and_is_told_but_never_an_event():
     assert "1 pieces" in items[0].text
 
 
-def test_what_the_daemon_left_out_is_told_too():
+def test_what_the_daemon_left_out_is_reported_too():
     feed = RunFeed()
     feed.left_out(7)
     assert "7 pieces" in taken(feed)[0].text
 
 
-def test_it_is_finished_when_the_run_is_and_not_when_it_asks():
+def test_a_run_feed_is_finished_when_the_run_ends_and_not_when_it_asks():
     feed = RunFeed()
     feed.offer(StreamedOutput(seq=1, kind="status", status="awaiting_approval"))
     assert not feed.finished

@@ -125,7 +125,7 @@ def test_a_run_of_another_space_is_not_found(space):
         space.diff("run_unknown")
 
 
-def test_the_same_through_asyncio(shared, tmp_path):
+def test_a_space_works_the_same_through_asyncio(shared, tmp_path):
     async def story(space):
         await space.create_file("a", "one\n")
         await space.edit_file("a", [("one", "two")])

@@ -51,15 +51,15 @@ def test_a_run_names_what_it_left(space, shared, tmp_path):
     assert set(space.diff(result.run_id).steering) == EXPECTED
     assert set([*space.follow(result.run_id)][-1].steering) == EXPECTED
     for words in (("runs", "show", "last"), ("runs", "diff", "last")):
-        said = bascule(shared, tmp_path, *words)
-        assert all(f"[look at it: {each}]" in said for each in EXPECTED), said
+        ran = bascule(shared, tmp_path, *words)
+        assert all(f"[look at it: {each}]" in ran for each in EXPECTED), ran
 
 
 def test_a_person_at_the_terminal_sees_it_at_once(shared, tmp_path):
     (tmp_path / "make.sh").write_text("git init -q .\necho > .envrc\n")
-    said = bascule(shared, tmp_path, "exec", "--", "sh", "make.sh")
-    assert f"[look at it: .git: {NEW}]" in said
-    assert f"[look at it: .envrc: {OBEYED}]" in said
+    ran = bascule(shared, tmp_path, "exec", "--", "sh", "make.sh")
+    assert f"[look at it: .git: {NEW}]" in ran
+    assert f"[look at it: .envrc: {OBEYED}]" in ran
 
 
 def test_ordinary_work_is_not_reported(space, tmp_path):

@@ -36,8 +36,8 @@ class Shell:
                     self.clock.advance(step.seconds)
                     step = program.send(None)
                     continue
-                said = answer(step)
-                step = program.throw(said) if isinstance(said, Exception) else program.send(said)
+                answered = answer(step)
+                step = program.throw(answered) if isinstance(answered, Exception) else program.send(answered)
         except StopIteration as done:
             return done.value
 

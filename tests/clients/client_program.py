@@ -72,13 +72,16 @@ class Client:
         else:
             # What a person has answered once: theme, this key, this directory.
             file = self.home / ".claude.json"
-            told = json.loads(file.read_text())
-            told |= {"hasCompletedOnboarding": True, "theme": "dark"}
-            told["customApiKeyResponses"] = {"approved": [self.environment["ANTHROPIC_API_KEY"][-20:]], "rejected": []}
-            told["projects"] = {
+            settings = json.loads(file.read_text())
+            settings |= {"hasCompletedOnboarding": True, "theme": "dark"}
+            settings["customApiKeyResponses"] = {
+                "approved": [self.environment["ANTHROPIC_API_KEY"][-20:]],
+                "rejected": [],
+            }
+            settings["projects"] = {
                 str(self.project): {"hasTrustDialogAccepted": True, "hasCompletedProjectOnboarding": True}
             }
-            file.write_text(json.dumps(told))
+            file.write_text(json.dumps(settings))
         return self
 
     def words(self, prompt):
@@ -98,9 +101,9 @@ class Client:
             timeout=PATIENCE,
             check=False,
         )
-        said = f"{done.stdout}\n{done.stderr}\nthe model heard: {self.model.heard}"
-        assert done.returncode == 0, said
-        assert DONE in done.stdout, said
+        output = f"{done.stdout}\n{done.stderr}\nthe model heard: {self.model.prompts}"
+        assert done.returncode == 0, output
+        assert DONE in done.stdout, output
 
     def start(self, prompt):
         """The same, beside the test; the caller waits for it."""

@@ -9,7 +9,7 @@ from bascule.client import SyncClient
 
 @pytest.fixture
 def model():
-    made = ScriptedModel(lambda told: DONE)
+    made = ScriptedModel(lambda prompt: DONE)
     yield made
     made.close()
 

@@ -26,7 +26,7 @@ class ScriptedModel:
     def __init__(self, script):
         self.script = script
         # What the model was told, in order: for the message of a test that fails.
-        self.heard = []
+        self.prompts = []
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
         self._server.daemon_threads = True
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -36,11 +36,11 @@ class ScriptedModel:
         self._server.shutdown()
         self._server.server_close()
 
-    def reply(self, told, *, tools):
+    def reply(self, prompt, *, tools):
         if not tools:
             return "ok"
-        self.heard.append(told)
-        return self.script(told)
+        self.prompts.append(prompt)
+        return self.script(prompt)
 
 
 def _handler(model):
@@ -82,41 +82,41 @@ def _text_of(content):
 
 
 def _anthropic(model, body):
-    told = next(each for each in reversed(body["messages"]) if each["role"] == "user")
-    said = model.reply(_text_of(told["content"]), tools=body.get("tools"))
+    prompt = next(each for each in reversed(body["messages"]) if each["role"] == "user")
+    reply = model.reply(_text_of(prompt["content"]), tools=body.get("tools"))
     usage = {"input_tokens": 1, "output_tokens": 1}
     message = {"id": f"msg_{uuid.uuid4().hex}", "type": "message", "role": "assistant", "model": body["model"]}
     yield {"type": "message_start", "message": message | {"content": [], "stop_reason": None, "usage": usage}}
-    if isinstance(said, Call):
+    if isinstance(reply, Call):
         names = [each.get("name", "") for each in body["tools"]]
-        name = next(name for name in names if name.endswith(f"__{said.tool}"))
+        name = next(name for name in names if name.endswith(f"__{reply.tool}"))
         block = {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex[:24]}", "name": name, "input": {}}
-        delta = {"type": "input_json_delta", "partial_json": json.dumps(said.arguments)}
+        delta = {"type": "input_json_delta", "partial_json": json.dumps(reply.arguments)}
     else:
-        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": said}
+        block, delta = {"type": "text", "text": ""}, {"type": "text_delta", "text": reply}
     yield {"type": "content_block_start", "index": 0, "content_block": block}
     yield {"type": "content_block_delta", "index": 0, "delta": delta}
     yield {"type": "content_block_stop", "index": 0}
-    stop = "tool_use" if isinstance(said, Call) else "end_turn"
+    stop = "tool_use" if isinstance(reply, Call) else "end_turn"
     yield {"type": "message_delta", "delta": {"stop_reason": stop, "stop_sequence": None}, "usage": usage}
     yield {"type": "message_stop"}
 
 
 def _responses(model, body):
     spoken = [each for each in body["input"] if each.get("role") == "user" or each["type"].endswith("_output")]
-    told = _text_of(spoken[-1].get("content") or spoken[-1].get("output"))
-    said = model.reply(told, tools=body.get("tools"))
+    prompt = _text_of(spoken[-1].get("content") or spoken[-1].get("output"))
+    reply = model.reply(prompt, tools=body.get("tools"))
     response = {"id": f"resp_{uuid.uuid4().hex}"}
-    if isinstance(said, Call):
+    if isinstance(reply, Call):
         space = next(
             each["name"]
             for each in body["tools"]
-            if each.get("type") == "namespace" and said.tool in [tool["name"] for tool in each["tools"]]
+            if each.get("type") == "namespace" and reply.tool in [tool["name"] for tool in each["tools"]]
         )
-        about = {"namespace": space, "name": said.tool, "arguments": json.dumps(said.arguments)}
+        about = {"namespace": space, "name": reply.tool, "arguments": json.dumps(reply.arguments)}
         item = {"type": "function_call", "id": f"fc_{uuid.uuid4().hex}", "call_id": f"call_{uuid.uuid4().hex}"} | about
     else:
-        content = [{"type": "output_text", "text": said, "annotations": []}]
+        content = [{"type": "output_text", "text": reply, "annotations": []}]
         item = {"type": "message", "id": f"msg_{uuid.uuid4().hex}", "role": "assistant", "content": content}
     yield {"type": "response.created", "response": response}
     yield {"type": "response.output_item.done", "output_index": 0, "item": item}

@@ -20,12 +20,12 @@ CURSOR = "\N{SINGLE RIGHT-POINTING ANGLE QUOTATION MARK}"
 QUESTION = "What is the capital of France?"
 
 
-def answers(told):
+def answers(prompt):
     """Fetch what waits, answer it, stop. Every word of it is read from what the tools say."""
-    ticket = re.search(r'"?ticketId"?\W+([0-9a-f-]{36})', told)
-    if QUESTION in told and ticket:
+    ticket = re.search(r'"?ticketId"?\W+([0-9a-f-]{36})', prompt)
+    if QUESTION in prompt and ticket:
         return call("post_reply", ticketId=ticket[1], payload="Paris")
-    if "[bascule]" in told or "wait for a message" in told:
+    if "[bascule]" in prompt or "wait for a message" in prompt:
         return call("wait_for_message")
     return DONE
 
@@ -58,14 +58,16 @@ def statuses(client):
 def test_a_client_asks_another_agent_and_has_the_answer(make_client, model, spock, name):
     client = make_client(name, "--agent", "Kirk")
     other = spock(client.daemon)
-    model.script = lambda told: call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in told else DONE
+    model.script = lambda prompt: (
+        call("send_message", agentId="Spock", payload="2 + 2?") if "ask Spock" in prompt else DONE
+    )
     with ThreadPoolExecutor(1) as beside:
         running = beside.submit(client.run, "ask Spock what 2 + 2 is")
         message = next(other.messages())
         assert (str(message.from_).removeprefix("agent:"), message.payload) == ("Kirk", "2 + 2?")
         message.reply("four, Captain")
         running.result()
-    assert "four, Captain" in model.heard[-1]
+    assert "four, Captain" in model.prompts[-1]
 
 
 @pytest.mark.parametrize("name", CLIENTS)
@@ -77,7 +79,7 @@ def test_a_client_is_asked_and_its_answer_arrives(make_client, model, spock, nam
         running = beside.submit(client.run, "wait for a message and answer it")
         until(lambda: running.done() or "Kirk" in statuses(other), "Kirk has registered")
         reply = other.ask("Kirk", QUESTION, timeout=120)
-        assert reply.payload == "Paris", model.heard
+        assert reply.payload == "Paris", model.prompts
         running.result()
 
 
@@ -133,10 +135,10 @@ def test_an_idle_claude_code_is_woken_by_a_message_and_answers(make_client, mode
     try:
         reply = other.ask("Kirk", QUESTION, timeout=120)
     except Exception as error:
-        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.heard}") from error
+        raise AssertionError(f"{error}\n{screen.shown()}\nthe model heard {model.prompts}") from error
     assert reply.payload == "Paris"
     # Nobody typed: the bell did it.
-    assert [told for told in model.heard if "[bascule]" in told]
+    assert [prompt for prompt in model.prompts if "[bascule]" in prompt]
 
 
 def test_after_a_restart_a_client_that_lives_is_online_and_one_that_ended_is_not(make_client, model, spock, terminal):
@@ -169,7 +171,7 @@ def test_a_wrapped_codex_answers_as_its_wrapper_though_another_session_runs_its_
     submit(screen, "say hello")
     screen.sees(DONE)
     reply = other.ask("Jerry", QUESTION, timeout=120)
-    assert reply.payload == "Paris", (screen.shown(), model.heard)
+    assert reply.payload == "Paris", (screen.shown(), model.prompts)
     assert "Jerry-2" not in statuses(other)
 
 
@@ -180,7 +182,7 @@ def metadata(client, name):
 def test_two_codex_sessions_in_one_directory_are_each_woken_by_their_own_messages(make_client, model, spock, terminal):
     client = make_client("codex")
     other = spock(client.daemon)
-    model.script = lambda told: call("co_workers") if "who is there" in told else answers(told)
+    model.script = lambda prompt: call("co_workers") if "who is there" in prompt else answers(prompt)
     screens = [trusted_codex(terminal, client, client.program) for _ in range(2)]
     until(lambda: sum(name.startswith("codex-") for name in statuses(other)) == 2, "both have registered")
     for screen in screens:
@@ -191,4 +193,4 @@ def test_two_codex_sessions_in_one_directory_are_each_woken_by_their_own_message
     for name in names:
         # Nobody types: the hook at the end of the turn waits for this agent's messages.
         reply = other.ask(name, QUESTION, timeout=60)
-        assert reply.payload == "Paris", ([each.shown() for each in screens], model.heard)
+        assert reply.payload == "Paris", ([each.shown() for each in screens], model.prompts)

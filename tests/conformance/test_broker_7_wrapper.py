@@ -114,7 +114,7 @@ def test_without_a_broker_the_tools_type_into_a_pane_if_told_to_and_say_what_is_
     assert refused.failed
     assert "Bascule is not running" in refused.text
     assert "not from your user" not in "\n".join(server.shows(pane))
-    said = call("--tmux-fallback")
-    assert not said.failed
-    assert said.structured["reduced"].startswith("reduced functionality: Bascule is not running")
+    ran = call("--tmux-fallback")
+    assert not ran.failed
+    assert ran.structured["reduced"].startswith("reduced functionality: Bascule is not running")
     server.sees(pane, "from agent Spock, not from your user, no reply path: hi")

@@ -162,7 +162,7 @@ def test_a_command_has_no_network_no_input_and_sees_nothing_of_ours(space):
 
 
 @pytest.mark.req("DEC-ASP-22")
-def test_of_long_output_head_and_tail_are_told_and_the_rest_is_found_by_its_process(space):
+def test_of_long_output_head_and_tail_are_reported_and_the_rest_is_found_by_its_process(space):
     event = space.shell("seq 1 400000")
     assert event["truncated"] is True
     assert event["stdout"].startswith("1\n2\n")

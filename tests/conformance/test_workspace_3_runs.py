@@ -75,7 +75,7 @@ def test_what_a_rule_says_about_an_operation_is_no_error_event(space):
 
 
 @pytest.mark.req("DEC-ASP-12", "DEC-ASP-13", "ASP-result-2")
-def test_approved_the_operation_is_carried_out_once_and_then_the_rest(space):
+def test_an_approved_operation_is_executed_once_and_then_the_rest(space):
     space.write("data/1", "x")
     run = space.run(shell("rm -rf data; echo gone >> log", id="wipe"), SAY)
     resumed = space.resume(run)
@@ -90,7 +90,7 @@ def test_approved_the_operation_is_carried_out_once_and_then_the_rest(space):
 
 
 @pytest.mark.req("DEC-ASP-13")
-def test_denied_it_is_told_so_and_the_rest_goes_on(space):
+def test_a_denied_operation_is_reported_and_the_rest_goes_on(space):
     space.write("data/1", "x")
     resumed = space.resume(space.run(shell("rm -rf data", id="wipe"), SAY), "denied", reason="we need it")
     assert [event["type"] for event in resumed["events"]] == ["policyDenied", "message"]
@@ -259,7 +259,7 @@ def test_a_run_is_followed_live_and_a_reader_may_come_back(space):
 
 
 @pytest.mark.req("DEC-ASP-4")
-def test_a_daemon_that_is_told_to_stop_ends_its_runs_and_answers_who_waits(own_space):
+def test_a_stopping_daemon_ends_its_runs_and_answers_waiting_callers(own_space):
     space = own_space()
     answers = []
     waiting = threading.Thread(target=lambda: answers.append(space.post(shell("sleep 22.3606"), SAY)))

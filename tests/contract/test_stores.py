@@ -25,13 +25,13 @@ class Desk:
     def __init__(self, make):
         self._make = make
         self.loop = asyncio.new_event_loop()
-        self.told = asyncio.Queue()
+        self.results = asyncio.Queue()
         self.store = make(None)
         self.started = False
 
     def start(self):
         async def start():
-            self.store.start(self.told.put_nowait)
+            self.store.start(self.results.put_nowait)
 
         self.loop.run_until_complete(start())
         self.started = True
@@ -47,7 +47,7 @@ class Desk:
         async def write():
             expected = [self.store.write(batch) for batch in batches].count(False)
             async with asyncio.timeout(PATIENCE):
-                answers = [await self.told.get() for _ in range(expected)]
+                answers = [await self.results.get() for _ in range(expected)]
             return answers + [None] * (len(batches) - expected)
 
         return self.loop.run_until_complete(write())
@@ -294,7 +294,7 @@ def test_the_ledger_can_be_read_before_the_store_is_started(desk):
     assert desk.numbers() == [1]
 
 
-def test_a_job_that_fails_tells_whoever_asked_and_the_store_goes_on(desk):
+def test_a_failing_job_raises_for_its_caller_and_the_store_goes_on(desk):
     desk.write(ledger=[row(1)])
 
     def job(_):
@@ -306,7 +306,7 @@ def test_a_job_that_fails_tells_whoever_asked_and_the_store_goes_on(desk):
     assert desk.numbers() == [1, 2]
 
 
-def test_a_failing_job_is_told_through_its_future(desk):
+def test_a_failing_job_is_reported_through_its_future(desk):
     desk.start()
 
     def job(_):

@@ -37,7 +37,7 @@ print(json.dumps(said))
 """
 
 
-class Said(NamedTuple):
+class Answered(NamedTuple):
     status: int
     text: str
 
@@ -60,11 +60,13 @@ class Fenced:
         self.space: SyncSpace = client.space(str(folder))
         self.handle = self.space.space_id
 
-    def asks(self, *asks: tuple[str, str] | tuple[str, str, Any] | tuple[str, str, Any, dict[str, str]]) -> list[Said]:
+    def asks(
+        self, *asks: tuple[str, str] | tuple[str, str, Any] | tuple[str, str, Any, dict[str, str]]
+    ) -> list[Answered]:
         """One command that sends these one after the other."""
         listed = [[*ask, *(None, {})[len(ask) - 2 :]] for ask in asks]
         (self.folder / "asks.json").write_text(json.dumps(listed))
-        return [Said(*said) for said in json.loads(self.run(_PROGRAM))]
+        return [Answered(*fields) for fields in json.loads(self.run(_PROGRAM))]
 
     def run(self, program: str) -> str:
         """What a Python program says inside; one that fails fails here."""

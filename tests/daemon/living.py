@@ -57,19 +57,19 @@ class Living:
         config.setdefault("mcp", "off")
         # Whoever runs the tests does not want to hear of their questions.
         config.setdefault("announce", "off")
-        said = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
+        output = {"state": state, "uid": uid, "constants": constants or {}, "bug": bug, "config": config}
         self._errors = errors or state + ".stderr"
         with open(self._errors, "wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-P", "-c", inside.DAEMON_PROGRAM, json.dumps(said)],
+                [sys.executable, "-P", "-c", inside.DAEMON_PROGRAM, json.dumps(output)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=stderr,
                 cwd="/",
             )
         assert self.process.stdout is not None
-        with self.process.stdout as said_ready:
-            if said_ready.readline() != b"ready\n":
+        with self.process.stdout as ready_line:
+            if ready_line.readline() != b"ready\n":
                 code = self.process.wait(PATIENCE)
                 raise AssertionError(f"the daemon ended with {code}: {self.terminal()}")
 
@@ -141,7 +141,7 @@ def run_command(
 
 class Ended(NamedTuple):
     code: int
-    said: str
+    output: str
 
 
 def forked(*arguments: str, environment: dict[str, str] | None = None, seconds: float = PATIENCE) -> Ended:

@@ -30,10 +30,10 @@ def as_nobody(act: Callable[[], Any]) -> Any:
             _be_nobody(act, theirs)
         theirs.close()
         with mine.makefile("rb") as file:
-            said = file.read()
+            answer = file.read()
         os.waitpid(child, 0)
-    assert said, "the other user's program died"
-    return json.loads(said)
+    assert answer, "the other user's program died"
+    return json.loads(answer)
 
 
 def _be_nobody(act: Callable[[], Any], out: socket.socket) -> NoReturn:
@@ -42,10 +42,10 @@ def _be_nobody(act: Callable[[], Any], out: socket.socket) -> NoReturn:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
         try:
-            said = act()
+            answer = act()
         except OSError as error:
-            said = type(error).__name__
-        out.sendall(json.dumps(said).encode())
+            answer = type(error).__name__
+        out.sendall(json.dumps(answer).encode())
     finally:
         os._exit(0)
 
@@ -62,18 +62,18 @@ class Squatter:
         self._address = address
         self._reports = reports
 
-    def heard(self) -> bytes:
+    def received(self) -> bytes:
         """All that it was sent until now. It hears one after the other, so what we say last comes last."""
         with socket.socket(self._family) as last:
             last.connect(self._address)
             last.sendall(_END)
             last.shutdown(socket.SHUT_WR)
-            said = b""
-            while not said.endswith(_END):
+            answer = b""
+            while not answer.endswith(_END):
                 piece = self._reports.recv(1 << 16)
                 assert piece, "the squatter died"
-                said += piece
-        return said.removesuffix(_END)
+                answer += piece
+        return answer.removesuffix(_END)
 
 
 @contextlib.contextmanager
@@ -87,9 +87,9 @@ def squatting(bind: Callable[[], socket.socket], uid: int = NOBODY) -> Iterator[
     theirs.close()
     try:
         mine.settimeout(PATIENCE)
-        told = json.loads(mine.recv(1 << 16) or "null")
-        assert told, "the squatter could not listen"
-        family, address = told
+        order = json.loads(mine.recv(1 << 16) or "null")
+        assert order, "the squatter could not listen"
+        family, address = order
         yield Squatter(family, address if isinstance(address, str) else tuple(address), mine)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -124,16 +124,16 @@ class Thief:
 
     def next_port(self) -> int:
         self._sock.sendall(_NEXT)
-        return int(self._said())
+        return int(self._answer())
 
-    def heard(self) -> str:
+    def received(self) -> str:
         """What the victim of the last port sent."""
-        return str(self._said())
+        return str(self._answer())
 
     def close(self) -> None:
         self._reports.close()
 
-    def _said(self) -> Any:
+    def _answer(self) -> Any:
         line = self._reports.readline()
         assert line, "the thief died"
         return json.loads(line)
@@ -166,8 +166,8 @@ Steal = Callable[[socket.socket, Report], None]
 
 
 def _thieve(host: str, steal: Steal, out: socket.socket, uid: int) -> NoReturn:
-    def report(said: Any) -> None:
-        out.sendall(json.dumps(said).encode() + b"\n")
+    def report(answer: Any) -> None:
+        out.sendall(json.dumps(answer).encode() + b"\n")
 
     try:
         os.setgroups([])
@@ -213,7 +213,7 @@ def relay_to(port: int) -> Steal:
     def relay(listener: socket.socket, report: Report) -> None:
         sock, _ = listener.accept()
         listener.close()
-        heard = b""
+        received = b""
         # Not `create_connection`: it loads a codec, from files that another user may not read.
         with contextlib.suppress(OSError), sock, socket.socket() as daemon:
             daemon.connect(("127.0.0.1", port))
@@ -221,24 +221,24 @@ def relay_to(port: int) -> Steal:
             while ends:
                 for ready in select.select(list(ends), [], [])[0]:
                     data = ready.recv(1 << 16)
-                    heard += data if ready is sock else b""
+                    received += data if ready is sock else b""
                     if data:
                         ends[ready].sendall(data)
                         continue
                     with contextlib.suppress(OSError):
                         ends[ready].shutdown(socket.SHUT_WR)
                     del ends[ready]
-        report(heard.decode())
+        report(received.decode())
 
     return relay
 
 
 def _listen_to(sock: socket.socket, report: Report) -> None:
-    heard = b""
+    received = b""
     with contextlib.suppress(OSError), sock:
-        heard = sock.recv(1 << 16)
+        received = sock.recv(1 << 16)
         sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}")
-    report(heard.decode())
+    report(received.decode())
 
 
 def bound(host: str, port: int, *, share: bool = True) -> socket.socket:

@@ -188,7 +188,7 @@ def test_settings_that_no_bridge_of_the_list_declares_are_named():
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "said"),
+    ("name", "text", "expected"),
     [
         ("config.toml", "prot = 5051", ["config.toml: unknown key 'prot'", "did you mean 'port'?"]),
         ("config.toml", "zebra = 1", ["unknown key 'zebra'", "docs/reference/config.md"]),
@@ -214,12 +214,12 @@ def test_settings_that_no_bridge_of_the_list_declares_are_named():
         ("broker.config.json", '{"leaseMs":1,"lease_ms":2}', ["lease_ms"]),
     ],
 )
-def test_a_wrong_file_is_named_with_the_key_and_a_remedy(tmp_path, name, text, said):
+def test_a_wrong_file_is_named_with_the_key_and_a_remedy(tmp_path, name, text, expected):
     (tmp_path / name).write_bytes(text.encode("latin-1"))
     with pytest.raises(BadConfig) as caught:
         load(str(tmp_path), {})
-    told = f"{caught.value.message} {caught.value.hint}"
-    assert [words for words in said if words not in told] == []
+    message = f"{caught.value.message} {caught.value.hint}"
+    assert [words for words in expected if words not in message] == []
 
 
 def test_two_files_are_one_too_many(tmp_path):

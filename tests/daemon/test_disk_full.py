@@ -272,10 +272,10 @@ def test_every_write_is_refused_every_read_answered_and_streams_go_on(disk):
         assert before["replies.stream"].event()["event"] == "reply"
         assert before["inbox.stream"].event() is not None
         # Nothing is ever told about what was refused: of Tom there is one registration, and one cancelled ticket.
-        told = []
+        notified = []
         while (event := seen.event()["data"])["event"] != "ticket.cancelled":
-            told.append((event["event"], event.get("agentId")))
-        assert told.count(("agent.registered", "Tom")) == 1
+            notified.append((event["event"], event.get("agentId")))
+        assert notified.count(("agent.registered", "Tom")) == 1
         assert newest
         wires["person"].call("agents.revoke", {"agentId": "Jerry"})
         assert verify(daemon) == []

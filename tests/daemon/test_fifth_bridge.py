@@ -65,7 +65,7 @@ def edited(*arguments, config_dir):
     )
 
 
-def test_its_method_is_served_over_http_and_the_link_and_counts_in_one_table(live):
+def test_the_method_of_a_fifth_bridge_is_served_over_http_and_the_link(live):
     daemon = live()
     jerry = Caller(daemon).register("Jerry")
     assert jerry.post("/v1/marks/oak", {}).json == {"name": "oak", "count": 1, "agents": 1}
@@ -77,7 +77,7 @@ def test_its_method_is_served_over_http_and_the_link_and_counts_in_one_table(liv
     assert described["summary"] == "Make a mark."
 
 
-def test_its_tool_is_listed_and_called_over_mcp(live):
+def test_the_tool_of_a_fifth_bridge_is_listed_and_called_over_mcp(live):
     jerry = Agent(live(mcp="on"), "Jerry")
     client = jerry.modern()
     assert "put_mark" in {tool["name"] for tool in client.ask("tools/list")["tools"]}
@@ -85,13 +85,13 @@ def test_its_tool_is_listed_and_called_over_mcp(live):
     assert answer["structuredContent"] == {"name": "elm", "count": 1, "agents": 1}
 
 
-def test_its_toolset_can_be_left_out_of_mcp(live):
+def test_the_toolset_of_a_fifth_bridge_can_be_left_out_of_mcp(live):
     client = Agent(live(mcp="on", mcp_toolsets="agents"), "Jerry").modern()
     assert "put_mark" not in {tool["name"] for tool in client.ask("tools/list")["tools"]}
 
 
 @pytest.mark.parametrize("toolset", ["marks", "agents"])
-def test_its_tool_is_called_over_the_link_by_who_opens_its_toolset(live, toolset):
+def test_the_tool_of_a_fifth_bridge_is_called_over_the_link_with_its_toolset_open(live, toolset):
     daemon = live()
     token = Caller(daemon).register("Jerry").token
     call = {"id": 1, "method": "tools/call", "params": {"name": "put_mark", "arguments": {"name": "ash"}}}
@@ -104,7 +104,7 @@ def test_its_tool_is_called_over_the_link_by_who_opens_its_toolset(live, toolset
         assert answer["error"]["message"] == "there is no tool put_mark"
 
 
-def test_its_setting_is_read_from_the_file_by_the_daemon_and_its_check_is_a_line_of_the_doctors(state, tmp_path):
+def test_the_setting_of_a_fifth_bridge_is_read_and_its_check_is_a_line_of_the_doctors(state, tmp_path):
     (tmp_path / "config.toml").write_text('max_marks = 1\nmcp = "off"\nannounce = "off"\n')
     before = edited("doctor", "--state-dir", state, "--port", "0", config_dir=tmp_path)
     assert "marks             at most 1, daemon stopped" in before.stdout, before.stderr
@@ -130,16 +130,16 @@ def test_its_setting_is_read_from_the_file_by_the_daemon_and_its_check_is_a_line
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ('max_marks = "many"', "config.toml: `max_marks`: expected `int`"),
         ("max_mark = 1", "config.toml: unknown key 'max_mark'\n  did you mean 'max_marks'?"),
     ],
 )
-def test_a_wrong_value_and_a_wrong_name_of_its_setting_are_said(state, tmp_path, text, said):
+def test_a_wrong_value_and_a_wrong_name_of_its_setting_are_said(state, tmp_path, text, expected):
     (tmp_path / "config.toml").write_text(text)
     done = edited("up", "--state-dir", state, config_dir=tmp_path)
-    assert said in done.stderr
+    assert expected in done.stderr
     assert done.returncode == 2
 
 
@@ -149,7 +149,7 @@ def test_a_daemon_without_the_bridge_knows_no_such_setting(state, tmp_path):
     assert "unknown key 'max_marks'" in done.stderr
 
 
-def test_its_rule_is_part_of_the_preset_and_is_explained_by_the_cli(live, state):
+def test_the_rule_of_a_fifth_bridge_is_part_of_the_preset_and_explained_by_the_cli(live, state):
     daemon = live()
     refused = Caller(daemon).post("/v1/marks/secret", {})
     assert refused.status == 403
@@ -161,7 +161,7 @@ def test_its_rule_is_part_of_the_preset_and_is_explained_by_the_cli(live, state)
 
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
-def test_its_table_is_there_in_the_next_life(live, clean):
+def test_the_table_of_a_fifth_bridge_is_there_after_a_restart(live, clean):
     first = live()
     assert Caller(first).post("/v1/marks/oak", {}).json["count"] == 1
     first.stop() if clean else first.kill()

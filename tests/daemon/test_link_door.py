@@ -59,7 +59,7 @@ def test_before_hello_a_notification_is_nothing(fresh):
     assert fresh.call("hello", HELLO)["principal"] == "local"
 
 
-def test_another_protocol_version_is_told_in_a_sentence_and_closed(fresh):
+def test_another_protocol_version_is_reported_in_a_sentence_and_closed(fresh):
     refusal = fresh.refusal("hello", {"protocol": 2, "version": "9.9.9"})
     assert refusal["code"] == "version_mismatch"
     assert f"this program is Bascule 9.9.9 and the running daemon is {__version__}" in refusal["message"]
@@ -106,7 +106,7 @@ def test_a_second_hello_that_is_refused_leaves_the_first_in_force(link):
     assert link.call("daemon.status")["principal"] == "local"
 
 
-def test_who_says_no_hello_is_closed():
+def test_a_connection_without_hello_is_closed():
     constants = {"bascule.surfaces.link.HELLO_SECONDS": 0.2}
     with (
         short_dir() as folder,
@@ -468,7 +468,7 @@ def test_another_user_does_not_get_to_the_sockets(daemon):
 
 
 @only_root
-def test_even_with_the_doors_wide_open_another_user_is_closed_unheard():
+def test_another_user_is_disconnected_even_when_the_socket_is_open_to_all():
     with short_dir() as folder, Living(f"{folder}/s") as daemon:
         os.chmod(folder, 0o755)
         os.chmod(daemon.state, 0o755)

@@ -123,10 +123,10 @@ def test_on_a_terminal_control_characters_are_shown_and_not_obeyed():
 
 
 def test_colours_mark_warnings_only_when_asked_for():
-    said = {"at": "2026-01-02T03:04:05.678Z", "level": "warning", "event": "odd", "fields": {}}
-    assert human(**said, colour=True).startswith("\x1b[33m")
-    assert human(**said, colour=True).endswith("\x1b[0m")
-    assert human(**said, colour=False).startswith("WARNING ")
+    line = {"at": "2026-01-02T03:04:05.678Z", "level": "warning", "event": "odd", "fields": {}}
+    assert human(**line, colour=True).startswith("\x1b[33m")
+    assert human(**line, colour=True).endswith("\x1b[0m")
+    assert human(**line, colour=False).startswith("WARNING ")
 
 
 # -- bounds ---------------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ def everything(state: str) -> list[str]:
 
 def tried(paths: list[str]) -> dict[str, str]:
     """What each path gives to whoever runs this."""
-    said = {}
+    outcome = {}
     for path in paths:
         try:
             if os.path.isdir(path):
@@ -49,17 +49,17 @@ def tried(paths: list[str]) -> dict[str, str]:
             else:
                 with open(path, "rb") as file:
                     file.read(1)
-            said[path] = "read"
+            outcome[path] = "read"
         except OSError as error:
-            said[path] = type(error).__name__
-    return said
+            outcome[path] = type(error).__name__
+    return outcome
 
 
 def test_another_user_reads_no_file_and_lists_no_folder_of_ours(daemon):
     paths = everything(daemon.state)
     assert {os.path.basename(path) for path in paths} >= {"local.token", "bascule.db", "daemon.log", "+jerry.token"}
-    said = as_nobody(lambda: tried(paths))
-    assert set(said.values()) == {"PermissionError"}, said
+    outcome = as_nobody(lambda: tried(paths))
+    assert set(outcome.values()) == {"PermissionError"}, outcome
 
 
 def test_every_file_of_ours_is_closed_by_its_own_mode_too(daemon):
@@ -76,8 +76,11 @@ def test_with_every_mode_open_and_the_right_token_another_user_is_still_closed_u
         for path in (folder, *paths):
             os.chmod(path, 0o777)
         # The question of the tests above, where the answer is yes.
-        said = as_nobody(lambda: tried(paths))
-        assert {os.path.basename(path) for path, how in said.items() if how == "read"} >= {"local.token", "bascule.db"}
+        outcome = as_nobody(lambda: tried(paths))
+        assert {os.path.basename(path) for path, how in outcome.items() if how == "read"} >= {
+            "local.token",
+            "bascule.db",
+        }
 
         def link() -> str:
             with LinkWire(daemon.link_socket) as wire:
@@ -134,9 +137,9 @@ def test_a_port_that_another_user_holds_is_named_with_the_way_out(state):
     with squatting(lambda: bound("127.0.0.1", port)):
         done = forked("up", "--port", str(port), "--state-dir", state)
     assert done.code == CONFLICT
-    assert f"port {port} is in use" in done.said
-    assert "--port" in done.said
-    assert "Traceback" not in done.said
+    assert f"port {port} is in use" in done.output
+    assert "--port" in done.output
+    assert "Traceback" not in done.output
     assert not os.path.exists(os.path.join(state, "anchors.jsonl"))
 
 
@@ -156,7 +159,7 @@ def test_while_the_daemon_listens_nobody_else_can_listen_beside_it(daemon, host)
     assert as_nobody(lambda: take(spare)) == "listening"
 
 
-def test_who_bound_the_port_before_us_and_waited_cannot_begin_to_listen(state):
+def test_a_program_that_bound_our_port_first_cannot_begin_to_listen(state):
     port = free_port()
     # Only SO_REUSEADDR: with the other option the kernel tells users apart by itself.
     with socket.socket() as early:
@@ -174,9 +177,9 @@ def test_who_bound_the_port_before_us_and_waited_cannot_begin_to_listen(state):
 def refused(state: str) -> str:
     done = forked("up", "--port", "0", "--state-dir", state)
     assert done.code == USAGE, done
-    assert "Traceback" not in done.said
-    assert len(done.said.splitlines()) <= 2
-    return done.said
+    assert "Traceback" not in done.output
+    assert len(done.output.splitlines()) <= 2
+    return done.output
 
 
 @pytest.fixture
@@ -190,10 +193,10 @@ def test_a_parent_that_others_may_write_is_refused_with_the_command_that_closes_
     os.chown(ground, 0, gid)
     os.chmod(ground, mode)
     state = f"{ground}/deeper/s"
-    said = refused(state)
-    assert f"others may write to {ground} (mode {mode:04o})" in said
+    outcome = refused(state)
+    assert f"others may write to {ground} (mode {mode:04o})" in outcome
     assert os.listdir(ground) == []
-    command = said.partition("run: ")[2].splitlines()[0]
+    command = outcome.partition("run: ")[2].splitlines()[0]
     subprocess.run(["sh", "-c", command], check=True)
     check_places(state)
     assert stat.S_IMODE(os.stat(state).st_mode) == 0o700
@@ -209,9 +212,9 @@ def test_a_parent_in_which_others_rename_nothing_of_ours_is_fine(ground, mode, g
 def test_a_parent_of_another_user_is_refused(ground):
     os.mkdir(f"{ground}/theirs", 0o755)
     os.chown(f"{ground}/theirs", NOBODY, NOBODY)
-    said = refused(f"{ground}/theirs/s")
-    assert f"{ground}/theirs belongs to uid {NOBODY}" in said
-    assert "--state-dir" in said
+    outcome = refused(f"{ground}/theirs/s")
+    assert f"{ground}/theirs belongs to uid {NOBODY}" in outcome
+    assert "--state-dir" in outcome
     assert os.listdir(f"{ground}/theirs") == []
 
 
@@ -255,8 +258,8 @@ def test_what_another_user_left_inside_is_refused_by_name(state, name):
     else:
         paths.write_private_file(path, "theirs")
     os.chown(path, NOBODY, NOBODY)
-    said = refused(state)
-    assert f"{path} belongs to uid {NOBODY}, not to you (uid 0)" in said
+    outcome = refused(state)
+    assert f"{path} belongs to uid {NOBODY}, not to you (uid 0)" in outcome
     assert os.listdir(state) == [name]
 
 

@@ -116,9 +116,9 @@ def everything() -> list[tuple[str, str, object]]:
 
 def served(space: Fenced) -> set[str]:
     """Methods of which a command hears something other than that they are not there."""
-    said = space.asks(*everything())
-    assert all(answer.status in (403, 404) for answer in said if answer.status >= 400 and NOT_SERVED in answer.text)
-    return {route.method for route, answer in zip(ROUTES, said, strict=True) if NOT_SERVED not in answer.text}
+    answers = space.asks(*everything())
+    assert all(answer.status in (403, 404) for answer in answers if answer.status >= 400 and NOT_SERVED in answer.text)
+    return {route.method for route, answer in zip(ROUTES, answers, strict=True) if NOT_SERVED not in answer.text}
 
 
 def test_of_all_methods_only_those_of_messages_answer(inside):
@@ -127,9 +127,9 @@ def test_of_all_methods_only_those_of_messages_answer(inside):
     reachable = {route.method for route in ROUTES}
     refused = {row.name for row in ROWS} - SPACE_METHODS
     pathless = sorted(refused - reachable)
-    said = inside.asks(*(("POST", f"/{name}", {}) for name in pathless))
-    assert {answer.status for answer in said} == {404}
-    assert all("served here: POST /agents/{agentId}/send" in answer.json["error"]["hint"] for answer in said)
+    answers = inside.asks(*(("POST", f"/{name}", {}) for name in pathless))
+    assert {answer.status for answer in answers} == {404}
+    assert all("served here: POST /agents/{agentId}/send" in answer.json["error"]["hint"] for answer in answers)
     assert {name.partition(".")[0] for name in refused} >= {"spaces", "runs", "files", "approvals", "policy", "ledger"}
     assert "agents.register" in refused
 
@@ -146,7 +146,7 @@ def test_the_same_walk_at_another_door_finds_that_everything_is_there(daemon):
 
 
 def test_the_other_protocols_are_not_spoken(inside):
-    said = inside.run("""
+    answers = inside.run("""
 import os, socket
 for data in (b'Content-Length: 2\\r\\n\\r\\n{}', b'{"jsonrpc":"2.0","id":1,"method":"ledger.tail","params":{}}\\n',
              b'GET / HTTP/1.1\\r\\nHost: x\\r\\nUpgrade: websocket\\r\\nConnection: Upgrade\\r\\n\\r\\n'):
@@ -157,15 +157,15 @@ for data in (b'Content-Length: 2\\r\\n\\r\\n{}', b'{"jsonrpc":"2.0","id":1,"meth
     door.shutdown(socket.SHUT_WR)
     print(door.makefile("rb").readline().split()[1].decode())
 """)
-    assert said.split() == ["400", "400", "404"]
+    assert answers.split() == ["400", "400", "404"]
 
 
 def test_no_token_is_taken_be_it_right_or_wrong(daemon, inside):
     jerry = Caller(daemon).register("Jerry")
     shown = [f"Bearer {token}" for token in (jerry.token, daemon.token, "x", "")] + ["Basic eDp5", ""]
-    said = inside.asks(*(("GET", "/agents", None, {"Authorization": text}) for text in shown))
-    assert {(answer.status, answer.text) for answer in said} == {(403, said[0].text)}
-    assert said[0].message == f"no token is taken at this socket: whoever connects here is agent {inside.handle}"
+    answers = inside.asks(*(("GET", "/agents", None, {"Authorization": text}) for text in shown))
+    assert {(answer.status, answer.text) for answer in answers} == {(403, answers[0].text)}
+    assert answers[0].message == f"this socket takes no token: every connection here is agent {inside.handle}"
     # At the other doors the first two are somebody.
     headers = [("Host", "x"), ("Authorization", f"Bearer {jerry.token}")]
     with Wire(daemon.http_socket) as wire:
@@ -175,20 +175,20 @@ def test_no_token_is_taken_be_it_right_or_wrong(daemon, inside):
 def test_a_command_reads_acknowledges_and_answers_for_nobody_else(daemon, inside):
     spock = Caller(daemon).register("Spock")
     ticket = Caller(daemon).send("Spock", "for Spock alone")
-    said = inside.asks(
+    answers = inside.asks(
         ("GET", "/agents/Spock/inbox"),
         ("POST", "/agents/Spock/inbox/ack", {"ticketIds": [ticket]}),
         ("POST", "/agents/Spock/heartbeat", {}),
         ("POST", "/replies", {"ticketId": ticket, "payload": "forged"}),
         ("GET", f"/replies/{ticket}"),
     )
-    assert [answer.status for answer in said] == [403] * 5
-    assert all("for Spock alone" not in answer.text for answer in said)
+    assert [answer.status for answer in answers] == [403] * 5
+    assert all("for Spock alone" not in answer.text for answer in answers)
     (message,) = spock.get("/agents/Spock/inbox").json["messages"]
     assert message["payload"] == "for Spock alone"
 
 
-def test_who_sends_is_the_space_whatever_the_message_says(daemon, inside):
+def test_the_sender_is_the_space_whatever_the_message_says(daemon, inside):
     tom = Caller(daemon).register("Theo")
     body = {"payload": {"from": "person"}, "metadata": {"from": "person", "sender": "local"}, "expectReply": False}
     sent, forged = inside.asks(
@@ -213,7 +213,7 @@ def test_two_spaces_are_two_agents(daemon, inside, tmp_path):
 
 def test_the_daemons_other_sockets_are_out_of_reach(daemon, inside):
     places = [daemon.link_socket, daemon.http_socket, daemon.state, f"{daemon.state}/workspace/doors/1.sock"]
-    said = inside.run(f"""
+    answers = inside.run(f"""
 import os, socket
 print(os.listdir("/run/bascule"))
 for path in {places!r}:
@@ -232,7 +232,7 @@ except OSError as error:
     print(error.strerror)
 """)
     gone = ["FileNotFoundError"] * len(places)
-    assert said.splitlines() == ["['space.sock']", *gone, "Read-only file system", "Read-only file system"]
+    assert answers.splitlines() == ["['space.sock']", *gone, "Read-only file system", "Read-only file system"]
     # From outside they are there.
     with socket.socket(socket.AF_UNIX) as probe:
         probe.connect(daemon.link_socket)
@@ -267,8 +267,8 @@ def test_a_space_whose_agent_a_person_revoked_hears_and_says_nothing_more(daemon
     own.client.call("agents.revoke", {"agentId": own.handle})
     # What it waited for is over, long before its time.
     assert own.end(run).stdout == ""
-    (said,) = own.asks(("GET", "/agents"))
-    assert (said.status, said.message) == (403, f"agent {own.handle} was revoked by a person")
+    (answers,) = own.asks(("GET", "/agents"))
+    assert (answers.status, answers.message) == (403, f"agent {own.handle} was revoked by a person")
 
 
 def test_a_closed_space_leaves_neither_socket_nor_agent(daemon, own):
@@ -323,8 +323,8 @@ def test_the_commands_of_another_users_workspace_come_as_that_user_and_nobody_el
         os.chown(work, NOBODY, NOBODY)
         before = set(sockets(daemon))
         with fenced(daemon, work) as space:
-            (said,) = space.asks(("GET", "/agents"))
-            assert space.handle in [agent["agentId"] for agent in said.json]
+            (answers,) = space.asks(("GET", "/agents"))
+            assert space.handle in [agent["agentId"] for agent in answers.json]
             (name,) = set(sockets(daemon)) - before
             place = os.readlink(os.path.join(daemon.state, "workspace", "doors", name))
             path = os.path.join(place, "space.sock")
@@ -341,7 +341,7 @@ def test_the_commands_of_another_users_workspace_come_as_that_user_and_nobody_el
 
 
 def test_a_door_takes_so_many_connections_and_no_more(daemon, inside):
-    said = inside.run(f"""
+    answers = inside.run(f"""
 import contextlib, os, socket
 def come():
     door = socket.socket(socket.AF_UNIX)
@@ -358,13 +358,13 @@ while come()[1] != b"HTTP/1.1 200":
     pass
 print("room again")
 """)
-    assert said.splitlines() == ["[b'HTTP/1.1 200'] b'HTTP/1.1 503'", "room again"]
+    assert answers.splitlines() == ["[b'HTTP/1.1 200'] b'HTTP/1.1 503'", "room again"]
     assert Caller(daemon).get("/status").status == 200
 
 
 def test_a_refused_head_ends_its_connection_so_that_thousands_cannot_be_sent_ahead(daemon, inside):
     flood = 'b"GET /status HTTP/1.1\\r\\nHost: x\\r\\n\\r\\n" * 2000'
-    said = inside.run(f"""
+    answers = inside.run(f"""
 import os, socket
 door = socket.socket(socket.AF_UNIX)
 door.settimeout(30)
@@ -381,7 +381,7 @@ except OSError:
     pass
 print(said.count(b"HTTP/1.1 403"))
 """)
-    assert said == "1\n"
+    assert answers == "1\n"
     # Where only the user's own programs come, a refusal leaves the connection open.
     with Wire(daemon.http_socket) as wire:
         statuses = [wire.ask("GET", "/nowhere", [("Host", "x")]).status for _ in range(3)]

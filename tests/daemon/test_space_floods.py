@@ -50,10 +50,10 @@ def flooded(tmp_path, count, **living):
         with fenced(daemon, tmp_path / "work") as inside:
             inside.asks(("GET", "/agents"))
             before, size = records(inside), disk(daemon)
-            said = inside.run(FLOOD % {"ticket": ticket, "count": count}).split()
+            printed = inside.run(FLOOD % {"ticket": ticket, "count": count}).split()
             # The last record is of somebody else, who was not in anybody's way.
             assert local.send("Tom", "still here")
-            return records(inside) - before, disk(daemon) - size, [int(each) for each in said]
+            return records(inside) - before, disk(daemon) - size, [int(each) for each in printed]
 
 
 @pytest.mark.parametrize("count", [2_000, pytest.param(20_000, marks=pytest.mark.long)])

@@ -16,7 +16,7 @@ UNREACHABLE = 7
 
 def up(state: str, *more: str, **environment: str) -> Ended:
     done = forked("up", "--port", "0", "--state-dir", state, *more, environment=environment)
-    assert "Traceback" not in done.said, done.said
+    assert "Traceback" not in done.output, done.output
     return done
 
 
@@ -33,7 +33,7 @@ def test_a_wrong_setting_is_one_sentence_and_one_hint_at_the_real_command(state,
 
 
 @pytest.mark.parametrize(
-    ("more", "environment", "said"),
+    ("more", "environment", "expected"),
     [
         (["--config", "/nonexistent/file.toml"], {}, "/nonexistent/file.toml cannot be read"),
         (["--policy", "lax"], {}, "'lax' is none of restrictive, standard, permissive"),
@@ -46,13 +46,13 @@ def test_a_wrong_setting_is_one_sentence_and_one_hint_at_the_real_command(state,
         ([], {"BASCULE_DESKTOP_ROOT": "/nonexistent"}, "desktop_root: /nonexistent is not a directory"),
     ],
 )
-def test_a_wrong_argument_or_variable_is_named(state, more, environment, said):
+def test_a_wrong_argument_or_variable_is_named(state, more, environment, expected):
     done = up(state, *more, **environment)
     assert done.code == USAGE
     # One sentence for the person and at most one hint below it; no log lines in between.
-    assert done.said.startswith("bascule: ")
-    assert len(done.said.splitlines()) <= 2
-    assert said in done.said
+    assert done.output.startswith("bascule: ")
+    assert len(done.output.splitlines()) <= 2
+    assert expected in done.output
 
 
 def test_a_registry_that_cannot_be_read_leaves_no_trace_of_a_start(state, tmp_path):
@@ -60,7 +60,7 @@ def test_a_registry_that_cannot_be_read_leaves_no_trace_of_a_start(state, tmp_pa
     registry.write_text('[{"agentId":"Tom","colour":"grey"}]')
     done = up(state, BRIDGE_AGENT_REGISTRY=str(registry))
     assert done.code == USAGE
-    assert str(registry) in done.said
+    assert str(registry) in done.output
     # Nothing ran, so nothing ended badly.
     assert not os.path.exists(os.path.join(state, "anchors.jsonl"))
 
@@ -84,8 +84,8 @@ def test_a_state_directory_that_is_a_link_is_refused(state):
     os.symlink(state + "-target", state)
     done = up(state)
     assert done.code == USAGE
-    assert "is a symbolic link" in done.said
-    assert "--state-dir" in done.said
+    assert "is a symbolic link" in done.output
+    assert "--state-dir" in done.output
     assert os.listdir(state + "-target") == []
 
 
@@ -95,7 +95,7 @@ def test_a_state_directory_open_to_others_is_refused_with_the_command_that_close
     os.chmod(state, mode)
     done = up(state)
     assert done.code == USAGE
-    assert f"{state} is open to other users (mode {mode:04o}); run: chmod go= '{state}'" in done.said
+    assert f"{state} is open to other users (mode {mode:04o}); run: chmod go= '{state}'" in done.output
     assert os.listdir(state) == []
     subprocess.run(["sh", "-c", f"chmod go= '{state}'"], check=True)
     assert os.stat(state).st_mode & 0o777 == 0o700
@@ -109,7 +109,7 @@ def test_a_state_directory_of_somebody_else_is_refused(state):
     os.chown(state, 65534, 65534)
     done = up(state)
     assert done.code == USAGE
-    assert "belongs to uid 65534, not to you (uid 0)" in done.said
+    assert "belongs to uid 65534, not to you (uid 0)" in done.output
     assert os.listdir(state) == []
 
 
@@ -118,7 +118,7 @@ def test_a_file_where_the_state_directory_should_be_is_refused(state):
         file.write("precious")
     done = up(state)
     assert done.code == USAGE
-    assert "is not a directory; move it away" in done.said
+    assert "is not a directory; move it away" in done.output
     with open(state) as file:
         assert file.read() == "precious"
 
@@ -128,15 +128,15 @@ def test_a_place_below_a_file_is_refused(state):
         pass
     done = up(f"{state}/below")
     assert done.code == USAGE
-    assert "cannot be made" in done.said
+    assert "cannot be made" in done.output
 
 
 def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(state):
     long = f"{state}/{'x' * 100}"
     done = up(long)
     assert done.code == USAGE
-    assert "too long for a unix socket" in done.said
-    assert "choose a shorter --state-dir" in done.said
+    assert "too long for a unix socket" in done.output
+    assert "choose a shorter --state-dir" in done.output
     assert not os.path.exists(long)
 
 
@@ -166,7 +166,7 @@ def test_a_secret_others_can_read_is_refused_with_the_command_that_closes_it(use
     os.chmod(path, 0o644)
     done = up(used)
     assert done.code == USAGE
-    assert f"chmod go= '{path}'" in done.said
+    assert f"chmod go= '{path}'" in done.output
 
 
 def test_a_secret_that_is_a_link_is_refused(used):
@@ -175,7 +175,7 @@ def test_a_secret_that_is_a_link_is_refused(used):
     os.symlink(path + ".moved", path)
     done = up(used)
     assert done.code == USAGE
-    assert path in done.said
+    assert path in done.output
 
 
 @pytest.mark.parametrize("name", ["tokens", "log"])
@@ -184,7 +184,7 @@ def test_a_folder_inside_that_is_open_to_others_is_refused(used, name):
     os.chmod(path, 0o755)
     done = up(used)
     assert done.code == USAGE
-    assert f"chmod go= '{path}'" in done.said
+    assert f"chmod go= '{path}'" in done.output
 
 
 # -- the store ------------------------------------------------------------------------------------
@@ -202,8 +202,8 @@ def test_a_database_of_a_newer_version_is_refused_and_left_alone(used):
         before = file.read()
     done = up(used)
     assert done.code == UNREACHABLE
-    assert "was written by a newer Bascule (schema 99" in done.said
-    assert "backups" in done.said
+    assert "was written by a newer Bascule (schema 99" in done.output
+    assert "backups" in done.output
     with open(database(used), "rb") as file:
         assert file.read() == before
 
@@ -228,8 +228,8 @@ def test_a_damaged_database_is_refused_in_a_sentence(used, damage):
     DAMAGES[damage](database(used))
     done = up(used)
     assert done.code == UNREACHABLE
-    assert database(used) in done.said
-    assert "backups" in done.said
+    assert database(used) in done.output
+    assert "backups" in done.output
 
 
 @pytest.mark.parametrize("table", ["tickets", "messages", "agents", "house"])
@@ -247,5 +247,5 @@ def test_a_row_that_is_not_what_was_written_is_named(used, table, how):
     connection.close()
     done = up(used)
     assert done.code == UNREACHABLE
-    assert f"{table} row" in done.said
-    assert "backups" in done.said
+    assert f"{table} row" in done.output
+    assert "backups" in done.output

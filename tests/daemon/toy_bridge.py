@@ -6,7 +6,7 @@ What it adds to `bascule doctor` is in `toy_checks`: a check belongs to the comm
 import msgspec
 
 from bascule.foundation.errors import Conflict
-from bascule.kernel.bridge import Bridge, Gauge, Lent, Ports
+from bascule.kernel.bridge import Bridge, Gauge, KernelServices, Ports
 from bascule.kernel.call import Call
 from bascule.kernel.declared import Declared
 from bascule.kernel.journal import Table, Transaction
@@ -91,11 +91,11 @@ class ToyDeclared(Declared):
 
 
 class Toy:
-    def __init__(self, lent: Lent, ports: Ports) -> None:
-        self._most = lent.config.of(ToySettings).max_marks
+    def __init__(self, kernel: KernelServices, ports: Ports) -> None:
+        self._most = kernel.config.of(ToySettings).max_marks
         self._count_mail = ports.need(COUNT_MAIL)
         self._marks: Table[Mark] = Table("marks", Mark)
-        self._marks.rows.update(lent.store.load("marks", Mark))
+        self._marks.rows.update(kernel.store.load("marks", Mark))
 
     def bridge(self) -> Bridge:
         return Bridge(
@@ -115,5 +115,5 @@ class Toy:
         return MarkResult(name=params.name, count=mark.count, agents=self._count_mail().agents)
 
 
-def make_toy(lent: Lent, ports: Ports) -> Bridge:
-    return Toy(lent, ports).bridge()
+def make_toy(kernel: KernelServices, ports: Ports) -> Bridge:
+    return Toy(kernel, ports).bridge()

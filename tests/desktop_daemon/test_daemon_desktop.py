@@ -51,10 +51,10 @@ def test_a_click_asks_and_is_done_once_when_the_person_approves(house, start):
 def test_a_refusal_in_the_contracts_words_says_what_is_asked(house, start):
     app = start("gtk3")
     answer = house.call("click", route=route(app), target=button("Press me"))
-    told = answer.error["details"]["desktop"]
-    assert told["code"] == "DESKTOP_CONFIRM_REQUIRED"
-    assert told["details"]["approvalId"] == answer.error["details"]["approvalId"]
-    assert set(told) == {"code", "message", "retryable", "details"}
+    desktop_error = answer.error["details"]["desktop"]
+    assert desktop_error["code"] == "DESKTOP_CONFIRM_REQUIRED"
+    assert desktop_error["details"]["approvalId"] == answer.error["details"]["approvalId"]
+    assert set(desktop_error) == {"code", "message", "retryable", "details"}
 
 
 def test_what_the_person_denies_does_not_happen(house, start):
@@ -109,7 +109,7 @@ def test_an_element_that_becomes_another_gets_nothing_of_its_yes(house, start):
     assert "old" not in app.state
 
 
-def test_this_app_for_ten_minutes(house, start):
+def test_a_rule_for_one_app_lasts_ten_minutes(house, start):
     app, other = start("gtk3"), start("gtk3")
     question = house.asks("click", route=route(app), target=button("Press me"))
     house.decide(question, scope="rule", offer=1)

@@ -45,8 +45,8 @@ def test_a_stop_ends_what_goes_on_and_outlives_daemon_and_host(own_house, app, p
     answer, seen = pressing
     assert own_house.person.call("desktop.stop") == {"stopped": True, "aborted": 1}
     pressed = seen.count("key down")
-    told = answer.result(PATIENCE)
-    assert told.error["details"]["desktop"]["code"] == "DESKTOP_ABORTED"
+    answered = answer.result(PATIENCE)
+    assert answered.error["details"]["desktop"]["code"] == "DESKTOP_ABORTED"
     until(lambda: seen.down() == set(), "nothing is held down")
     own_house.restart(clean=False)
     click = {"route": route(app), "target": button("Press me")}
@@ -73,9 +73,9 @@ def test_the_keys_stop_everything_and_the_daemon_knows(own_house, pressing):
 def test_a_host_that_is_killed_during_an_act_leaves_it_unknown_and_comes_back(own_house, pressing):
     answer, _ = pressing
     os.kill(own_house.person.call("desktop.status")["pid"], signal.SIGKILL)
-    told = answer.result(PATIENCE)
-    assert told.status == 502
-    assert told.error["details"]["executed"] == "unknown"
+    answered = answer.result(PATIENCE)
+    assert answered.status == 502
+    assert answered.error["details"]["executed"] == "unknown"
     assert [each["outcome"] for each in own_house.records("hotkey")][-2:] == ["begun", "unknown"]
     health = until(lambda: (found := own_house.agent.get("/v1/desktop/health")).status == 200 and found, "another host")
     assert health.json["permissions"]["accessibility"] == "granted"

@@ -54,9 +54,9 @@ def requests(house):
     calls = []
     for line in house.daemon.terminal().split("\n"):
         with contextlib.suppress(ValueError):
-            said = json.loads(line)
-            if said.get("event") == "call" and "pid" in said:
-                calls.append(said["method"])
+            entry = json.loads(line)
+            if entry.get("event") == "call" and "pid" in entry:
+                calls.append(entry["method"])
     return calls
 
 
@@ -107,19 +107,19 @@ def test_what_changes_after_the_question_gets_nothing_of_the_yes(house, start, c
                 app.kill()
                 other = start("gtk3", title=app.title)
         house.decide(question)
-        told = answer.result(PATIENCE)
+        answered = answer.result(PATIENCE)
     if change == "nothing":
-        assert told.status == 200, told.json
+        assert answered.status == 200, answered.json
         app.until(old=1)
         return
-    desktop = told.error["details"]["desktop"]
+    desktop = answered.error["details"]["desktop"]
     if change == "title":
-        assert told.status == 409
-        assert told.error["details"]["executed"] == "no"
+        assert answered.status == 409
+        assert answered.error["details"]["executed"] == "no"
         assert (desktop["code"], desktop["details"]["changed"]) == ("DESKTOP_CONFIRM_REQUIRED", ["windowTitle"])
-        assert f"has changed since {question['approvalId']} was approved" in told.error["message"]
+        assert f"has changed since {question['approvalId']} was approved" in answered.error["message"]
     else:
-        assert told.status == 404
+        assert answered.status == 404
         assert desktop["code"] == "DESKTOP_ELEMENT_NOT_FOUND"
         assert desktop["details"]["reason"] == {"element": "stale", "process": "route"}[change]
     for each in (app, other):

@@ -41,7 +41,7 @@ class Wire:
             raise
         self._buffer = b""
         # Notifications come whenever they come; whoever waits for an answer is not disturbed by them.
-        self.heard = []
+        self.notifications = []
 
     def send_raw(self, body):
         self.socket.sendall(b"Content-Length: %d\r\n\r\n%b" % (len(body), body))
@@ -54,7 +54,7 @@ class Wire:
     def read(self):
         """The next answer; None at the end."""
         while (message := self.read_any()) is not None and "method" in message:
-            self.heard.append(message)
+            self.notifications.append(message)
         return message
 
     def read_any(self):

@@ -125,34 +125,34 @@ def test_with_a_full_connection_everything_can_still_be_stopped(start_host):
 # -- who is told of a stop --
 
 
-def hears(wire):
+def received_by(wire):
     message = wire.read_any()
     assert message["method"] == "desktop.stopped"
     assert "id" not in message
     return message["params"]
 
 
-def test_a_stop_by_a_signal_is_told_to_every_connection(start_host):
+def test_a_stop_by_a_signal_is_reported_to_every_connection(start_host):
     host = start_host()
     wires = [host.connect() for _ in range(2)]
     for wire in wires:
         host.call("desktop.health", wire=wire)
     host.process.send_signal(signal.SIGUSR1)
     for wire in wires:
-        assert hears(wire) == {"aborted": 0}
+        assert received_by(wire) == {"aborted": 0}
         wire.close()
 
 
-def test_a_stop_by_another_process_is_told_and_ones_own_is_answered(start_host, desktop):
+def test_a_stop_by_another_process_is_reported_and_ones_own_is_answered(start_host, desktop):
     host = start_host()
     wire = host.connect()
     host.call("desktop.health", wire=wire)
     command = ["desktop", "stop", "--socket", host.socket_path, "--workspace", str(host.workspace)]
     subprocess.run([*BASCULE, *command], check=True, capture_output=True, timeout=PATIENCE)
-    assert hears(wire) == {"aborted": 0}
+    assert received_by(wire) == {"aborted": 0}
     host.act("desktop.resume", wire=wire)
     host.call("desktop.stop", wire=wire)
-    assert wire.heard == []
+    assert wire.notifications == []
     wire.close()
 
 

@@ -49,7 +49,7 @@ def test_an_error_has_a_code_in_words_a_message_retryable_and_details(host):
 
 @pytest.mark.req("DSK-1-2")
 @pytest.mark.parametrize(
-    ("body", "said"),
+    ("body", "expected"),
     [
         (b"{", "cut short"),
         (b"\xff\xfe", "UTF-8"),
@@ -60,12 +60,12 @@ def test_an_error_has_a_code_in_words_a_message_retryable_and_details(host):
         (b'{"jsonrpc":"2.0","id":1,"method":"desktop.health","params":' + b"[" * 100 + b"]" * 100 + b"}", "nested"),
     ],
 )
-def test_what_is_no_request_is_refused_in_the_contracts_form(host, body, said):
+def test_what_is_no_request_is_refused_in_the_contracts_form(host, body, expected):
     wire = host.connect()
     wire.send_raw(body)
     error = wire.read()["error"]
     assert error["code"] == "DESKTOP_INVALID_REQUEST"
-    assert said in error["message"]
+    assert expected in error["message"]
     wire.close()
 
 

@@ -39,9 +39,9 @@ def test_the_host_turns_accessibility_on_and_leaves_it_as_it_was(fresh, tmp_path
     try:
         assert is_enabled(fresh)
         # Qt looked when it started, and not again; a program that starts now is read.
-        told = until(lambda: notes(host, programs=True), "the program is spoken of")
+        note = until(lambda: notes(host, programs=True), "the program is spoken of")
         assert [
-            each for each in told if f"process {before.pid}" in each and "Qt 6" in each and "start it again" in each
+            each for each in note if f"process {before.pid}" in each and "Qt 6" in each and "start it again" in each
         ]
         after = fresh.start("qt6")
         selector = {"titleContains": "Press me"}
@@ -56,8 +56,8 @@ def test_programs_are_spoken_of_only_when_asked_for(host, desktop):
     silent = desktop.start("gtk3", env={"NO_AT_BRIDGE": "1"})
     try:
         assert notes(host) == []
-        (told,) = [each for each in notes(host, programs=True) if f"process {silent.pid}" in each]
-        assert told.endswith("started with NO_AT_BRIDGE=1: start it without that")
+        (note,) = [each for each in notes(host, programs=True) if f"process {silent.pid}" in each]
+        assert note.endswith("started with NO_AT_BRIDGE=1: start it without that")
         # It is no fault of the host.
         assert host.call("desktop.doctor", programs=True)["healthy"] is True
         seen = host.call("desktop.observe", route=route(silent))
@@ -75,7 +75,7 @@ def process(tmp_path, cmdline=b"", environ=b"", maps=b""):
 
 
 @pytest.mark.parametrize(
-    ("files", "on_bus", "said"),
+    ("files", "on_bus", "expected"),
     [
         ({}, True, None),
         ({}, False, "not on the accessibility bus"),
@@ -86,9 +86,9 @@ def process(tmp_path, cmdline=b"", environ=b"", maps=b""):
         ({"environ": b"NO_AT_BRIDGE=0\0GTK_A11Y=atspi\0"}, False, "not on the accessibility bus"),
     ],
 )
-def test_why_a_program_cannot_be_read_is_told_from_its_process(tmp_path, files, on_bus, said):
-    told = programs.why_unreadable(7, "/usr/bin/thing", on_bus=on_bus, **process(tmp_path, **files))
-    assert told is None if said is None else said in told
+def test_the_reason_a_program_cannot_be_read_comes_from_its_process(tmp_path, files, on_bus, expected):
+    note = programs.why_unreadable(7, "/usr/bin/thing", on_bus=on_bus, **process(tmp_path, **files))
+    assert note is None if expected is None else expected in note
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_why_a_program_cannot_be_read_is_told_from_its_process(tmp_path, files, 
 def test_a_program_made_with_chromium_is_told_its_flag_whatever_it_is_called(tmp_path, cmdline, fine):
     (tmp_path / "chrome_100_percent.pak").touch()
     where = process(tmp_path, cmdline=cmdline)
-    told = programs.why_unreadable(7, str(tmp_path / "any-name"), on_bus=True, **where)
-    assert told is None if fine else "--force-renderer-accessibility" in told
+    note = programs.why_unreadable(7, str(tmp_path / "any-name"), on_bus=True, **where)
+    assert note is None if fine else "--force-renderer-accessibility" in note
 
 
 def test_what_to_do_about_a_silent_bus_depends_on_what_is_there(monkeypatch, tmp_path):

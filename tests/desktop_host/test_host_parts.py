@@ -75,7 +75,7 @@ def test_what_holds_two_rectangles_holds_each(one, other):
 
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 15), st.integers(0, 15)), max_size=60), st.integers(0, 6), st.integers(1, 20))
-def test_whatever_a_program_says_of_its_parents_each_element_is_taken_once_from_the_root_down(pairs, depth, nodes):
+def test_each_element_is_taken_once_from_the_root_down_whatever_parents_a_program_reports(pairs, depth, nodes):
     """Cycles, two parents, orphans: a tree comes out, within its limits."""
     made = [(element(path=f"/{child}"), Key("app", f"/{parent}")) for child, parent in pairs]
     root = element(path="/0")

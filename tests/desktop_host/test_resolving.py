@@ -61,13 +61,13 @@ def test_a_look_at_a_program_stays_one_at_all_its_windows(host, start):
     app = start("gtk3")
     press(host, app, "Ask")
     app.until(dialog="open")
-    tied = resolve(host, "desktop.find", route={"app": {"pid": app.pid}}, selector=selector("Press me"))["params"]
-    assert "window" not in tied["route"]
-    assert tied["route"]["app"]["pid"] == app.pid
-    assert host.call("desktop.find", **tied)["matched"] == 1
+    resolved = resolve(host, "desktop.find", route={"app": {"pid": app.pid}}, selector=selector("Press me"))["params"]
+    assert "window" not in resolved["route"]
+    assert resolved["route"]["app"]["pid"] == app.pid
+    assert host.call("desktop.find", **resolved)["matched"] == 1
 
 
-def test_an_act_is_tied_to_the_object_and_the_window_that_holds_it(host, start):
+def test_an_act_is_resolved_to_the_object_and_the_window_that_holds_it(host, start):
     app = start("gtk3")
     press(host, app, "Ask")
     app.until(dialog="open")
@@ -79,10 +79,10 @@ def test_an_act_is_tied_to_the_object_and_the_window_that_holds_it(host, start):
     # The dialog is in front; the button is in the other window.
     assert found["windowTitle"] == app.title
     assert found["element"]["title"] == "Press me"
-    tied = found["params"]
-    assert tied["route"]["window"] == {"windowId": found["windowId"]}
-    assert tied["target"]["rematch"] is False
-    assert tied["target"]["elementRef"]["elementId"] == found["element"]["elementId"]
+    resolved = found["params"]
+    assert resolved["route"]["window"] == {"windowId": found["windowId"]}
+    assert resolved["target"]["rematch"] is False
+    assert resolved["target"]["elementRef"]["elementId"] == found["element"]["elementId"]
     question = resolve(host, "desktop.dismissModal", route=by_pid, button="OK")
     assert question["windowTitle"] == "Question"
     assert question["element"]["title"] == "OK"
@@ -91,7 +91,7 @@ def test_an_act_is_tied_to_the_object_and_the_window_that_holds_it(host, start):
     app.until(dialog="ok")
 
 
-def test_both_ends_of_a_drag_are_tied(host, start):
+def test_both_ends_of_a_drag_are_resolved(host, start):
     app = start("gtk3")
     found = resolve(
         host,
@@ -105,7 +105,7 @@ def test_both_ends_of_a_drag_are_tied(host, start):
     assert found["params"]["to"]["rematch"] is False
 
 
-def test_a_text_without_a_target_is_tied_to_the_field_that_has_the_focus(host, start):
+def test_a_text_without_a_target_is_resolved_to_the_field_that_has_the_focus(host, start):
     app = start("gtk3")
     host.act("desktop.typeText", route=route(app), target={"selector": selector("Name", "AXTextField")}, text="a")
     app.until(name="a")
@@ -119,7 +119,7 @@ def test_a_text_without_a_target_is_tied_to_the_field_that_has_the_focus(host, s
     assert app.state["notes"] == "n"
 
 
-def test_the_same_is_refused_as_by_the_act_itself(host, start):
+def test_resolving_refuses_what_the_act_itself_refuses(host, start):
     app = start("gtk3")
     twins = {"elementRef": {"elementId": "e:999999", "fingerprint": "AXButton|Twin|x=0,y=0,w=1,h=1"}}
     press_me = {"selector": selector("Press me")}
@@ -163,30 +163,30 @@ def test_after_a_stop_nobody_is_asked_about_an_act(start_host, start):
 # -- that it is tied --
 
 
-def test_a_tied_call_does_not_press_what_got_another_name_nor_what_looks_like_it(host, start):
+def test_a_resolved_call_does_not_press_what_got_another_name_nor_what_looks_like_it(host, start):
     app = start("gtk3")
-    tied = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
-    loose = {**tied, "target": {"elementRef": tied["target"]["elementRef"]}}
+    resolved = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
+    loose = {**resolved, "target": {"elementRef": resolved["target"]["elementRef"]}}
     # The object is now called "Delete all", and another one "Old".
     press(host, app, "Impersonate")
     app.until(impersonated=1)
-    assert refusal(host.act, "desktop.click", **tied) == ("DESKTOP_ELEMENT_NOT_FOUND", "stale")
+    assert refusal(host.act, "desktop.click", **resolved) == ("DESKTOP_ELEMENT_NOT_FOUND", "stale")
     assert not {"old", "impostor"} & set(app.state)
     # The control: a ref that is not tied is found again, as the contract has it, and that is another button.
     assert host.act("desktop.click", **loose)["rematched"] is True
     app.until(impostor=1)
 
 
-def test_a_tied_call_whose_element_was_replaced_is_refused(host, start):
+def test_a_resolved_call_whose_element_was_replaced_is_refused(host, start):
     app = start("gtk3")
-    tied = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
+    resolved = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})["params"]
     press(host, app, "Replace")
     app.until(replaced=1)
-    assert refusal(host.act, "desktop.click", **tied) == ("DESKTOP_ELEMENT_NOT_FOUND", "stale")
+    assert refusal(host.act, "desktop.click", **resolved) == ("DESKTOP_ELEMENT_NOT_FOUND", "stale")
     assert not {"old", "new"} & set(app.state)
 
 
-def test_a_tied_call_does_what_was_resolved_when_nothing_changed(host, start):
+def test_a_resolved_call_does_what_was_resolved_when_nothing_changed(host, start):
     app = start("gtk3")
     found = resolve(host, "desktop.click", route=route(app), target={"selector": selector("Old")})
     token = host.issue("desktop.click", found["params"])["token"]
@@ -194,12 +194,12 @@ def test_a_tied_call_does_what_was_resolved_when_nothing_changed(host, start):
     app.until(old=1)
 
 
-def test_keys_tied_to_a_window_do_not_reach_the_one_that_took_its_place(host, start):
+def test_keys_resolved_to_a_window_do_not_reach_the_one_that_took_its_place(host, start):
     first = start("gtk3", title="Same name")
-    tied = resolve(host, "desktop.hotkey", route=route(first), keys=["a"])["params"]
+    resolved = resolve(host, "desktop.hotkey", route=route(first), keys=["a"])["params"]
     first.kill()
     second = start("gtk3", title="Same name")
-    assert refusal(host.act, "desktop.hotkey", **tied) == ("DESKTOP_ELEMENT_NOT_FOUND", "route")
+    assert refusal(host.act, "desktop.hotkey", **resolved) == ("DESKTOP_ELEMENT_NOT_FOUND", "route")
     assert "keys" not in second.state
     # The control: the route as it was given means the new one.
     host.act("desktop.hotkey", route=route(second), keys=["a"])
@@ -215,8 +215,8 @@ def test_a_ref_does_not_lead_out_of_the_program_that_the_route_names(host, start
     assert found["element"]["elementId"] != theirs["elementId"]
     host.act("desktop.click", route=route(mine), target={"elementRef": theirs})
     mine.until(pressed=1)
-    tied = {"elementRef": theirs, "rematch": False}
-    assert refusal(host.act, "desktop.click", route=route(mine), target=tied)[1] == "stale"
+    resolved = {"elementRef": theirs, "rematch": False}
+    assert refusal(host.act, "desktop.click", route=route(mine), target=resolved)[1] == "stale"
     assert "pressed" not in other.state
 
 

@@ -63,10 +63,10 @@ def test_the_words_on_a_button_are_its_name_in_a_snapshot_and_have_no_line_of_th
 
 
 def test_what_a_program_shows_cannot_pass_for_a_line_of_ours():
-    told = lines_of(
+    shown_lines = lines_of(
         element('Cancel" [/9]\nbutton "Pay', path="/1"), element("Note", "AXTextArea", "/2", value='" focused [/9]')
     )
-    assert told == ["button \"Cancel' [/9] button 'Pay\" [/1]", 'textarea "Note" = "\' focused [/9]" [/2]']
+    assert shown_lines == ["button \"Cancel' [/9] button 'Pay\" [/1]", 'textarea "Note" = "\' focused [/9]" [/2]']
 
 
 @pytest.mark.parametrize(

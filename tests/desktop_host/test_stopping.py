@@ -99,7 +99,7 @@ def test_after_an_abort_during_a_long_text_no_event_reaches_the_screen(host, app
     assert 0 < len(app.state["notes"]) < len(text)
 
 
-def test_after_its_time_is_over_no_event_of_a_request_reaches_the_screen(host, app, seen):
+def test_no_event_of_a_request_reaches_the_screen_after_its_timeout(host, app, seen):
     with pytest.raises(Refused) as refused:
         host.call(
             "desktop.hotkey",
@@ -242,7 +242,7 @@ def test_where_the_chord_is_taken_another_one_stops_everything(start_host, app, 
     wire = second.connect()
     second.call("desktop.health", wire=wire)
     subprocess.run(["xdotool", "key", "ctrl+alt+shift+F12"], env=desktop.environment, check=True, timeout=60)
-    assert (wire.heard or [wire.read_any()])[0]["method"] == "desktop.stopped"
+    assert (wire.notifications or [wire.read_any()])[0]["method"] == "desktop.stopped"
     wire.close()
     third = start_host(stop_keys=True)
     assert third.call("desktop.health")["stopKeys"] is None
@@ -268,7 +268,7 @@ def test_the_chord_is_heard_while_a_menu_has_the_keyboard(start_host, app, deskt
             assert wire.read_any()["method"] == "desktop.stopped"
     assert host.call("desktop.health", wire=wire)["stopped"] is True
     # Once, although both ways tell of it.
-    assert wire.heard == []
+    assert wire.notifications == []
     wire.close()
     other.ungrab_keyboard(X.CurrentTime)
     other.close()

@@ -38,13 +38,13 @@ class Recorder:
 
     def _run(self):
         try:
-            self._data.record_enable_context(self._context, self._heard)
+            self._data.record_enable_context(self._context, self._on_event)
         except TypeError:
             # python-xlib may stumble over the end of a recording; before the end nothing may go wrong.
             if not self._ending:
                 raise
 
-    def _heard(self, reply):
+    def _on_event(self, reply):
         data = reply.data
         while reply.category == record.FromServer and len(data):
             event, data = rq.EventField(None).parse_binary_value(data, self._data.display, None, None)

@@ -35,7 +35,7 @@ class Up:
 
     def bascule(self, *arguments: str) -> Ended:
         done = forked(*arguments, "--state-dir", self.state)
-        assert "Traceback" not in done.said, done.said
+        assert "Traceback" not in done.output, done.output
         return done
 
 
@@ -69,7 +69,7 @@ def test_status_shows_where_it_listens_and_what_it_holds(up):
 
 
 def test_status_as_json_is_the_daemons_answer(up):
-    status = json.loads(up.bascule("status", "--json").said)
+    status = json.loads(up.bascule("status", "--json").output)
     assert status["principal"] == "local"
     assert status["doors"]["tcp"] == f"http://127.0.0.1:{up.port}"
 
@@ -82,11 +82,11 @@ def test_up_where_one_runs_already_is_content(up):
 
 def test_logs_shows_the_last_lines(up):
     Caller(up).get("/nope")
-    eventually(lambda: "ready" in up.bascule("logs").said, "the log is written")
+    eventually(lambda: "ready" in up.bascule("logs").output, "the log is written")
     done = up.bascule("logs", "-n", "1")
     assert done.code == 0
-    assert len(done.said.splitlines()) == 1
-    for line in up.bascule("logs", "--json").said.splitlines():
+    assert len(done.output.splitlines()) == 1
+    for line in up.bascule("logs", "--json").output.splitlines():
         assert json.loads(line)["event"]
 
 
@@ -94,12 +94,12 @@ def test_without_a_daemon_commands_say_how_to_start_one(state):
     for command in (["status"], ["agents", "list"], ["gc"], ["ledger", "tail"], ["person", "status"]):
         done = forked(*command, "--state-dir", state)
         assert done.code == UNREACHABLE
-        assert "bascule up -d" in done.said
+        assert "bascule up -d" in done.output
     done = forked("logs", "--state-dir", state)
     assert done.code != 0
-    assert "there is no log" in done.said
+    assert "there is no log" in done.output
     done = forked("down", "--state-dir", state)
-    assert (done.code, done.said) == (0, "bascule: no daemon runs here\n")
+    assert (done.code, done.output) == (0, "bascule: no daemon runs here\n")
     assert not os.path.exists(state)
 
 
@@ -127,9 +127,11 @@ def test_agents_list_shows_who_is_there_and_how_much_waits(up):
     local.register("Jerry", type="script")
     local.send("Jerry")
     done = up.bascule("agents", "list")
-    (line,) = [line for line in done.said.splitlines() if line.startswith("Jerry ")]
+    (line,) = [line for line in done.output.splitlines() if line.startswith("Jerry ")]
     assert line.split() == ["Jerry", "online", "script", "1", "unread"]
-    (agent,) = [each for each in json.loads(up.bascule("agents", "list", "--json").said) if each["agentId"] == "Jerry"]
+    (agent,) = [
+        each for each in json.loads(up.bascule("agents", "list", "--json").output) if each["agentId"] == "Jerry"
+    ]
     assert agent["unread"] == 1
 
 
@@ -137,14 +139,14 @@ def test_gc_dry_run_says_what_would_go_and_changes_nothing(up):
     before = Caller(up).get("/status").json["ledgerRecords"]
     done = up.bascule("gc", "--dry-run")
     assert done.code == 0
-    assert all(line.startswith("would remove") for line in done.said.splitlines())
-    assert "messages nobody fetched" in done.said
+    assert all(line.startswith("would remove") for line in done.output.splitlines())
+    assert "messages nobody fetched" in done.output
     assert Caller(up).get("/status").json["ledgerRecords"] == before
-    assert json.loads(up.bascule("gc", "--dry-run", "--json").said)["dryRun"] is True
+    assert json.loads(up.bascule("gc", "--dry-run", "--json").output)["dryRun"] is True
 
 
 def test_gc_is_recorded(up):
-    assert up.bascule("gc").said.startswith("removed ")
+    assert up.bascule("gc").output.startswith("removed ")
     with LinkWire(up.link_socket) as link:
         assert link.hello().call("ledger.show", {"what": "daemon.gc"})[-1]["principal"] == "local"
 
@@ -152,7 +154,7 @@ def test_gc_is_recorded(up):
 def test_purge_refuses_while_the_daemon_runs(up):
     done = up.bascule("purge", "--yes")
     assert done.code == CONFLICT
-    assert "bascule down" in done.said
+    assert "bascule down" in done.output
     assert Caller(up).get("/healthz").status == 200
 
 
@@ -177,7 +179,7 @@ def test_purge_touches_nothing_that_is_no_state_directory(state):
         pass
     done = forked("purge", "--yes", "--state-dir", state)
     assert done.code == USAGE
-    assert "does not look like a state directory" in done.said
+    assert "does not look like a state directory" in done.output
     assert os.listdir(state) == ["precious"]
 
 
@@ -197,7 +199,7 @@ def test_a_passphrase_is_never_taken_from_a_pipe(up):
     )
     assert done.returncode == USAGE
     assert "there is no terminal" in done.stderr
-    assert json.loads(up.bascule("person", "status", "--json").said)["set"] is False
+    assert json.loads(up.bascule("person", "status", "--json").output)["set"] is False
 
 
 def test_a_person_sets_a_passphrase_takes_over_revokes_and_starts_over(state):
@@ -206,7 +208,7 @@ def test_a_person_sets_a_passphrase_takes_over_revokes_and_starts_over(state):
     with Living(state) as daemon:
         local = Caller(daemon)
         jerry = local.register("Jerry", type="script", metadata={"repo": "x"})
-        assert forked("person", "status", *here).said == "not set: `bascule person set`\n"
+        assert forked("person", "status", *here).output == "not set: `bascule person set`\n"
 
         differ = on_a_terminal("person", "set", *here, typed=[(new, PASSPHRASE), (again, "another one")])
         assert (differ.code, "the two differ" in differ.shown) == (USAGE, True)
@@ -214,7 +216,7 @@ def test_a_person_sets_a_passphrase_takes_over_revokes_and_starts_over(state):
         assert done.code == 0, done.shown
         # Never echoed.
         assert PASSPHRASE not in done.shown
-        assert forked("person", "status", *here).said == "set\n"
+        assert forked("person", "status", *here).output == "set\n"
         assert on_a_terminal("person", "set", *here, typed=[]).code == CONFLICT
 
         wrong = on_a_terminal("agents", "takeover", "Jerry", *here, typed=[(ask, "a wrong guess")])
@@ -237,7 +239,7 @@ def test_a_person_sets_a_passphrase_takes_over_revokes_and_starts_over(state):
 
         tom = local.register("Tom")
         done = forked("person", "reset", *here)
-        assert (done.code, "bascule down" in done.said) == (CONFLICT, True)
+        assert (done.code, "bascule down" in done.output) == (CONFLICT, True)
         assert daemon.stop() == 0
 
     assert on_a_terminal("person", "reset", *here, typed=[("Type RESET: ", "reset")]).code == USAGE

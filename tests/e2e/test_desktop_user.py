@@ -106,14 +106,14 @@ def approve(house, method, **how):
     house.person.call("approvals.decide", answer)
 
 
-def told(answer):
+def text_of(answer):
     assert not answer["isError"], answer
     assert json.loads(answer["content"][0]["text"]) == answer["structuredContent"]
     return answer["structuredContent"]
 
 
 def result(client, number):
-    return told(client.answer_to(number)["result"])
+    return text_of(client.answer_to(number)["result"])
 
 
 def refused(answer):
@@ -132,7 +132,7 @@ def look_once(house, client, program):
     return client.answer_to(looking)["result"]
 
 
-def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
+def test_a_user_enables_the_desktop_acts_and_reads_the_report(house, app, agent, monkeypatch):
     here = {"window": f"^{app.title}$"}
 
     # Off: the tools are listed, and say what the user is to do.
@@ -152,7 +152,7 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     # Looking asks once.
     looking = agent.start_call("desktop_observe", **here)
     approval_id = question(house, "desktop.observe")
-    assert app.title in forked("approvals", "show", approval_id, "--state-dir", house.daemon.state).said
+    assert app.title in forked("approvals", "show", approval_id, "--state-dir", house.daemon.state).output
     assert on_tty(house, "approvals", "approve", approval_id, "--once", typed=TYPED).code == 0
     seen = result(agent, looking)
     assert seen["window"] == app.title
@@ -174,28 +174,28 @@ def test_from_enabling_to_the_report(house, app, agent, monkeypatch):
     assert on_tty(house, "approvals", "approve", approval_id, typed=typed).code == 0
     clicked = result(agent, clicking)
     app.until(pressed=1)
-    assert told(agent.call("desktop_type", text=TEXT, ref=ref_of(snapshot, 'textfield "Name"')))["status"] == "ok"
+    assert text_of(agent.call("desktop_type", text=TEXT, ref=ref_of(snapshot, 'textfield "Name"')))["status"] == "ok"
     app.until(name=TEXT)
-    changed = told(agent.call("desktop_observe", diff=True, **here))
+    changed = text_of(agent.call("desktop_observe", diff=True, **here))
     assert any(TEXT in line for line in changed["changes"])
 
     # The switch.
     assert run(house, "stop").code == 0
     assert "bascule desktop resume" in refused(agent.call("desktop_click", title="Press me", **here))
-    assert "STOPPED" in run(house, "status").said
+    assert "STOPPED" in run(house, "status").output
     assert on_tty(house, "desktop", "resume", typed=TYPED).code == 0
-    assert told(agent.call("desktop_click", title="Press me", **here))["status"] == "ok"
+    assert text_of(agent.call("desktop_click", title="Press me", **here))["status"] == "ok"
     app.until(pressed=2)
 
     # Afterwards.
     page = run(house, "report", clicked["executionId"], "-o", "-")
-    assert page.code == 0, page.said
-    assert page.said.count("data:image/png;base64,") == 2
-    assert "desktop.click" in page.said
+    assert page.code == 0, page.output
+    assert page.output.count("data:image/png;base64,") == 2
+    assert "desktop.click" in page.output
 
     assert run(house, "disable").code == 0
     assert "bascule desktop enable" in refused(agent.call("desktop_observe", **here))
-    for log in (house.daemon.log(), forked("ledger", "show", "--state-dir", house.daemon.state).said):
+    for log in (house.daemon.log(), forked("ledger", "show", "--state-dir", house.daemon.state).output):
         assert TEXT not in log
 
 
@@ -209,9 +209,9 @@ def test_a_wait_is_ended_by_the_id_it_was_given_and_by_its_time(enabled, app, ag
     look_once(enabled, agent, app)
     here = {"window": f"^{app.title}$", "title": "never there"}
     waiting = agent.start_call("desktop_wait", until="exists", timeoutMs=45_000, requestId="my-wait", **here)
-    assert told(agent.call("desktop_wait", until="exists", timeoutMs=50, **here))["status"] == "timeout"
-    assert told(agent.call("desktop_wait", until="gone", **here))["status"] == "ok"
-    assert told(agent.call("desktop_abort", id="my-wait"))["status"] == "aborted"
+    assert text_of(agent.call("desktop_wait", until="exists", timeoutMs=50, **here))["status"] == "timeout"
+    assert text_of(agent.call("desktop_wait", until="gone", **here))["status"] == "ok"
+    assert text_of(agent.call("desktop_abort", id="my-wait"))["status"] == "aborted"
     assert refused(agent.answer_to(waiting)["result"])
 
 
@@ -219,7 +219,7 @@ def test_windows_are_listed_and_brought_to_the_front(enabled, app, agent):
     other = enabled.desktop.start("gtk3")
     try:
         look_once(enabled, agent, app)
-        listed = told(agent.call("desktop_windows"))["windows"]
+        listed = text_of(agent.call("desktop_windows"))["windows"]
         (mine,) = [each for each in listed if each["title"] == app.title]
         focusing = agent.start_call("desktop_windows", focus=mine["windowId"])
         approve(enabled, "desktop.focusWindow")
@@ -249,12 +249,12 @@ def test_behind_a_broker_url_the_tools_do_the_same(enabled, app):
     url = f"http://{enabled.daemon.host}"
     with RawClient(enabled.daemon.state, *options, BRIDGE_BROKER_URL=url) as client:
         client.initialize()
-        assert told(client.call("desktop_windows"))["windows"]
+        assert text_of(client.call("desktop_windows"))["windows"]
         looking = client.start_call("desktop_observe", window=f"^{app.title}$", image=True)
         approve(enabled, "desktop.observe")
         seen = client.answer_to(looking)["result"]
         assert base64.b64decode(seen["content"][1]["data"]).startswith(PNG)
-        clicking = client.start_call("desktop_click", ref=ref_of(told(seen)["snapshot"], 'checkbox "Agree"'))
+        clicking = client.start_call("desktop_click", ref=ref_of(text_of(seen)["snapshot"], 'checkbox "Agree"'))
         approve(enabled, "desktop.click")
         result(client, clicking)
         app.until(agreed=True)
@@ -272,16 +272,16 @@ def test_a_person_who_takes_longer_than_a_call_answers_the_next_one(house, app):
         person.call("person.unlock", {"passphrase": PASSPHRASE})
         person.call("desktop.enable", {"environment": house.session})
         click = {"title": "Press me", "window": f"^{app.title}$"}
-        waits = told(client.call("desktop_click", **click))
+        waits = text_of(client.call("desktop_click", **click))
         assert (waits["status"], waits["next"]) == ("awaiting_approval", "desktop_click")
         assert "bascule approvals" in waits["hint"]
-        again = told(client.call("desktop_click", **click))
+        again = text_of(client.call("desktop_click", **click))
         assert again["approvalId"] == waits["approvalId"]
         assert app.state.get("pressed", 0) == 0
         person.call("approvals.decide", {"approvalId": waits["approvalId"], "decision": "approved"})
-        assert told(client.call("desktop_click", **click))["status"] == "ok"
+        assert text_of(client.call("desktop_click", **click))["status"] == "ok"
         app.until(pressed=1)
-        assert told(client.call("desktop_click", **click))["status"] == "awaiting_approval", "a yes is for one click"
+        assert text_of(client.call("desktop_click", **click))["status"] == "awaiting_approval", "a yes is for one click"
         person.call("desktop.disable")
 
 
@@ -301,16 +301,16 @@ def test_the_question_comes_up_in_the_terminal_that_waits_for_it(enabled, app):
     assert app.state["pressed"] == 1
 
 
-def test_without_a_terminal_it_is_said_where_to_answer(enabled, app):
+def test_a_command_without_a_terminal_prints_where_to_answer(enabled, app):
     here = ("--window", f"^{app.title}$")
     asked = run(enabled, "click", "--title", "Press me", "--no-wait", *here)
     assert asked.code == APPROVAL
-    assert "bascule approvals approve apr_" in asked.said
+    assert "bascule approvals approve apr_" in asked.output
     assert app.state.get("pressed", 0) == 0
     (waits,) = enabled.person.call("approvals.list")
     enabled.person.call("approvals.decide", {"approvalId": waits["approvalId"], "decision": "approved"})
     done = run(enabled, "click", "--title", "Press me", "--no-wait", *here)
-    assert done.code == 0, done.said
+    assert done.code == 0, done.output
     app.until(pressed=1)
 
 
@@ -328,29 +328,29 @@ def test_every_verb_of_the_command_line_does_what_it_says(enabled, app):
             assert "result" in local.answer(number)
     app.until(pressed=1)
     observed = run(enabled, "observe", *here)
-    assert 'checkbox "Agree"' in observed.said
-    assert "evidence: " in observed.said
-    ref = ref_of(observed.said, 'checkbox "Agree"')
+    assert 'checkbox "Agree"' in observed.output
+    assert "evidence: " in observed.output
+    ref = ref_of(observed.output, 'checkbox "Agree"')
     assert run(enabled, "click", "--ref", ref, *here).code == 0
     app.until(agreed=True)
-    assert "1 matched" in run(enabled, "find", "--title", "Agree", *here).said
+    assert "1 matched" in run(enabled, "find", "--title", "Agree", *here).output
     assert run(enabled, "find", "--title", "no such thing", *here).code == NOT_FOUND
     typed = run(enabled, "type", TEXT, "--role", "AXTextField", "--title", "Name", "--json", *here)
-    assert json.loads(typed.said)["typed"] is True
+    assert json.loads(typed.output)["typed"] is True
     app.until(name=TEXT)
-    assert TEXT in run(enabled, "observe", "--diff", *here).said
+    assert TEXT in run(enabled, "observe", "--diff", *here).output
     waited = run(enabled, "wait", "--title", "Name", "--contains", TEXT, *here)
-    assert waited.code == 0, waited.said
+    assert waited.code == 0, waited.output
     assert run(enabled, "wait", "--stable", *here).code == 0
     assert run(enabled, "wait", "--title", "Name", "--gone", "--timeout", "0.1", *here).code == NOTHING_CAME
     assert run(enabled, "hotkey", "ctrl", "a", *here).code == 0
-    assert app.title in run(enabled, "windows").said
+    assert app.title in run(enabled, "windows").output
     assert run(enabled, "focus", *here).code == 0
     nowhere = run(enabled, "observe", "--window", "^no such window$")
     assert nowhere.code == NOT_FOUND
-    status = json.loads(run(enabled, "status", "--json").said)
+    status = json.loads(run(enabled, "status", "--json").output)
     assert (status["enabled"], status["display"]) == (True, enabled.session["DISPLAY"])
-    assert run(enabled, "doctor").said.strip() == "the desktop can be seen and used"
+    assert run(enabled, "doctor").output.strip() == "the desktop can be seen and used"
 
 
 def test_a_terminal_of_no_desktop_cannot_enable_one(house, monkeypatch):
@@ -367,8 +367,8 @@ def test_without_the_passphrase_nothing_is_enabled(house, monkeypatch):
     assert wrong.code == REFUSED
     piped = run(house, "enable")
     assert piped.code == USAGE
-    assert "no terminal" in piped.said
-    assert run(house, "status").said.strip() == "not enabled: bascule desktop enable"
+    assert "no terminal" in piped.output
+    assert run(house, "status").output.strip() == "not enabled: bascule desktop enable"
     found = run(house, "doctor")
-    assert "not enabled" in found.said
-    assert f"X11 at {house.session['DISPLAY']}" in found.said
+    assert "not enabled" in found.output
+    assert f"X11 at {house.session['DISPLAY']}" in found.output

@@ -19,7 +19,7 @@ TAMPERED = 1
 
 def ledger(state: str, *arguments: str) -> Ended:
     done = forked("ledger", *arguments, "--state-dir", state)
-    assert "Traceback" not in done.said, done.said
+    assert "Traceback" not in done.output, done.output
     return done
 
 
@@ -70,7 +70,7 @@ def test_tail_shows_the_newest_records_oldest_first(running):
 
 
 def test_tail_as_json_has_every_field(running):
-    records = json.loads(ledger(running, "tail", "-n", "1000", "--json").said)
+    records = json.loads(ledger(running, "tail", "-n", "1000", "--json").output)
     assert [record["seq"] for record in records] == list(range(1, len(records) + 1))
     sent = next(record for record in records if record["method"] == "messages.send")
     assert (sent["principal"], sent["outcome"], sent["subject"]) == ("local", "ok", "t-0")
@@ -90,12 +90,12 @@ def test_tail_as_json_has_every_field(running):
     ],
 )
 def test_show_finds_all_records_of_a_ticket_a_method_a_number_and_a_handle(running, what, methods):
-    assert [record["method"] for record in json.loads(ledger(running, "show", what, "--json").said)] == methods
+    assert [record["method"] for record in json.loads(ledger(running, "show", what, "--json").output)] == methods
 
 
 def test_show_of_what_never_happened_says_so(running):
     done = ledger(running, "show", "t-unknown")
-    assert (done.code, done.said) == (NOT_FOUND, "bascule: the ledger has no record of t-unknown\n")
+    assert (done.code, done.output) == (NOT_FOUND, "bascule: the ledger has no record of t-unknown\n")
 
 
 def test_verify_of_a_running_daemon_says_ok(running):
@@ -108,18 +108,18 @@ def test_verify_of_a_running_daemon_says_ok(running):
 
 def test_verify_of_a_stopped_daemon_says_ok_and_changes_nothing(stopped):
     done = ledger(stopped, "verify", "--json")
-    result = json.loads(done.said)
+    result = json.loads(done.output)
     assert (done.code, result["ok"], result["faults"]) == (0, True, [])
     assert result["records"] == result["last"] - result["first"] + 1 > 10
     assert result["anchors"] == 2
-    assert json.loads(ledger(stopped, "verify", "--json").said)["head"] == result["head"]
+    assert json.loads(ledger(stopped, "verify", "--json").output)["head"] == result["head"]
 
 
 @pytest.mark.parametrize("verb", [["tail"], ["show", "t-1"]])
 def test_tail_and_show_need_a_running_daemon_and_say_so(stopped, verb):
     done = ledger(stopped, *verb)
     assert done.code == UNREACHABLE
-    assert "bascule up -d" in done.said
+    assert "bascule up -d" in done.output
 
 
 @pytest.mark.parametrize("made", [False, True], ids=["nothing there", "an empty folder"])
@@ -128,7 +128,7 @@ def test_verify_where_no_daemon_ever_was_says_so_and_makes_nothing(state, made):
         os.mkdir(state, 0o700)
     done = ledger(state, "verify")
     assert done.code not in (0, TAMPERED)
-    assert state in done.said
+    assert state in done.output
     assert not os.path.exists(os.path.join(state, "bascule.db"))
     assert os.path.exists(state) == made
 
@@ -200,15 +200,15 @@ TAMPERING = {
 
 @pytest.mark.parametrize("how", TAMPERING)
 def test_tampering_is_found_and_named(stopped, how):
-    tamper, said = TAMPERING[how]
+    tamper, expected = TAMPERING[how]
     connection = sqlite3.connect(os.path.join(stopped, "bascule.db"))
     with connection:
         tamper(connection)
     connection.close()
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
-    assert said in done.said
-    assert "FAULT: " in done.said
+    assert expected in done.output
+    assert "FAULT: " in done.output
 
 
 def test_a_daemon_that_runs_on_a_tampered_ledger_tells_it_too(stopped):
@@ -219,7 +219,7 @@ def test_a_daemon_that_runs_on_a_tampered_ledger_tells_it_too(stopped):
     with Living(stopped):
         done = ledger(stopped, "verify")
         assert done.code == TAMPERED
-        assert "record 5 " in done.said
+        assert "record 5 " in done.output
 
 
 def test_a_changed_anchor_is_found(stopped):
@@ -231,7 +231,7 @@ def test_a_changed_anchor_is_found(stopped):
         file.write(text.replace(last["head"], "0" * 64))
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
-    assert "line 2 of the anchors file is no anchor of ours: changed or damaged" in done.said
+    assert "line 2 of the anchors file is not an anchor of ours: changed or damaged" in done.output
 
 
 def test_an_anchor_of_another_record_is_found(stopped):
@@ -241,7 +241,7 @@ def test_an_anchor_of_another_record_is_found(stopped):
     append_anchor(path, seq=last["seq"], head="0" * 64, at=last["at"], why="stop")
     done = ledger(stopped, "verify")
     assert done.code == TAMPERED
-    assert "is not the one that was anchored (stop)" in done.said
+    assert "is not the one that was anchored (stop)" in done.output
 
 
 def test_an_anchor_cut_short_by_a_crash_is_no_tampering_now_or_after_the_next_start(stopped):
@@ -250,7 +250,7 @@ def test_an_anchor_cut_short_by_a_crash_is_no_tampering_now_or_after_the_next_st
     assert ledger(stopped, "verify").code == 0
     with Living(stopped) as daemon:
         daemon.stop()
-    assert json.loads(ledger(stopped, "verify", "--json").said)["faults"] == []
+    assert json.loads(ledger(stopped, "verify", "--json").output)["faults"] == []
 
 
 def test_a_damaged_file_is_said_in_a_sentence(stopped):
@@ -260,7 +260,7 @@ def test_a_damaged_file_is_said_in_a_sentence(stopped):
         file.write(b"\xaa" * (os.path.getsize(path) - 4096))
     done = ledger(stopped, "verify")
     assert done.code not in (0, 2)
-    assert path in done.said
+    assert path in done.output
 
 
 # -- a database that was put back -----------------------------------------------------------------
@@ -289,10 +289,10 @@ def put_back(folder: str, saved: str) -> None:
 def seen(folder: str, **living) -> tuple[str, str, str, dict[str, object]]:
     """What the next life says of its ledger: status, doctor, log, and its start record."""
     with Living(f"{folder}/s", **living) as daemon:
-        status = json.loads(forked("status", "--json", "--state-dir", daemon.state).said)
-        shown = forked("status", "--state-dir", daemon.state).said
-        doctor = forked("doctor", "--state-dir", daemon.state, seconds=60).said
-        start = json.loads(ledger(daemon.state, "show", "daemon.start", "--json").said)[-1]["details"]
+        status = json.loads(forked("status", "--json", "--state-dir", daemon.state).output)
+        shown = forked("status", "--state-dir", daemon.state).output
+        doctor = forked("doctor", "--state-dir", daemon.state, seconds=60).output
+        start = json.loads(ledger(daemon.state, "show", "daemon.start", "--json").output)[-1]["details"]
         assert (status.get("ledgerProblem") or "") in shown
         assert Caller(daemon).get("/agents").status == 200, "it works on, whatever it has to say"
         log = daemon.log()

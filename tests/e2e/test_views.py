@@ -47,12 +47,12 @@ def scene():
         ran = forked("run", "--no-wait", "-f", f"{folder}/ops.json", "--state-dir", daemon.state, seconds=60)
         # This one waits for its answer.
         local.post(f"/v1/spaces/{space}/runs", {**message, "operations": operations[1:]})
-        yield daemon, ran.said
+        yield daemon, ran.output
         os.chdir("/")
 
 
 def bascule(daemon, *arguments):
-    return forked(*arguments, "--state-dir", daemon.state, seconds=60).said
+    return forked(*arguments, "--state-dir", daemon.state, seconds=60).output
 
 
 def helper(name, daemon, *arguments):
@@ -91,9 +91,9 @@ def hidden(text):
 def test_no_view_shows_a_letter_that_hides(scene, view):
     daemon, _ = scene
     command = VIEWS[view](daemon)
-    said = bascule(daemon, *command)
-    assert hidden(said) == []
-    assert NAMED in said
+    ran = bascule(daemon, *command)
+    assert hidden(ran) == []
+    assert NAMED in ran
     control = bascule(daemon, *command, "--json")
     # One document, or one to a line; the head of `logs` and `watch` is for people.
     texts = control.splitlines() if view in ("watch", "logs") else [control]
@@ -117,9 +117,9 @@ def test_a_run_is_followed_without_a_letter_that_hides(scene):
 def test_a_received_message_hides_nothing_from_its_reader_and_nothing_is_lost_to_a_program(scene, name, arguments):
     daemon, _ = scene
     Caller(daemon).send("Jerry", f"letter {ATTACK}")
-    said = helper(name, daemon, *arguments)
-    assert hidden(said) == []
-    assert (NAMED in said) if "--json" not in arguments else (ATTACK in json.loads(said)["payload"])
+    ran = helper(name, daemon, *arguments)
+    assert hidden(ran) == []
+    assert (NAMED in ran) if "--json" not in arguments else (ATTACK in json.loads(ran)["payload"])
 
 
 @pytest.mark.parametrize(
@@ -133,6 +133,6 @@ def test_a_received_message_hides_nothing_from_its_reader_and_nothing_is_lost_to
 )
 def test_bridgectl_hides_nothing(scene, verb):
     daemon, _ = scene
-    said = helper("bridgectl", daemon, *verb)
-    assert hidden(said) == []
-    assert NAMED in said
+    ran = helper("bridgectl", daemon, *verb)
+    assert hidden(ran) == []
+    assert NAMED in ran

@@ -115,9 +115,9 @@ def test_ctrl_c_ends_the_command_and_all_it_started(house, project):
 
     eventually(running, "the command runs")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=PATIENCE)
+    _, output = process.communicate(timeout=PATIENCE)
     assert process.returncode == INTERRUPTED
-    assert "cancelled" in said
+    assert "cancelled" in output
     eventually(lambda: not running(), "nothing of it is left")
 
 
@@ -155,7 +155,7 @@ def test_an_undo_that_would_lose_something_later_is_refused_and_names_it(bascule
     assert (project / "shared.txt").read_text() == "mine\n"
 
 
-def test_a_message_that_is_none_is_told_in_one_sentence(bascule):
+def test_a_message_that_is_none_is_reported_in_one_sentence(bascule):
     done = bascule("run", message='{"protocolVersion": "9", "operations": []}')
     assert done.returncode == USAGE
     assert "protocolVersion" in done.stderr
@@ -248,9 +248,9 @@ def test_one_extra_file_does_not_keep_the_rest_from_being_undone(bascule, projec
 
 def test_a_run_that_only_made_what_no_checkpoint_holds_has_not_changed_nothing(bascule):
     bascule("exec", "head -c 68157440 /dev/zero > large")
-    said = bascule("runs", "diff", "last").stderr
-    assert "unknown   large" in said
-    assert "changed nothing" not in said
+    output = bascule("runs", "diff", "last").stderr
+    assert "unknown   large" in output
+    assert "changed nothing" not in output
 
 
 def test_large_files_that_were_there_before_are_left_alone_and_named(bascule, project):

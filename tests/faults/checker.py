@@ -40,7 +40,7 @@ class Checker:
 
     async def check(self) -> list[str]:
         async with self._doors:
-            verdict = (await (await self._doors.link()).call("ledger.verify", {})).said
+            verdict = (await (await self._doors.link()).call("ledger.verify", {})).content
             self.broken += [f"ledger: {fault}" for fault in verdict["faults"]]
             await self._check_tokens()
             for act in self._sends():
@@ -56,7 +56,7 @@ class Checker:
         sends = self._history.of("send")
         for cast in self._history.of("broadcast"):
             for name in RECEIVERS:
-                body = {"payload": cast.said["payload"]}
+                body = {"payload": cast.content["payload"]}
                 sends.append(Act("send", cast.by, f"{cast.about}.{name}", (name, body), cast.outcome))
         return sends
 
@@ -71,15 +71,15 @@ class Checker:
     async def _look(self, act: Act) -> None:
         answer = await self._http(act.by).ask("GET", f"/tickets/{act.about}")
         if answer.ok:
-            self._views[act.about] = answer.said
-        elif answer.said["error"]["message"] == "ticket expired":
+            self._views[act.about] = answer.content
+        elif answer.content["error"]["message"] == "ticket expired":
             self._views[act.about] = None
             if not self._expire:
                 self._complain(f"send: {act.about} has expired before its time")
 
     def _check_sends(self) -> None:
         for act in self._sends():
-            target, body = act.said
+            target, body = act.content
             if act.about not in self._views:
                 if act.outcome == "ok":
                     self._complain(f"send: {act.about} was acknowledged and is lost")
@@ -103,9 +103,9 @@ class Checker:
             if view is not None and (view.get("targetAgent"), view.get("payload")) != (name, payload):
                 self._complain(f"handed: {name} was given {ticket}, which is not there any more")
         for act in self._history.of("cancel", "ok"):
-            self._check_told(act.about, "cancelled", None)
-        for ticket, status, reply in self._history.told:
-            self._check_told(ticket, status, reply)
+            self._check_reported(act.about, "cancelled", None)
+        for ticket, status, reply in self._history.reported:
+            self._check_reported(ticket, status, reply)
 
     def _check_replies(self, ticket: str, view: Any, asked: list[Act]) -> None:
         there = [item["payload"] for item in view.get("replies", ())]
@@ -113,17 +113,17 @@ class Checker:
             self._complain(f"reply: {ticket} has the same one twice: {there}")
         if bool(there) != (view["status"] == "responded"):
             self._complain(f"reply: {ticket} is {view['status']} with {len(there)} replies")
-        if set(there) - {act.said for act in asked if act.outcome != "refused"}:
+        if set(there) - {act.content for act in asked if act.outcome != "refused"}:
             self._complain(f"reply: {ticket} has one that nobody gave: {there}")
         for act in asked:
-            if act.outcome == "ok" and act.said not in there:
-                self._complain(f"reply: {act.said} to {ticket} was acknowledged and is lost")
+            if act.outcome == "ok" and act.content not in there:
+                self._complain(f"reply: {act.content} to {ticket} was acknowledged and is lost")
             # Over link the answer says whether it was the first.
             first = act.answer.get("first") if act.outcome == "ok" and act.answer else None
-            if first is not None and there and first != (there[0] == act.said):
-                self._complain(f"reply: {act.said} was told first={first}, and {ticket} has {there}")
+            if first is not None and there and first != (there[0] == act.content):
+                self._complain(f"reply: {act.content} was told first={first}, and {ticket} has {there}")
 
-    def _check_told(self, ticket: str, status: str, reply: Any) -> None:
+    def _check_reported(self, ticket: str, status: str, reply: Any) -> None:
         if ticket not in self._views:
             self._complain(f"told: somebody saw {ticket} {status}, and it is lost")
             return
@@ -158,17 +158,17 @@ class Checker:
                     self._complain(f"inbox: {ticket} was acknowledged, and is offered again")
             for each in offered:
                 act = sent.get(each["ticketId"])
-                if act is None or act.said[0] != name or act.said[1]["payload"] != each["payload"]:
+                if act is None or act.content[0] != name or act.content[1]["payload"] != each["payload"]:
                     self._complain(f"inbox: {name} is offered what nobody sent: {each}")
             here = {each["ticketId"] for each in offered}
             for ticket, act in sent.items():
-                open_ = act.outcome == "ok" and act.said[0] == name and ticket not in done | maybe
+                open_ = act.outcome == "ok" and act.content[0] == name and ticket not in done | maybe
                 if open_ and ticket not in here:
                     self._complain(f"inbox: {ticket} was never dealt with, and is not offered to {name}")
 
     async def _drain(self, name: str) -> list[Any]:
         offered: list[Any] = []
-        while taken := (await self._http(name).ask("GET", f"/agents/{name}/inbox?waitMs=0&max={DRAIN}")).said:
+        while taken := (await self._http(name).ask("GET", f"/agents/{name}/inbox?waitMs=0&max={DRAIN}")).content:
             offered += taken["messages"]
         return offered
 
@@ -177,10 +177,10 @@ class Checker:
     async def _try_again(self) -> None:
         """The same call once more, as a client would: one effect, whether or not it had happened before."""
         for act in self._history.of("send", "lost"):
-            target, body = act.said
+            target, body = act.content
             await self._again(act, await self._http(act.by).ask("POST", f"/agents/{target}/send", body))
         for act in self._history.of("broadcast", "lost"):
-            await self._again(act, await self._http(act.by).ask("POST", "/broadcast", act.said))
+            await self._again(act, await self._http(act.by).ask("POST", "/broadcast", act.content))
         for act in self._history.of("ack", "lost"):
             body = {"ticketIds": [act.about]}
             answer = await self._http(act.by).ask("POST", f"/agents/{act.by}/inbox/ack", body)
@@ -195,26 +195,26 @@ class Checker:
             await self._register_again(act.about)
 
     async def _again(self, act: Act, answer: Answer) -> None:
-        gone = self._expire and "error" in (answer.said or {}) and answer.status in (404, 409)
+        gone = self._expire and "error" in (answer.content or {}) and answer.status in (404, 409)
         if not answer.ok and not gone:
             self._complain(f"again: {act} was tried again: {answer}")
 
     async def _reply_again(self, act: Act) -> None:
         http = self._http(act.by)
-        before = (await http.ask("GET", f"/tickets/{act.about}")).said
+        before = (await http.ask("GET", f"/tickets/{act.about}")).content
         there = [item["payload"] for item in before.get("replies", ())]
-        if act.said in there and there[-1] != act.said:
+        if act.content in there and there[-1] != act.content:
             # Somebody else answered after it: by our own rule the same words are then new ones.
             return
-        answer = await http.ask("POST", "/replies", {"ticketId": act.about, "payload": act.said})
+        answer = await http.ask("POST", "/replies", {"ticketId": act.about, "payload": act.content})
         if answer.status == 409 and before.get("status") == "cancelled":
             return
         await self._again(act, answer)
-        after = (await http.ask("GET", f"/tickets/{act.about}")).said
+        after = (await http.ask("GET", f"/tickets/{act.about}")).content
         now = [item["payload"] for item in after.get("replies", ())]
-        wanted = there if act.said in there else [*there, act.said]
+        wanted = there if act.content in there else [*there, act.content]
         if answer.ok and now != wanted:
-            self._complain(f"again: {act.said} to {act.about} was tried again: {there} became {now}")
+            self._complain(f"again: {act.content} to {act.about} was tried again: {there} became {now}")
 
     async def _register_again(self, name: str) -> None:
         """As our own client does: with the token the daemon left for it, else as somebody new."""

@@ -156,8 +156,8 @@ class Client:
 
     async def _send(self, ask: Callable[..., Any], given: list[Any], _wait_ms: int) -> Any:
         ticket_id, body, expects = given
-        said = {"agentId": self._handle, "ticketId": ticket_id, "payload": body, "expectReply": expects}
-        await ask("messages.send", said)
+        message = {"agentId": self._handle, "ticketId": ticket_id, "payload": body, "expectReply": expects}
+        await ask("messages.send", message)
         return "ok"
 
     async def _take(self, ask: Callable[..., Any], given: list[Any], wait_ms: int) -> Any:

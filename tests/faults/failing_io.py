@@ -132,16 +132,16 @@ def acknowledge_anyway() -> None:
 
 
 def main() -> None:
-    said = json.loads(sys.argv[1])
-    if said.get("careless"):
+    options = json.loads(sys.argv[1])
+    if options.get("careless"):
         acknowledge_anyway()
-    if said.get("fold"):
+    if options.get("fold"):
         sqlite.WAL_CHECKPOINT_PAGES = 2
-    fault = Fault(said["call"], sticky=said.get("sticky", False))
+    fault = Fault(options["call"], sticky=options.get("sticky", False))
     lives = []
     with tempfile.TemporaryDirectory() as folder:
-        for number in range(1, MOST, said.get("step", 1)):
-            lives.append(live(f"{folder}/{number}.db", fault, number, late=said.get("late", False)))
+        for number in range(1, MOST, options.get("step", 1)):
+            lives.append(live(f"{folder}/{number}.db", fault, number, late=options.get("late", False)))
             if not lives[-1]["happened"]:
                 break
     sys.stdout.write(json.dumps(lives))

@@ -31,10 +31,10 @@ class Nursery:
             [sys.executable, "-P", here], env=clean, stdin=subprocess.PIPE, stdout=subprocess.PIPE, cwd="/"
         )
 
-    def ask(self, **said: Any) -> Any:
+    def ask(self, **output: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(said).encode() + b"\n")
+        self._process.stdin.write(json.dumps(output).encode() + b"\n")
         self._process.stdin.flush()
         return json.loads(self._process.stdout.readline())
 
@@ -68,8 +68,8 @@ class Forked:
         env |= {"BASCULE_MCP": "off", "BASCULE_CONFIG_DIR": f"{state}.config", "BASCULE_CALLS_PER_SECOND": "0"}
         if failpoint is not None:
             env["BASCULE_FAILPOINT"] = failpoint
-        said = {"env": env, "plant": plant, "ready": self._ready_file, "constants": constants or {}}
-        self.pid = nursery.ask(do="start", state=state, **said)
+        output = {"env": env, "plant": plant, "ready": self._ready_file, "constants": constants or {}}
+        self.pid = nursery.ask(do="start", state=state, **output)
         # Readable once the process has ended, though it is not our child.
         self.gone = os.pidfd_open(self.pid)
         self.status: int | None = None
@@ -90,14 +90,14 @@ class Forked:
     def ready(self) -> bool:
         """Whether it got that far; it may die on the way."""
         deadline = time.monotonic() + PATIENCE
-        while not self._said_so():
+        while not self._printed_ready():
             if not self.alive:
-                return self._said_so()
-            assert time.monotonic() < deadline, f"neither ready nor dead: {self.said()}"
+                return self._printed_ready()
+            assert time.monotonic() < deadline, f"neither ready nor dead: {self.output()}"
             time.sleep(0.002)
         return True
 
-    def _said_so(self) -> bool:
+    def _printed_ready(self) -> bool:
         return os.path.exists(self._ready_file) and os.path.getsize(self._ready_file) > 0
 
     def signal(self, number: int) -> None:
@@ -107,12 +107,12 @@ class Forked:
     def wait(self) -> int:
         """Minus the signal that ended it, or its exit code."""
         if self.status is None:
-            assert select.select([self.gone], [], [], PATIENCE)[0], f"it lives on: {self.said()}"
+            assert select.select([self.gone], [], [], PATIENCE)[0], f"it lives on: {self.output()}"
             self.status = self._nursery.ask(do="wait", pid=self.pid)
         assert self.status is not None
         return self.status
 
-    def said(self) -> str:
+    def output(self) -> str:
         with open(f"{self.state}.stderr", encoding="utf-8", errors="replace") as file:
             return file.read()
 
@@ -134,15 +134,15 @@ def _serve() -> None:
     gc.freeze()
     living: set[int] = set()
     for line in sys.stdin.buffer:
-        said = json.loads(line)
-        if said["do"] == "wait":
-            _, status = os.waitpid(said["pid"], 0)
-            living.discard(said["pid"])
+        output = json.loads(line)
+        if output["do"] == "wait":
+            _, status = os.waitpid(output["pid"], 0)
+            living.discard(output["pid"])
             answer = os.waitstatus_to_exitcode(status)
         else:
             answer = os.fork()
             if not answer:
-                _be_a_daemon(said, bascule.cli.main.main, plants.PLANTS)
+                _be_a_daemon(output, bascule.cli.main.main, plants.PLANTS)
             living.add(answer)
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
@@ -151,23 +151,23 @@ def _serve() -> None:
         os.waitpid(pid, 0)
 
 
-def _be_a_daemon(said: dict[str, Any], main: Any, plants: dict[str, Any]) -> None:
+def _be_a_daemon(output: dict[str, Any], main: Any, plants: dict[str, Any]) -> None:
     code = 70
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-        errors = os.open(said["state"] + ".stderr", flags, 0o600)
+        errors = os.open(output["state"] + ".stderr", flags, 0o600)
         for number in (1, 2):
             os.dup2(errors, number)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ.update(said["env"])
-        for name, value in said["constants"].items():
+        os.environ.update(output["env"])
+        for name, value in output["constants"].items():
             module, _, attribute = name.rpartition(".")
             assert hasattr(sys.modules[module], attribute), name
             setattr(sys.modules[module], attribute, value)
-        if said["plant"] is not None:
-            plants[said["plant"]]()
-        ready = os.open(said["ready"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        arguments = ["up", "--port", "0", "--log", "off", "--state-dir", said["state"], "--ready-fd", str(ready)]
+        if output["plant"] is not None:
+            plants[output["plant"]]()
+        ready = os.open(output["ready"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        arguments = ["up", "--port", "0", "--log", "off", "--state-dir", output["state"], "--ready-fd", str(ready)]
         code = main(arguments)
     except BaseException:  # noqa: BLE001 - nothing of the forked process may go on in its parent's loop
         traceback.print_exc()

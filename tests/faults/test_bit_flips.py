@@ -12,7 +12,7 @@ import pytest
 from living import Living, eventually, forked
 from wires import Caller, LinkWire
 
-from bascule.admin.records import HouseFact
+from bascule.admin.records import DaemonFact
 from bascule.admin.service import verify
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation import paths
@@ -30,7 +30,7 @@ TYPES = {
     "messages": Message,
     "remembered": Remembered,
     "segments": Segment,
-    "house": HouseFact,
+    "house": DaemonFact,
 }
 PAGE_BYTES = 4096
 # Where a page's header and the places of its rows are: few bytes, on which everything rests.
@@ -90,13 +90,13 @@ def read(path, anchors):
     """Everything as a start and `ledger verify` see it, and what they say about it."""
     store = SqliteStore(path)
     try:
-        said = ["the end was cut"] if store.broken_end is not None else []
+        faults = ["the end was cut"] if store.broken_end is not None else []
         tables = {name: dict(store.load(name, type_)) for name, type_ in TYPES.items()}
         segments = list(tables["segments"].values())
         store.ledger_head()
-        said += store.read_ledger(lambda ledger: verify(ledger, segments, anchors)).result().faults
+        faults += store.read_ledger(lambda ledger: verify(ledger, segments, anchors)).result().faults
         rows = store.read_ledger(lambda ledger: ledger.span(0, 10_000)).result()
-        return Content(tables, rows, anchors.read()[0]), said
+        return Content(tables, rows, anchors.read()[0]), faults
     finally:
         store.close()
 
@@ -125,10 +125,10 @@ def outcome(known, kind, folder, name, place):
     fresh(known, kind, folder)
     flip(f"{folder}/{name}", *place)
     try:
-        content, said = read(f"{folder}/x.db", AnchorFile(f"{folder}/anchors.jsonl"))
+        content, faults = read(f"{folder}/x.db", AnchorFile(f"{folder}/anchors.jsonl"))
     except StoreUnusable:
         return "refused"
-    if said:
+    if faults:
         return "said"
     return "same" if content == getattr(known, kind) else "silent"
 
@@ -264,10 +264,10 @@ def test_a_daemon_refuses_a_damaged_wal_leaves_it_and_the_hint_leads_on(crashed)
     flip(log, offset_of(log, b"hello 20"), 0)
     size = os.path.getsize(log)
     assert f"{log} is damaged at byte " in refusal(crashed)
-    said = forked("ledger", "verify", "--state-dir", crashed).said
-    assert f"{log} is damaged at byte " in said
+    faults = forked("ledger", "verify", "--state-dir", crashed).output
+    assert f"{log} is damaged at byte " in faults
     assert os.path.getsize(log) == size
-    command = said.partition("truncate -s ")[2].split("`")[0]
+    command = faults.partition("truncate -s ")[2].split("`")[0]
     os.truncate(log, int(command.split()[0]))
     with Living(crashed, port=0) as daemon:
         assert tickets(daemon) == {f"t{number}" for number in range(20)}
@@ -313,8 +313,8 @@ def test_a_secret_that_is_none_is_refused_with_what_to_do(state, name):
     paths.write_private_file(f"{state}/{name}", "a" * 20 + "!" + "a" * 22)
     done = forked("up", "--port", "0", "--state-dir", state)
     assert done.code != 0
-    assert f"bascule: {state}/{name} is damaged" in done.said
-    assert "move it away" in done.said
+    assert f"bascule: {state}/{name} is damaged" in done.output
+    assert "move it away" in done.output
 
 
 def test_a_digest_key_that_changed_is_said_and_recorded(state):

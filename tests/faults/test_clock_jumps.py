@@ -13,7 +13,7 @@ from lacking import missing_here
 from living import Living, eventually
 from wires import Caller, LinkWire
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.daemon.quota import CallQuota
 from bascule.foundation.errors import NotFound, Overloaded
 from bascule.kernel.call import LOCAL, PERSON
@@ -147,7 +147,7 @@ def test_a_clock_that_follows_the_wall_would_be_found(make_house):
 
 @pytest.mark.parametrize("clean", [True, False], ids=["stopped", "killed"])
 def test_a_jump_while_down_makes_nothing_live_longer_and_revives_nothing(make_house, jump, clean):
-    house = make_house(limits=Limits(ticket_ttl_ms=100_000))
+    house = make_house(limits=BrokerLimits(ticket_ttl_ms=100_000))
     send(house, "expired")
     house.call("agent:Jerry", "replies.post", {"ticketId": "expired", "payload": "x"})
     house.advance(100)
@@ -182,7 +182,7 @@ def test_a_lease_does_not_outlive_the_daemon(make_house, jump):
 
 @pytest.mark.parametrize("seconds", [HOUR, DAY])
 def test_after_a_sleep_what_is_over_has_happened_once_and_nothing_else_has(make_house, seconds):
-    house = make_house(limits=Limits(ticket_ttl_ms=7 * DAY * 1000))
+    house = make_house(limits=BrokerLimits(ticket_ttl_ms=7 * DAY * 1000))
     send(house, "over", timeoutMs=(seconds - 1) * 1000)
     send(house, "not-over", timeoutMs=(seconds + 100) * 1000)
     assert take(house) == ["over", "not-over"]

@@ -90,11 +90,11 @@ class Story:
         with self.live(failpoint) as daemon:
             if daemon.ready():
                 assert self.work(daemon, PATIENCE), f"{failpoint} was never passed"
-            assert daemon.wait() == -signal.SIGKILL, daemon.said()
+            assert daemon.wait() == -signal.SIGKILL, daemon.output()
 
     def die_at_any_moment(self) -> None:
         with self.live() as daemon:
-            assert daemon.ready(), daemon.said()
+            assert daemon.ready(), daemon.output()
             self.work(daemon, self._chance.uniform(0.01, 0.3))
             daemon.signal(signal.SIGKILL)
             daemon.wait()
@@ -103,25 +103,25 @@ class Story:
         with self.live(failpoint) as daemon:
             # Ready or not: what is behind the last failpoint of a start is a line of Python.
             daemon.ready()
-            assert daemon.wait() == -signal.SIGKILL, daemon.said()
+            assert daemon.wait() == -signal.SIGKILL, daemon.output()
 
     def die_stopping(self, failpoint: str) -> None:
         with self.live(failpoint) as daemon:
-            assert daemon.ready(), daemon.said()
+            assert daemon.ready(), daemon.output()
             self.work(daemon, self._chance.uniform(0.05, 0.15))
             daemon.signal(signal.SIGTERM)
-            assert daemon.wait() == -signal.SIGKILL, daemon.said()
+            assert daemon.wait() == -signal.SIGKILL, daemon.output()
 
     def reckon(self) -> list[str]:
         """Start once more, unarmed and with no short leases, and hold it to everything that was told before."""
         checker = Checker(self._state, self.history, tickets_expire="ticket_ttl_ms" in self._settings)
         # No short leases: what is taken here must not be offered again meanwhile.
         with Forked(self._nursery, self._state, plant=self._plant) as daemon:
-            assert daemon.ready(), daemon.said()
+            assert daemon.ready(), daemon.output()
             asyncio.run(checker.check())
             daemon.signal(signal.SIGTERM)
-            assert daemon.wait() == 0, daemon.said()
-            assert "Traceback" not in daemon.said()
+            assert daemon.wait() == 0, daemon.output()
+            assert "Traceback" not in daemon.output()
         return checker.check_stopped()
 
 
@@ -199,21 +199,21 @@ def test_an_armed_daemon_says_so_in_its_log(nursery, state):
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == -signal.SIGKILL
     with open(paths.log_file(state), encoding="utf-8") as file:
-        (said,) = [line for line in map(json.loads, file) if line["event"] == "failpoint"]
-    assert (said["level"], said["armed"]) == ("warning", "stop.log:before")
+        (entry,) = [line for line in map(json.loads, file) if line["event"] == "failpoint"]
+    assert (entry["level"], entry["armed"]) == ("warning", "stop.log:before")
 
 
 def test_a_failpoint_that_does_not_exist_is_refused_with_a_list_of_those_that_do(state):
     done = up(state, "nowhere:after")
     assert done.returncode == 2
-    assert "BASCULE_FAILPOINT='nowhere:after' is no failpoint" in done.stderr
+    assert "BASCULE_FAILPOINT='nowhere:after' is not a failpoint" in done.stderr
     assert all(point in done.stderr.splitlines()[1] for point in POINTS)
     assert not os.path.exists(state)
 
 
 @pytest.mark.parametrize("text", ["", "store.commit", "store.commit:later", "store.commit:after@0", "sweep:after@x"])
 def test_half_a_failpoint_is_none(text):
-    with pytest.raises(InvalidRequest, match="is no failpoint"):
+    with pytest.raises(InvalidRequest, match="is not a failpoint"):
         arm(text)
 
 

@@ -14,11 +14,11 @@ LONG = bool(os.environ.get("BASCULE_LONG"))
 SYNC, WRITE = "posix/io/sync/fdatasync", "posix/io/rw/pwrite"
 
 
-def lives(**said):
+def lives(**options):
     if not os.path.exists(PRELOAD):
         missing_here("no libfiu to make system calls fail (Debian: libfiu0)")
     done = subprocess.run(
-        [sys.executable, "-P", SCRIPT, json.dumps(said)],
+        [sys.executable, "-P", SCRIPT, json.dumps(options)],
         env={**os.environ, "LD_PRELOAD": PRELOAD},
         capture_output=True,
         text=True,

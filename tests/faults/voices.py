@@ -20,7 +20,7 @@ class Lost(Exception):
 
 class Answer(NamedTuple):
     status: int
-    said: Any
+    content: Any
 
     @property
     def ok(self) -> bool:
@@ -177,8 +177,8 @@ class Doors:
         except _DEAD as error:
             raise Lost from error
         self._open.append(link)
-        said = {"protocol": 1, "version": "test"} | ({"token": token} if token else {})
-        answer = await link.call("hello", said)
+        content = {"protocol": 1, "version": "test"} | ({"token": token} if token else {})
+        answer = await link.call("hello", content)
         assert answer.ok, answer
         return link
 

@@ -28,7 +28,7 @@ class Act:
     kind: str
     by: str
     about: str
-    said: Any = None
+    content: Any = None
     outcome: str = "lost"
     answer: Any = None
 
@@ -37,7 +37,7 @@ class Act:
 class History:
     acts: list[Act] = field(default_factory=list)
     # What somebody was told about a ticket: its status, and the payload of its first reply if it has one.
-    told: list[tuple[str, str, Any]] = field(default_factory=list)
+    reported: list[tuple[str, str, Any]] = field(default_factory=list)
     # What was handed over: ticket, to whom, payload.
     handed: list[tuple[str, str, Any]] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -45,12 +45,12 @@ class History:
     def of(self, kind: str, *outcomes: str) -> list[Act]:
         return [act for act in self.acts if act.kind == kind and (not outcomes or act.outcome in outcomes)]
 
-    async def act(self, call: Awaitable[Answer], kind: str, by: str, about: str, said: Any = None) -> Act:
-        act = Act(kind, by, about, said)
+    async def act(self, call: Awaitable[Answer], kind: str, by: str, about: str, content: Any = None) -> Act:
+        act = Act(kind, by, about, content)
         self.acts.append(act)
         answer = await call
         act.outcome = "ok" if answer.ok else "refused"
-        act.answer = answer.said
+        act.answer = answer.content
         return act
 
 
@@ -115,9 +115,9 @@ class Workload:
             self.history.tokens[name] = act.answer.get("agentToken") or http.token
         return self.history.tokens.get(name)
 
-    def _tell(self, ticket: str, said: Any, reply: str = "payload") -> None:
-        if said is not None:
-            self.history.told.append((ticket, said["status"], said.get(reply)))
+    def _report(self, ticket: str, content: Any, reply: str = "payload") -> None:
+        if content is not None:
+            self.history.reported.append((ticket, content["status"], content.get(reply)))
 
     # -- who asks --
 
@@ -139,9 +139,9 @@ class Workload:
                 asked = http.ask("POST", f"/tickets/{ticket}/cancel", {"reason": "test"})
                 act = await self.history.act(asked, "cancel", "Ada", ticket)
                 if act.outcome == "ok":
-                    self._tell(ticket, act.answer, "response")
+                    self._report(ticket, act.answer, "response")
             elif sent.outcome == "ok":
-                self._tell(ticket, (await http.ask("GET", f"/replies/{ticket}?waitMs={WAIT_MS}")).said)
+                self._report(ticket, (await http.ask("GET", f"/replies/{ticket}?waitMs={WAIT_MS}")).content)
 
     async def _ask_over_link(self) -> None:
         link = await self._doors.link()
@@ -161,17 +161,17 @@ class Workload:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(WAIT_MS / 1000):
                         async for _event, view in link.feed("replies.stream", {"ticketId": ticket}):
-                            self._tell(ticket, view)
+                            self._report(ticket, view)
             else:
                 answer = await link.call("replies.wait", {"ticketId": ticket, "waitMs": WAIT_MS})
-                self._tell(ticket, answer.said)
+                self._report(ticket, answer.content)
 
     # -- who answers --
 
     async def _poll(self) -> None:
         http = self._doors.http(self.history.tokens["Jerry"])
         while True:
-            taken = (await http.ask("GET", f"/agents/Jerry/inbox?waitMs={WAIT_MS}&max=3")).said
+            taken = (await http.ask("GET", f"/agents/Jerry/inbox?waitMs={WAIT_MS}&max=3")).content
             for item in taken["messages"] if taken else ():
                 await self._deal("Jerry", item, lambda body: http.ask("POST", "/replies", body), self._ack_by(http))
 
@@ -240,7 +240,7 @@ class Workload:
             ticket = self._chance.choice(mine[-20:]).about
             answer = await http.ask("GET", f"/tickets/{ticket}")
             if answer.ok:
-                self._tell(ticket, answer.said, "response")
+                self._report(ticket, answer.content, "response")
 
     async def _sweep(self) -> None:
         link = await self._doors.link()

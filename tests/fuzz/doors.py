@@ -82,7 +82,7 @@ class _Scene:
         self.house.run(lambda: connection.connection_lost(None))
         assert not self._connections.all
         assert not self._faults, self._faults
-        self._check_said(bytes(transport.written))
+        self._check_answers(bytes(transport.written))
         for event, fields in self.house.log:
             assert fields["level"] != "error", (event, fields)
         self.house.log.clear()
@@ -107,7 +107,7 @@ class _Scene:
     def _identify(self, token: str | None) -> Any:
         return identify("link", None, self.house.tokens, hash_token("local"), auth_on=True, token=token)
 
-    def _check_said(self, written: bytes) -> None:
+    def _check_answers(self, written: bytes) -> None:
         reader = FrameReader(max_body_bytes=1 << 26)
         for body in reader.feed(written):
             message = jsonrpc.parse(body)

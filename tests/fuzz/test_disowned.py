@@ -16,7 +16,7 @@ OPENING = (
 )
 
 
-def test_its_mcp_session_ends_at_once_and_not_when_the_connection_is_lost():
+def test_the_mcp_session_of_a_disowned_connection_ends_at_once():
     scene = _Scene()
     try:
         connection = scene.house.run(lambda: scene._opened(_Transport(scene._sock)))

@@ -33,14 +33,14 @@ pytestmark = [
 
 
 class Ran:
-    def __init__(self, code: int, said: str) -> None:
+    def __init__(self, code: int, output: str) -> None:
         self.code = code
-        self.said = said
+        self.output = output
         self.executed = self._number(r"stat::number_of_executed_units: +(\d+)")
         self.coverage = self._number(r"^#\d+\s+\w+\s+cov: (\d+)")
 
     def _number(self, pattern: str) -> int:
-        found = re.findall(pattern, self.said, re.MULTILINE)
+        found = re.findall(pattern, self.output, re.MULTILINE)
         return int(found[-1]) if found else 0
 
 
@@ -96,14 +96,14 @@ def results(request, tmp_path_factory) -> Iterator[dict[str, "concurrent.futures
 
 
 @pytest.mark.parametrize("name", TARGETS)
-def test_whatever_comes_is_read_or_refused_as_documented(results, name, record_property):
+def test_any_bytes_are_read_or_refused_as_documented(results, name, record_property):
     ran = results[name].result()
-    assert ran.code == 0, ran.said[-6_000:]
+    assert ran.code == 0, ran.output[-6_000:]
     wanted = TARGETS[name].runs * (LONG_FACTOR if LONG else 1)
     assert ran.executed >= wanted
     record_property("executions", ran.executed)
     # The code under it was seen at work, or the fuzzer guessed blindly.
-    assert ran.coverage >= TARGETS[name].least_coverage, ran.said[-2_000:]
+    assert ran.coverage >= TARGETS[name].least_coverage, ran.output[-2_000:]
 
 
 # What libFuzzer or atheris ends with, and says.
@@ -118,9 +118,9 @@ FOUND = {
 @pytest.mark.parametrize("name", PLANTED)
 def test_a_planted_bug_is_found(results, name):
     ran = results[name].result()
-    code, said = FOUND[name]
-    assert ran.code == code, ran.said[-2_000:]
-    assert said in ran.said
+    code, output = FOUND[name]
+    assert ran.code == code, ran.output[-2_000:]
+    assert output in ran.output
 
 
 def test_a_normal_run_has_a_million_inputs_and_a_long_one_a_hundred_million():

@@ -91,8 +91,8 @@ def serve(connection):
                     return
                 result, error = answer(message, session)
                 about = {"error": {"code": error[0], "message": error[1]}} if error else {"result": result}
-                said = {"v": "gabp/1", "id": message["id"], "type": "response", **about}
-                connection.sendall(framed(json.dumps(said).encode()))
+                message_out = {"v": "gabp/1", "id": message["id"], "type": "response", **about}
+                connection.sendall(framed(json.dumps(message_out).encode()))
 
 
 def main():

@@ -36,12 +36,12 @@ def test_an_agent_wins_the_terminal_game_over_mcp(played):
     low, high = 1, 100
     for _ in range(7):
         middle = (low + high) // 2
-        told = anna.use("games_call_tool", gameId="guess", tool="guess/number", arguments={"is_it": middle})
-        assert (told["status"], told["executed"]) == ("ok", "yes")
-        if told["result"] == "correct":
+        result = anna.use("games_call_tool", gameId="guess", tool="guess/number", arguments={"is_it": middle})
+        assert (result["status"], result["executed"]) == ("ok", "yes")
+        if result["result"] == "correct":
             break
-        low, high = (middle + 1, high) if told["result"] == "higher" else (low, middle - 1)
-    assert told["result"] == "correct"
+        low, high = (middle + 1, high) if result["result"] == "higher" else (low, middle - 1)
+    assert result["result"] == "correct"
     pid = anna.use("games_status", gameId="guess")["games"][0]["pid"]
     assert is_alive(pid)
     assert anna.use("games_stop", gameId="guess")["state"] == "stopped"
@@ -56,8 +56,8 @@ def test_burrow_is_played_without_a_window_and_its_events_and_map_are_read(playe
     assert look["executed"] == "yes"
     listed = anna.use("games_resources", gameId="burrow")["resources"]
     assert "gabp://game/map" in {each["uri"] for each in listed}
-    drawn = anna.use("games_read_resource", gameId="burrow", uri="gabp://game/map")
-    assert "\n" in drawn["content"]
+    map_read = anna.use("games_read_resource", gameId="burrow", uri="gabp://game/map")
+    assert "\n" in map_read["content"]
     assert anna.use("games_get_state", gameId="burrow")["state"]
     page = anna.use("games_events", gameId="burrow", waitMs=0)
     assert page["cursor"] >= 0
@@ -98,7 +98,7 @@ def test_big_integers_and_the_games_own_error_with_its_data_come_through(played)
 
 
 @pytest.mark.req("GAME-CALL-2")
-def test_wrong_arguments_are_told_with_the_schema_and_nothing_is_executed(played):
+def test_wrong_arguments_are_reported_with_the_schema_and_nothing_is_executed(played):
     failed = played.anna.failure("games_call_tool", tool="arena/move", arguments={"to": {"x": "left"}})
     assert (failed["status"], failed["executed"]) == ("failed", "no")
     assert "arena/move was not called" in failed["error"]["message"]
@@ -127,7 +127,7 @@ def test_a_call_whose_caller_withdraws_it_is_cancelled_in_the_game(played, door)
     anna.use("games_events", gameId="arena", channels=["walk/*"])
     start = anna.use("games_status", gameId="arena")["games"][0].get("cursor", 0)
 
-    def heard(channel):
+    def events_on(channel):
         return anna.use("games_events", gameId="arena", channels=[channel], since=start, waitMs=10_000)["events"]
 
     with LinkWire(played.daemon.link_socket).hello() as wire:
@@ -135,13 +135,13 @@ def test_a_call_whose_caller_withdraws_it_is_cancelled_in_the_game(played, door)
             number = anna.begin("games_call_tool", gameId="arena", tool="arena/forever", timeout=45)
         else:
             number = wire.request("games.call", {"gameId": "arena", "tool": "arena/forever"})
-        assert heard("walk/began")
+        assert events_on("walk/began")
         if door == "mcp":
             anna.notify("notifications/cancelled", requestId=number, reason="enough")
         elif door == "link":
             wire.notify("$/cancel", {"id": number})
             assert wire.answer(number)["error"]["message"] == "cancelled"
-    assert [each["payload"] for each in heard("walk/ended")] == [True]
+    assert [each["payload"] for each in events_on("walk/ended")] == [True]
     with person(played.daemon) as owner:
         last = owner.call("ledger.show", {"what": "games.call", "limit": 1000})[-1]
     assert (last["outcome"], last["details"]["executed"]) == ("cancelled", "unknown")
@@ -175,7 +175,7 @@ def test_events_are_streamed_over_http_from_a_cursor_on(played):
 
 
 @pytest.mark.req("GAME-EVENT-5")
-def test_who_follows_with_too_many_streams_is_told_and_a_revoked_agent_hears_no_more(played):
+def test_an_agent_with_too_many_streams_is_refused_and_a_revoked_one_gets_no_more_events(played):
     with LinkWire(played.daemon.link_socket).hello() as wire:
         opened = [wire.request("games.stream", {"gameId": "arena"}) for _ in range(65)]
         answers = [wire.answer(number) for number in opened]
@@ -193,11 +193,11 @@ def test_who_follows_with_too_many_streams_is_told_and_a_revoked_agent_hears_no_
 @pytest.mark.req("GAME-CALL-5")
 def test_a_large_result_is_a_resource_that_is_read_piece_by_piece(played):
     anna = played.anna
-    told = anna.use("games_call_tool", tool="arena/large", arguments={"size": 20_000})
-    assert (told["next"], "result" in told) == ("games_read_resource", False)
+    result = anna.use("games_call_tool", tool="arena/large", arguments={"size": 20_000})
+    assert (result["next"], "result" in result) == ("games_read_resource", False)
     text, offset = "", 0
     while offset is not None:
-        piece = anna.use("games_read_resource", gameId="arena", uri=told["resource"]["uri"], offset=offset)
+        piece = anna.use("games_read_resource", gameId="arena", uri=result["resource"]["uri"], offset=offset)
         text += piece["content"]
         offset = piece.get("nextOffset")
     assert json.loads(text) == "\u00e9" * 20_000

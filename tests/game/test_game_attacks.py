@@ -187,12 +187,12 @@ def test_a_bridge_that_never_reads_loses_events_and_then_its_connection_and_nobo
     )
     emit = mod.channel("noise")
     mod.tool(lambda: "x" * 900_000, name="loud/large")
-    with pumped(mod), HandBridge(mod) as deaf, HandBridge(mod) as good:
-        for bridge in (deaf, good):
+    with pumped(mod), HandBridge(mod) as silent, HandBridge(mod) as good:
+        for bridge in (silent, good):
             bridge.session.subscribe(["noise"])
             bridge.flush()
         good.wait(lambda: bool(good.answers))
-        deaf.wait(lambda: bool(deaf.answers))
+        silent.wait(lambda: bool(silent.answers))
         sent = 0
         while not any(each.dropped_events for each in mod._server.connections):
             emit("y" * 10_000)
@@ -203,7 +203,7 @@ def test_a_bridge_that_never_reads_loses_events_and_then_its_connection_and_nobo
         assert [event.missed for event in good.events] == [0] * sent
         # Events were dropped for the deaf one; answers never are, so in the end it is cut off.
         for _ in range(20):
-            deaf.send(messages.TOOLS_CALL, {"name": "loud/large"})
+            silent.send(messages.TOOLS_CALL, {"name": "loud/large"})
         good.wait(lambda: mod.bridges == 1)
         assert good.call("loud/large") == "x" * 900_000
 

@@ -30,7 +30,7 @@ class Matters:
         self.mod = mod
         self.seq = 0
 
-    def tell(self, what, about, *, current=None, content_type=None):
+    def publish(self, what, about, *, current=None, content_type=None):
         self.mod.answers["attention/current"] = {"attention": current}
         self.seq += 1
         event = {"v": "gabp/1", "id": f"00000000-0000-4000-8000-{self.seq:012}", "type": "event", "seq": self.seq}
@@ -46,16 +46,16 @@ async def test_an_update_is_of_the_same_matter_and_one_that_blocks_no_longer_let
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         matters = Matters(mod)
-        matters.tell("opened", item("a", summary="first"))
+        matters.publish("opened", item("a", summary="first"))
         await until(lambda: arena.attention is not None)
         with pytest.raises(GameError) as caught:
             arena.call_tool("me", TOOL["name"], {})
         assert (caught.value.code, caught.value.executed) == (ErrorCode.TOOL_UNAVAILABLE, "no")
-        matters.tell("updated", item("a", summary="second"))
+        matters.publish("updated", item("a", summary="second"))
         await until(lambda: arena.attention.summary == "second")
         # Another one that does not block does not take its place.
-        matters.tell("opened", item("b", blocking=False))
-        matters.tell("updated", item("a", blocking=False, summary="third"), current=item("b", blocking=False))
+        matters.publish("opened", item("b", blocking=False))
+        matters.publish("updated", item("a", blocking=False, summary="third"), current=item("b", blocking=False))
         await until(lambda: arena.attention is not None and not arena.attention.blocking)
         assert bytes(await arena.call_tool("me", TOOL["name"], {})) == b"1"
 
@@ -68,12 +68,12 @@ async def test_behind_a_matter_that_is_cleared_there_may_be_another(tmp_path):
         await ground.games.start("arena")
         arena = ground.games.find("arena")
         matters = Matters(mod)
-        matters.tell("opened", item("a"))
-        matters.tell("opened", item("b"))
+        matters.publish("opened", item("a"))
+        matters.publish("opened", item("b"))
         await until(lambda: arena.attention is not None and arena.attention.attention_id == "b")
-        matters.tell("cleared", item("b", state="cleared"), current=item("a"))
+        matters.publish("cleared", item("b", state="cleared"), current=item("a"))
         await until(lambda: arena.attention is not None and arena.attention.attention_id == "a")
-        matters.tell("cleared", item("a", state="cleared"))
+        matters.publish("cleared", item("a", state="cleared"))
         await until(lambda: arena.attention is None)
 
 
@@ -84,7 +84,7 @@ async def test_a_call_during_which_attention_opens_has_its_real_result(tmp_path)
         matters = Matters(mod)
 
         def call(params):
-            matters.tell("opened", item("a"))
+            matters.publish("opened", item("a"))
             return {"done": True}
 
         mod.answers["tools/call"] = call
@@ -121,7 +121,7 @@ async def test_an_attention_that_cannot_be_read_blocks_in_compat(tmp_path, paylo
         attached(ground, mod.port)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        Matters(mod).tell("opened", payload)
+        Matters(mod).publish("opened", payload)
         await until(lambda: arena.attention is not None)
         with pytest.raises(GameError, match="was not executed"):
             arena.call_tool("me", TOOL["name"], {})
@@ -138,7 +138,7 @@ async def test_an_attention_that_says_it_does_not_block_does_not_whatever_else_i
         attached(ground, mod.port)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        Matters(mod).tell("opened", {**item("a", blocking=False), "severity": "awful"})
+        Matters(mod).publish("opened", {**item("a", blocking=False), "severity": "awful"})
         await until(lambda: arena.attention is not None)
         assert bytes(await arena.call_tool("me", TOOL["name"], {})) == b"1"
 
@@ -171,7 +171,7 @@ async def test_a_strict_session_with_an_attention_that_is_none_is_made_anew(tmp_
         attached(ground, mod.port, mode="strict")
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        Matters(mod).tell("opened", without("blocking"), current=item("a"), content_type="application/json")
+        Matters(mod).publish("opened", without("blocking"), current=item("a"), content_type="application/json")
         await until(lambda: arena.connects == 2)
         with pytest.raises(GameError, match="was not executed"):
             arena.call_tool("me", TOOL["name"], {})
@@ -190,7 +190,7 @@ async def test_attention_is_subscribed_to_whatever_channels_are_announced(tmp_pa
         attached(ground, mod.port)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        Matters(mod).tell("opened", item("a"))
+        Matters(mod).publish("opened", item("a"))
         await until(lambda: arena.attention is not None)
         with pytest.raises(GameError, match="was not executed"):
             arena.call_tool("me", TOOL["name"], {})

@@ -196,12 +196,12 @@ def test_without_any_bridge_an_event_is_counted_and_kept_nowhere():
 
 
 @pytest.mark.parametrize("address", ["", "-1", "65536", "9" * 5_000, "٣"])
-def test_a_port_that_is_none_is_told_as_one(address):
+def test_a_port_that_is_none_is_reported_as_one(address):
     with pytest.raises(BadEndpoint, match="the port"):
         _ = Endpoint(transport="tcp", address=address, token="t" * 32).port
 
 
-def test_a_welcome_that_fails_is_told_and_the_game_goes_on(monkeypatch, caplog):
+def test_a_welcome_that_fails_is_reported_and_the_game_goes_on(monkeypatch, caplog):
     mod = Mod("x", endpoint=tcp())
     faults = [0]
     monkeypatch.setattr("bascule_mod.endpoint.observed", lambda: 1 / faults.pop() if faults else None)
@@ -354,7 +354,7 @@ async def test_a_bridge_too_takes_a_busy_stream_for_no_slow_frame():
 
 
 @on_loop
-async def test_a_result_too_large_to_keep_is_told_and_not_waited_for(tmp_path):
+async def test_a_result_too_large_to_keep_is_reported_and_not_waited_for(tmp_path):
     async with ScriptedMod(tools_call="x" * 1_000) as mod, playground(tmp_path) as ground:
         attached(ground, mod.port)
         await ground.games.start("arena")

@@ -62,11 +62,11 @@ def test_a_fault_is_found_by_the_check_that_is_about_it(fault, found):
     assert failed(report) == [found]
 
 
-@pytest.mark.parametrize(("fault", "said"), [("no content type", "Content-Type"), ("no title", "title")])
-def test_what_only_a_strict_bridge_refuses_is_listed_and_counts_when_asked_for(fault, said):
+@pytest.mark.parametrize(("fault", "expected"), [("no content type", "Content-Type"), ("no title", "title")])
+def test_what_only_a_strict_bridge_refuses_is_listed_and_counts_when_asked_for(fault, expected):
     report = check(HERE / "faulty_mod.py", fault)
     assert failed(report) == []
-    assert [each for each in report["strict"] if said in each]
+    assert [each for each in report["strict"] if expected in each]
     check(HERE / "faulty_mod.py", fault, options=("--strict",), expect=1)
 
 

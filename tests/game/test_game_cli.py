@@ -45,8 +45,8 @@ def test_a_tool_is_found_and_called(hall):
     assert "arena/move" in games(hall, "tools", "arena", "--query", "somewhere").stdout
     assert json.loads(games(hall, "tools", "arena", "arena/move").stdout)["inputSchema"]["required"] == ["to"]
     assert games(hall, "call", "arena", "arena/echo", "value=[1, 2]").stdout == "[\n  1,\n  2\n]\n"
-    told = games(hall, "call", "arena", "arena/move", '{"to": {"x": 1, "y": 2}}', "--json")
-    assert json.loads(told.stdout)["result"] == {"x": 1, "y": 2}
+    ran = games(hall, "call", "arena", "arena/move", '{"to": {"x": 1, "y": 2}}', "--json")
+    assert json.loads(ran.stdout)["result"] == {"x": 1, "y": 2}
 
 
 def test_what_a_mod_writes_into_a_list_cannot_look_like_our_notation(monkeypatch, capsys):
@@ -57,14 +57,14 @@ def test_what_a_mod_writes_into_a_list_cannot_look_like_our_notation(monkeypatch
     assert row.split() == ["x/⟨U+27E8⟩ESC⟩", "⟨U+27E8⟩LF⟩", "a⟨LF⟩⟨U+27E8⟩TAB⟩"]
 
 
-def test_a_refusal_is_told_with_its_exit_code(hall):
+def test_a_refusal_is_reported_with_its_exit_code(hall):
     wrong = games(hall, "call", "arena", "arena/move")
     assert (wrong.returncode, "arena/move was not called" in wrong.stderr) == (USAGE, True)
     assert games(hall, "call", "arena", "arena/nothing").returncode == NOT_FOUND
     assert games(hall, "call", "other", "arena/echo").returncode == CONFLICT
     failed = games(hall, "call", "arena", "arena/fail", "kind=tool")
-    code, said = failed.stderr.splitlines()[:2]
-    assert (failed.returncode, said) == (UNEXPECTED, "bascule: the door is locked")
+    code, message = failed.stderr.splitlines()[:2]
+    assert (failed.returncode, message) == (UNEXPECTED, "bascule: the door is locked")
     # What the tool raised, whole: its code and its data.
     assert "GABP error" in code
     assert '"door": 7' in code

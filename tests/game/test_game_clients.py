@@ -115,8 +115,8 @@ def test_events_are_followed_from_a_cursor(hall, arena):
     assert [each.payload["n"] for each in page.events] == [0, 0, 0]
     with SyncClient.connect(hall.state) as another:
         following = another.game("arena").events(["noise/*"], since=start)
-        heard = [next(following) for _ in range(3)]
-        assert [each.cursor for each in heard] == [each.cursor for each in page.events]
+        received = [next(following) for _ in range(3)]
+        assert [each.cursor for each in received] == [each.cursor for each in page.events]
         arena.call("arena/shout", {"channel": "noise/b"})
         assert next(following).channel == "noise/b"
         # Without a cursor only what comes is heard.
@@ -124,7 +124,7 @@ def test_events_are_followed_from_a_cursor(hall, arena):
         asked = [next(new)]
         arena.call("arena/shout", {"channel": "noise/a"})
         assert asked[0].message == "the game has no such channel (yet): never/heard"
-        assert next(new).seq == heard[-1].seq + 1
+        assert next(new).seq == received[-1].seq + 1
 
 
 @pytest.mark.req("GAME-DOOR-2")

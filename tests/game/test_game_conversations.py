@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
-from two_ends import TOKEN, message, opened, said
+from two_ends import TOKEN, message, notes_of, opened
 
 from gabp import envelopes, messages
 from gabp.bridge_session import Came
@@ -39,7 +39,7 @@ def test_a_broken_stream_closes_with_a_clear_error_and_nothing_after_it_is_dispa
     (happened,) = mod.receive(data + message(type="request", method="tools/list"))
     assert isinstance(happened, Broken)
     assert happened.message
-    assert said(mod) == [(envelopes.NIL_ID, ErrorCode.PARSE_ERROR)]
+    assert notes_of(mod) == [(envelopes.NIL_ID, ErrorCode.PARSE_ERROR)]
     assert mod.state is State.CLOSED
     (happened,) = bridge.receive(data)
     assert isinstance(happened, Broken)

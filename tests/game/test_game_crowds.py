@@ -176,7 +176,7 @@ def test_a_reader_goes_on_where_it_stopped():
 
 
 @pytest.mark.req("GAME-EVENT-3")
-def test_what_is_gone_is_told_to_those_it_concerns_only():
+def test_what_is_gone_is_reported_to_those_it_concerns_only():
     log = event_log(max_events=4)
     log.add("rare", 0, Raw(b"1"), 0)
     seen = log.cursor
@@ -232,17 +232,23 @@ async def test_one_waits_for_the_next_event_and_may_stop_waiting():
 async def test_a_slow_stream_takes_its_time_and_is_told_what_is_gone_and_a_fast_one_misses_nothing():
     log = EventLog(lambda: 0, max_events=8)
     slow, fast = log.stream(("a",), room=3), log.stream(("a",))
-    heard: list[int] = []
-    fast.on_ready = lambda: heard.extend(each.seq for each in fast.drain()[0])
+    received: list[int] = []
+    fast.on_ready = lambda: received.extend(each.seq for each in fast.drain()[0])
     for seq in range(20):
         log.add("a", seq, Raw(b"1"), 0)
         log.add("b", seq, Raw(b"1"), 0)
-    assert heard == list(range(20))
-    told: list[tuple[int | None, int | None]] = []
+    assert received == list(range(20))
+    gaps_seen: list[tuple[int | None, int | None]] = []
     while items := slow.drain()[0]:
-        told += [(each.seq, each.code) for each in items]
+        gaps_seen += [(each.seq, each.code) for each in items]
         await asyncio.sleep(0)
-    assert told == [(0, None), (1, None), (2, None), (None, ErrorCode.OVERFLOW), *((n, None) for n in range(16, 20))]
+    assert gaps_seen == [
+        (0, None),
+        (1, None),
+        (2, None),
+        (None, ErrorCode.OVERFLOW),
+        *((n, None) for n in range(16, 20)),
+    ]
     # Once it has caught up it hears as it comes.
     log.add("a", 20, Raw(b"1"), 0)
     assert [each.seq for each in slow.drain()[0]] == [20]

@@ -172,7 +172,7 @@ def test_when_no_life_is_left_moves_are_held_back_until_the_restart(burrow):
     for _ in range(3):
         game.cave.mole = next(iter(game.cave.bats))
         game.cave._meet()
-    game._tell()
+    game._report_state()
     assert game.mod.attention.blocking.summary.startswith("the mole has no life left")
     game.restart()
     assert game.mod.attention.current is None

@@ -145,7 +145,7 @@ async def test_a_reader_of_the_bridge_file_never_sees_half_of_it(tmp_path):
 
 
 @on_loop
-async def test_a_socket_whose_path_is_too_long_is_told_before_the_game_starts(tmp_path):
+async def test_a_socket_whose_path_is_too_long_is_reported_before_the_game_starts(tmp_path):
     async with playground(tmp_path) as ground:
         ground.write(transport="pipe")
         ground.games._machine = msgspec.structs.replace(ground.games._machine, socket_dir="/tmp/" + "x" * 100)

@@ -93,13 +93,13 @@ def test_a_daemon_outlives_every_broken_frame_with_its_memory_and_its_other_game
             eventually(lambda: connects() > happened, "connected again after a half close", PATIENCE)
             assert resident_kb(daemon.process.pid) - before < MOST_GROWTH_KB
             # Each ended with a reason that says what was wrong.
-            told = [
+            notes = [
                 event["message"]
                 for event in wire.call("games.events", {"gameId": "bad", "limit": 1000})["events"]
                 if "the connection was lost" in event.get("message", "")
             ]
-            assert len(told) == len(ATTACKS) + 1
-            assert all(len(message) > len("the connection was lost: ") + 5 for message in told)
+            assert len(notes) == len(ATTACKS) + 1
+            assert all(len(message) > len("the connection was lost: ") + 5 for message in notes)
             assert wire.call("games.status", {"gameId": "arena"})["connects"] == 1
             assert '"level":"error"' not in daemon.log()
             assert daemon.stop() == 0

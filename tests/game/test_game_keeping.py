@@ -33,7 +33,7 @@ with open(os.environ["RUNS_FILE"], "a") as file:
     file.write(f"{helper.pid}\\n")
 """
 
-DEAF = """
+IGNORING = """
 import signal
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 """
@@ -77,8 +77,8 @@ def place():
 @pytest.mark.req("GAME-LIFE-3")
 def test_when_the_daemon_is_killed_its_games_and_what_they_started_end_whatever_the_transport(place):
     text = []
-    deaf = place.folder / "deaf.py"
-    deaf.write_text(DEAF + WITH_HELPER + MOD)
+    ignoring = place.folder / "deaf.py"
+    ignoring.write_text(IGNORING + WITH_HELPER + MOD)
     for transport in ("tcp", "pipe", "stdio"):
         place.list_mod(WITH_HELPER + MOD, transport, transport=transport)
         # One of them does not end when it is asked to.
@@ -248,7 +248,7 @@ async def test_a_game_that_its_launcher_handed_to_another_program_is_found_by_it
 
 
 @on_loop
-async def test_a_launcher_that_nobody_follows_is_told_after_its_time_and_can_be_stopped_before(tmp_path):
+async def test_a_launcher_that_nobody_follows_is_reported_after_its_time_and_can_be_stopped_before(tmp_path):
     async with playground(tmp_path) as ground:
         ground.toml.write_text("[games.arena]\ncommand = 'true'\ndiscovery = 'file'\nstartup_timeout = 60\n")
         status = await ground.games.start("arena", 0.2)

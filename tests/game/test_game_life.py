@@ -291,7 +291,7 @@ async def test_a_lost_connection_is_made_again_and_everything_is_as_before(tmp_p
 
 
 @on_loop
-async def test_while_it_is_away_calls_say_so_and_nothing_waits_for_ever(tmp_path):
+async def test_calls_of_a_game_that_is_away_are_refused_and_none_waits_for_ever(tmp_path):
     async with playground(tmp_path) as ground:
         async with ScriptedMod() as mod:
             attached(ground, mod.port)

@@ -243,7 +243,7 @@ def test_a_bridge_file_is_believed_only_when_nobody_else_could_have_written_it(t
     assert endpoints.from_bridge_file(meant, "mine") is None
 
 
-def test_a_broken_bridge_file_is_told_once_and_the_game_goes_on(tmp_path, caplog):
+def test_a_broken_bridge_file_is_reported_once_and_the_game_goes_on(tmp_path, caplog):
     path = bridge_file(tmp_path / "bridge.json", 0o644)
     with Mod("x", bridge_file=path).running() as mod:
         for _ in range(3):

@@ -250,16 +250,16 @@ async def test_a_mod_that_welcomes_and_closes_is_not_reached_for_without_a_pause
 # -- mods that do not read --
 
 
-class Deaf(ScriptedMod):
+class NotReading(ScriptedMod):
     """Reads until it is told not to."""
 
     def __init__(self, **answers):
         super().__init__(**answers)
-        self.deaf = False
+        self.not_reading = False
 
     def _answer(self, writer, request, params):
         super()._answer(writer, request, params)
-        if self.deaf:
+        if self.not_reading:
             writer.transport.pause_reading()
 
 
@@ -267,13 +267,13 @@ class Deaf(ScriptedMod):
 @pytest.mark.parametrize(("limit", "lost"), [(2 * 1024 * 1024, True), (64 * 1024 * 1024, False)])
 @on_loop
 async def test_how_much_waits_for_a_mod_that_does_not_read_is_a_setting(tmp_path, limit, lost):
-    async with Deaf(tools_call=1) as mod, playground(tmp_path) as ground, asyncio.timeout(PATIENCE):
+    async with NotReading(tools_call=1) as mod, playground(tmp_path) as ground, asyncio.timeout(PATIENCE):
         # So that the kernel takes little of it.
         mod._server.sockets[0].setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         attached(ground, mod.port, max_unsent_bytes=limit)
         await ground.games.start("arena")
         arena = ground.games.find("arena")
-        mod.deaf = True
+        mod.not_reading = True
         await arena.call_tool("me", "a/b", {})
         calls = [arena.call_tool(f"agent-{number}", "a/b", {"pad": "x" * 900_000}) for number in range(16)]
         if lost:

@@ -54,7 +54,7 @@ def test_a_mod_that_invents_tools_without_end_fills_nothing_but_its_own_pins(pin
     assert pins.find("g", "made/up9") is not None
 
 
-def carry_out(bridge, call):
+def execute(bridge, call):
     """As the gate does: resolved, begun, then handled."""
     bound = next(each for each in bridge.bridge().methods if each.row.name == call.method)
     row = BegunRow(principal=call.principal, method=call.method, at=0)
@@ -72,11 +72,11 @@ async def test_a_tool_that_changes_between_its_judgement_and_its_call_is_not_cal
         found = ground.games.find("arena")
         params = CallToolParams(game_id="arena", tool="arena/count", arguments={"key": "x"})
         # The control: nothing changes, and it is called.
-        effect, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        effect, act = execute(bridge, Call(ANNA, "games.call", params, door="link"))
         assert (await act()).executed == "yes"
         assert effect.details["executed"] == "yes"
         assert ground.runs() == ["x"]
-        effect, act = carry_out(bridge, Call(ANNA, "games.call", params, door="link"))
+        effect, act = execute(bridge, Call(ANNA, "games.call", params, door="link"))
         tools = found.catalog.tools
         tools["arena/count"] = msgspec.structs.replace(tools["arena/count"], schema_hash="another")
         with pytest.raises(Conflict, match="changed since this call was judged"):

@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 from scripted_mod import TOOL
-from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, opened, said
+from two_ends import LAUNCH, TOKEN, WELCOME, hello, message, notes_of, opened
 
 from gabp import envelopes, messages
 from gabp.bridge_session import Answered, BridgeSession, Came, Refused, Welcomed
@@ -58,14 +58,14 @@ def test_hello_is_answered_with_welcome_in_both_modes(mode):
 def test_a_request_before_hello_is_refused_and_the_session_stays_usable():
     mod = ModSession()
     assert mod.receive(message(type="request", method="tools/list")) == []
-    assert [code for _, code in said(mod)] == [ErrorCode.AUTHENTICATION_REQUIRED]
+    assert [code for _, code in notes_of(mod)] == [ErrorCode.AUTHENTICATION_REQUIRED]
     assert isinstance(mod.receive(message(type="request", method="session/hello", params={"token": TOKEN}))[0], Greeted)
 
 
 def test_a_second_hello_is_refused():
     _, mod = opened()
     mod.receive(message(type="request", method="session/hello", params=json.loads(to_json(hello()))))
-    assert [code for _, code in said(mod)] == [ErrorCode.INVALID_REQUEST]
+    assert [code for _, code in notes_of(mod)] == [ErrorCode.INVALID_REQUEST]
     assert mod.state is State.OPEN
 
 
@@ -95,7 +95,7 @@ def test_hellos_of_real_bridges_are_taken_in_compat_and_refused_in_strict(params
     assert isinstance(ModSession(Mode.COMPAT).receive(request)[0], Greeted)
     strict = ModSession(Mode.STRICT)
     assert strict.receive(request) == []
-    assert [code for _, code in said(strict)] == [ErrorCode.INVALID_PARAMS]
+    assert [code for _, code in notes_of(strict)] == [ErrorCode.INVALID_PARAMS]
 
 
 @pytest.mark.parametrize("result", [{}, {"agentId": "x"}, {"app": {"name": "x", "version": "1"}}])
@@ -135,7 +135,7 @@ def test_a_request_is_answered_once():
     (asked,) = mod.receive(bridge.take())
     mod.answer(asked.id, b'{"tools":[]}')
     mod.fail(asked.id, -32603, "again")
-    assert len(said(mod)) == 1
+    assert len(notes_of(mod)) == 1
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_request_is_answered_once():
 def test_a_request_that_is_not_what_the_method_takes_never_reaches_the_game(method, params, code):
     _, mod = opened()
     assert mod.receive(message(type="request", method=method, params=params)) == []
-    assert [answer for _, answer in said(mod)] == [code]
+    assert [answer for _, answer in notes_of(mod)] == [code]
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def test_a_request_that_is_not_what_the_method_takes_never_reaches_the_game(meth
 def test_a_strict_mod_checks_the_published_schema(method, params):
     _, mod = opened(Mode.STRICT)
     assert mod.receive(message(type="request", method=method, params=params)) == []
-    assert [answer for _, answer in said(mod)] == [ErrorCode.INVALID_PARAMS]
+    assert [answer for _, answer in notes_of(mod)] == [ErrorCode.INVALID_PARAMS]
     _, mod = opened(Mode.COMPAT)
     assert isinstance(mod.receive(message(type="request", method=method, params=params))[0], Asked)
 
@@ -191,7 +191,7 @@ def test_more_requests_than_a_mod_takes_are_refused_as_not_executed():
     mod.take()
     happened = mod.receive(b"".join(message(type="request", method="tools/list") for _ in range(5)))
     assert len(happened) == 3
-    assert [code for _, code in said(mod)] == [ErrorCode.TOOL_UNAVAILABLE] * 2
+    assert [code for _, code in notes_of(mod)] == [ErrorCode.TOOL_UNAVAILABLE] * 2
 
 
 @pytest.mark.req("GABP-MET-10")
@@ -301,7 +301,7 @@ def test_errors_keep_their_data_and_lib_gabs_codes_become_the_registrys():
         (5, None, "yes"),
     ],
 )
-def test_whether_a_failed_call_ran_is_told_as_far_as_it_is_known(code, data, executed):
+def test_whether_a_failed_call_ran_is_reported_as_far_as_it_is_known(code, data, executed):
     assert from_peer(code, "x", data).executed == executed
 
 

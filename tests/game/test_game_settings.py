@@ -36,7 +36,7 @@ async def test_the_file_is_read_again_when_it_changes_and_a_broken_edit_changes_
         ("[games.x]\ncommand=''", "`command` is empty"),
         ("[games.x]\ncommand='x'\ncomand='y'", "games.x: unknown field `comand`; there are: name, "),
         ("[games.x]\ncommand='x'\nenv={GABP_TOKEN='x'}", "`env.GABP_TOKEN` is set by Bascule"),
-        ("[games.x]\ncommand='x'\nenv={'a=b'='x'}", "is no environment variable"),
+        ("[games.x]\ncommand='x'\nenv={'a=b'='x'}", "is not a valid name of an environment variable"),
         ("[games.x]\ncommand='x'\ntransport='udp'", "transport"),
         ("[games.x]\ncommand='x'\nstartup_timeout=0", "startup_timeout"),
         ("[games.x]\ncommand='x'\nstartup_timeout='1'", "startup_timeout"),

@@ -178,9 +178,9 @@ def test_a_result_above_the_message_limit_is_a_resource_read_in_pieces(arena):
 @pytest.mark.req("DEC-GABP-8")
 def test_a_tool_that_yields_runs_over_many_polls_and_tells_its_progress(arena):
     assert arena.call("walk", steps=5) == "there"
-    told = [json.loads(bytes(event.payload)) for event in events_of(arena, messages.PROGRESS_CHANNEL, 5)]
-    assert [each["progress"] for each in told[-5:]] == [1, 2, 3, 4, 5]
-    assert {each["total"] for each in told[-5:]} == {5}
+    progress = [json.loads(bytes(event.payload)) for event in events_of(arena, messages.PROGRESS_CHANNEL, 5)]
+    assert [each["progress"] for each in progress[-5:]] == [1, 2, 3, 4, 5]
+    assert {each["total"] for each in progress[-5:]} == {5}
 
 
 @pytest.mark.req("DEC-GABP-8", "GAME-CALL-7")

@@ -42,7 +42,7 @@ def message(**fields) -> bytes:
     )
 
 
-def said(mod: ModSession) -> list[tuple[str, int | None]]:
+def notes_of(mod: ModSession) -> list[tuple[str, int | None]]:
     """What the mod answers: (id, error code or None)."""
     answers = envelopes.Reader(Mode.STRICT).feed(mod.take())
     return [(each.id, each.error.code if isinstance(each.error, envelopes.ErrorBody) else None) for each in answers]

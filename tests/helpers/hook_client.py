@@ -37,7 +37,7 @@ CODEX = {
 }
 
 
-def said(kind, event, **more):
+def payload_of(kind, event, **more):
     fields = (CLAUDE if kind == "claude" else CODEX)[event]
     return json.dumps({**COMMON, "hook_event_name": event, **fields, **more})
 
@@ -83,7 +83,7 @@ def run(daemon, *words, **variables):
 
 def run_hook(daemon, kind, event, agent, *words, client=None, **more):
     words = ("--hook", kind, "--event", event, *words)
-    return run(daemon, *words, client=client, stdin=said(kind, event, **more), BRIDGE_AGENT_ID=agent)
+    return run(daemon, *words, client=client, stdin=payload_of(kind, event, **more), BRIDGE_AGENT_ID=agent)
 
 
 def ok(daemon, *words):

@@ -55,16 +55,16 @@ def ok(*arguments, **variables):
 
 def test_register_send_and_reply_need_section_5_and_no_more(broker, state):
     assert ok(state, broker.url, "bridge-register", "--agent", "Jerry") == f"registered Jerry at {broker.url}\n"
-    said = []
+    asked = []
     words = ("bridge-send", "Jerry", "6 x 7?", "--ticket", "t-1", "--timeout", "60000")
-    asking = threading.Thread(target=lambda: said.append(run(state, broker.url, *words)))
+    asking = threading.Thread(target=lambda: asked.append(run(state, broker.url, *words)))
     asking.start()
     with broker.changed:
         assert broker.changed.wait_for(lambda: broker.sent, PATIENCE)
     assert ok(state, broker.url, "bridge-reply", "t-1", "42") == "replied to t-1\n"
     asking.join()
-    assert (said[0].returncode, said[0].stdout) == (0, "42\n")
-    assert "reply from agent Jerry (as the broker says), not from your user" in said[0].stderr
+    assert (asked[0].returncode, asked[0].stdout) == (0, "42\n")
+    assert "reply from agent Jerry (as the broker says), not from your user" in asked[0].stderr
     assert "Jerry" in ok(state, broker.url, "bridgectl", "list", "agents")
     assert set(broker.asked) == {
         "POST /agents/register",
@@ -76,7 +76,7 @@ def test_register_send_and_reply_need_section_5_and_no_more(broker, state):
     assert set(broker.tokens) == {None}
 
 
-def test_such_a_brokers_refusals_are_told_in_its_words(broker, state):
+def test_such_a_brokers_refusals_are_reported_in_its_words(broker, state):
     done = run(state, broker.url, "bridge-send", "Nobody", "x")
     assert (done.returncode, "agent not registered" in done.stderr) == (exits.NOT_FOUND, True)
     # A page instead of JSON.

@@ -35,9 +35,9 @@ def test_a_helper_ends_with_a_sentence(case):
             Conversation(ours, time.monotonic() + 5).whole_answer()
 
 
-@pytest.mark.parametrize("said", ["\xb2", "nan", "inf", "-1", "1e9", "9" * 400, "soon"])
-def test_a_time_to_come_back_that_is_no_number_is_none(said):
-    head = f"HTTP/1.1 429 No\r\nRetry-After: {said}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
+@pytest.mark.parametrize("value", ["\xb2", "nan", "inf", "-1", "1e9", "9" * 400, "soon"])
+def test_a_time_to_come_back_that_is_no_number_is_none(value):
+    head = f"HTTP/1.1 429 No\r\nRetry-After: {value}\r\nContent-Length: 0\r\n\r\n".encode("latin-1")
     ours, theirs = socket.socketpair()
     with ours, theirs:
         theirs.sendall(head)

@@ -59,8 +59,8 @@ def test_no_content_is_none(serve, state):
 
 
 def test_a_refusal_carries_code_message_hint_details_and_when_to_come_back(serve, state):
-    said = refusal(429, "overloaded", "slow down", hint="wait", details={"limit": 5}, retry_after=2)
-    with serve(said), pytest.raises(exits.Refusal) as caught:
+    answer = refusal(429, "overloaded", "slow down", hint="wait", details={"limit": 5}, retry_after=2)
+    with serve(answer), pytest.raises(exits.Refusal) as caught:
         http.call(find_door(state), "GET", "/x")
     fault = caught.value
     assert (fault.status, fault.code, fault.message, fault.hint) == (429, "overloaded", "slow down", "wait")

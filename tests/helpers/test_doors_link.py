@@ -38,7 +38,7 @@ def test_the_same_messages_however_the_stream_is_cut(cuts):
         b"Content-Length: 2\r\n\r\n{{",
     ],
 )
-def test_a_broken_frame_is_told_and_not_waited_for(data):
+def test_a_broken_frame_is_reported_and_not_waited_for(data):
     with pytest.raises(exits.BadAnswer):
         Frames(max_frame_bytes=10).feed(data)
 

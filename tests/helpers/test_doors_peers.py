@@ -73,17 +73,17 @@ def test_a_socket_of_another_user_is_told_nothing(loose, name):
     with squatting(lambda: bound_at(os.path.join(loose, name))) as squatter:
         with pytest.raises(exits.Stranger, match=f"is served by uid {NOBODY}, not by you") as refusal:
             UNIX[name](loose)
-        assert squatter.heard() == b""
+        assert squatter.received() == b""
     assert refusal.value.exit_code == exits.REFUSED
 
 
 @only_root
 @pytest.mark.parametrize("name", UNIX)
-def test_without_the_question_whose_it_is_the_socket_would_hear_the_token(loose, name, monkeypatch):
+def test_a_socket_of_another_user_gets_the_token_when_its_owner_is_not_checked(loose, name, monkeypatch):
     monkeypatch.setattr(http, "check_peer", lambda *_: None)
     with squatting(lambda: bound_at(os.path.join(loose, name))) as squatter:
         UNIX[name](loose)
-        assert SECRET.encode() in squatter.heard()
+        assert SECRET.encode() in squatter.received()
 
 
 @only_root
@@ -91,7 +91,7 @@ def test_the_python_client_asks_the_same_question(loose):
     with squatting(lambda: bound_at(paths.link_socket(loose))) as squatter:
         with pytest.raises(Forbidden, match=f"is served by uid {NOBODY}"):
             SyncClient.connect(state_dir=loose)
-        assert squatter.heard() == b""
+        assert squatter.received() == b""
 
 
 @only_root
@@ -106,7 +106,7 @@ def test_a_port_of_another_user_is_told_nothing(loose, monkeypatch, who, url, li
     with squatting(lambda: bound(listens, port)) as squatter:
         with pytest.raises(exits.Stranger, match=f":{port} is served by uid {NOBODY}, not by you"):
             TCP[who](loose)
-        assert squatter.heard() == b""
+        assert squatter.received() == b""
 
 
 @only_root
@@ -119,7 +119,7 @@ def test_a_port_of_our_own_is_told(loose, monkeypatch, who, listens):
         # What answers there is no Bascule, and is found out only afterwards.
         with contextlib.suppress(exits.BadAnswer):
             TCP[who](loose)
-        assert SECRET.encode() in squatter.heard()
+        assert SECRET.encode() in squatter.received()
 
 
 @only_root
@@ -135,7 +135,7 @@ def test_the_command_says_whose_program_it_found_and_sends_nothing(loose):
             timeout=30,
             check=False,
         )
-        assert squatter.heard() == b""
+        assert squatter.received() == b""
     assert done.returncode == exits.REFUSED, done
     assert f"http://127.0.0.1:{port} is served by uid {NOBODY}, not by you (uid 0): nothing was sent" in done.stderr
     assert "BRIDGE_BROKER_URL" in done.stderr
@@ -147,15 +147,15 @@ WAYS = {"vanishes": accept_and_vanish, "bequeaths": accept_and_bequeath}
 
 def robbed(thief, host, rounds, monkeypatch, state):
     """How often the token was heard in so many rounds, and by what the others were ended."""
-    heard, ends = 0, set()
+    received, ends = 0, set()
     for _ in range(rounds):
         monkeypatch.setenv("BRIDGE_BROKER_URL", f"http://{host}:{thief.next_port()}")
         try:
             over_http(state)
         except exits.DoorError as fault:
             ends.add(type(fault))
-        heard += SECRET in thief.heard()
-    return heard, ends
+        received += SECRET in thief.received()
+    return received, ends
 
 
 @only_root
@@ -164,15 +164,15 @@ def robbed(thief, host, rounds, monkeypatch, state):
 def test_a_listener_that_is_gone_when_we_look_gets_no_token(loose, monkeypatch, way, url, listens):
     rounds = ROUNDS if listens == "127.0.0.1" else 5
     with thieving(listens, WAYS[way]) as thief:
-        heard, ends = robbed(thief, url, rounds, monkeypatch, loose)
-    assert heard == 0
+        received, ends = robbed(thief, url, rounds, monkeypatch, loose)
+    assert received == 0
     # On a machine so busy that the thief did not accept in time, that is what is said.
     assert exits.Stranger in ends <= {exits.Stranger, exits.ConnectionLost}
 
 
 @only_root
 @pytest.mark.parametrize("way", WAYS)
-def test_without_the_question_whose_connection_it_is_that_listener_gets_the_token(loose, monkeypatch, way):
+def test_a_listener_of_another_user_gets_the_token_when_the_connection_is_not_checked(loose, monkeypatch, way):
     monkeypatch.setattr(http, "check_peer", lambda *_: None)
     with thieving("127.0.0.1", WAYS[way]) as thief:
         assert robbed(thief, "127.0.0.1", 3, monkeypatch, loose) == (3, set())
@@ -181,8 +181,8 @@ def test_without_the_question_whose_connection_it_is_that_listener_gets_the_toke
 @only_root
 def test_a_relay_to_our_true_daemon_gets_no_token(daemon, loose, monkeypatch):
     with thieving("127.0.0.1", relay_to(daemon.port)) as relay:
-        heard, ends = robbed(relay, "127.0.0.1", 5, monkeypatch, loose)
-        assert heard == 0
+        received, ends = robbed(relay, "127.0.0.1", 5, monkeypatch, loose)
+        assert received == 0
         assert exits.Stranger in ends
         # The control: it hears the token, and answers as the daemon does.
         monkeypatch.setattr(http, "check_peer", lambda *_: None)
@@ -222,7 +222,7 @@ def test_a_wrapped_program_says_nothing_at_a_port_that_was_taken_while_the_daemo
         with squatting(lambda: bound("127.0.0.1", living.port), uid=os.getuid()) as squatter:
             with pytest.raises(exits.NotRunning, match="Bascule is not running"):
                 http.call(choice.find_door(living.state), "GET", "/status", token=token)
-            assert squatter.heard() == b""
+            assert squatter.received() == b""
 
 
 def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
@@ -243,9 +243,9 @@ def test_no_stored_token_goes_to_a_port(state, keep_token, monkeypatch):
             subprocess.run(
                 [sys.executable, "-c", code, *words, "--state-dir", state], capture_output=True, timeout=60, check=False
             )
-        heard = squatter.heard()
-    assert heard.count(b"HTTP/1.1") >= len(commands)
-    assert SECRET.encode() not in heard
+        received = squatter.received()
+    assert received.count(b"HTTP/1.1") >= len(commands)
+    assert SECRET.encode() not in received
 
 
 @only_root

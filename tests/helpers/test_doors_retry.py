@@ -67,7 +67,7 @@ def test_what_trying_again_cannot_change_is_not_tried_again(fault):
     assert hands.slept == []
 
 
-def test_after_ten_seconds_the_last_error_is_told():
+def test_after_ten_seconds_the_last_error_is_reported():
     hands = Hands()
 
     def never():

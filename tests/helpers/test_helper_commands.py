@@ -223,7 +223,7 @@ def test_reply_is_repeated_with_the_same_ticket_until_the_daemon_answers(serve, 
 
 
 @pytest.mark.parametrize(
-    ("said", "code"),
+    ("expected", "code"),
     [
         (refusal(403, "forbidden"), exits.REFUSED),
         (refusal(404, "not_found", "ticket expired"), exits.NOT_FOUND),
@@ -232,9 +232,9 @@ def test_reply_is_repeated_with_the_same_ticket_until_the_daemon_answers(serve, 
         (refusal(507, "storage_full"), exits.OVERLOADED),
     ],
 )
-def test_reply_fails_with_the_exit_code_of_the_refusal(serve, run, keep_token, said, code):
+def test_reply_fails_with_the_exit_code_of_the_refusal(serve, run, keep_token, expected, code):
     keep_token("Jerry", "of-jerry")
-    with serve(said) as daemon:
+    with serve(expected) as daemon:
         assert run("bridge-reply", "t-1", "x", "--agent", "Jerry")[0] == code
     assert len(daemon.got) == 1
 
@@ -313,7 +313,7 @@ def test_recv_hears_at_once_that_nothing_runs(run, keep_token):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "expected"),
     [
         ({"from": "local"}, "an unnamed program of this user"),
         ({"from": "person"}, "the person at this machine"),
@@ -325,8 +325,8 @@ def test_recv_hears_at_once_that_nothing_runs(run, keep_token):
         ({"from": "Sp\nock"}, "agent Sp⟨LF⟩ock"),
     ],
 )
-def test_recv_says_what_is_special_about_a_message(change, said):
-    assert said in recv.describe({**MESSAGE, **change}, "Jerry", 0)
+def test_recv_says_what_is_special_about_a_message(change, expected):
+    assert expected in recv.describe({**MESSAGE, **change}, "Jerry", 0)
 
 
 # -- bridge-send ----------------------------------------------------------------------------------

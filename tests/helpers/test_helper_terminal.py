@@ -15,7 +15,7 @@ DANGEROUS = {*map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0)), *"\u061c\u200
 DANGEROUS |= set("\u2066\u2067\u2068\u2069")
 
 
-def test_whatever_is_printed_for_a_reader_is_made_visible(capsys):
+def test_text_printed_for_a_reader_is_made_visible(capsys):
     terminal.show("a\x1b[2Jb\u202ec\x9b\n\td")
     terminal.say("e\u200b")
     assert capsys.readouterr() == ("a⟨ESC⟩[2Jb⟨U+202E⟩c⟨U+009B⟩\n\td\n", "e⟨U+200B⟩\n")

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from hook_client import BIN, COMMON, delivery, environment, ok, run, run_hook, said, send, start
+from hook_client import BIN, COMMON, delivery, environment, ok, payload_of, run, run_hook, send, start
 
 from bascule.local_client import exits
 from bascule.programs.helpers import hook, wait
@@ -13,7 +13,7 @@ from bascule.programs.helpers import hook, wait
 # -- by hand --
 
 
-def test_it_says_who_wrote_and_takes_nothing(daemon, agents):
+def test_bridge_wait_names_the_sender_and_takes_no_message(daemon, agents):
     jerry, spock = agents
     send(daemon, jerry, as_=spock)
     send(daemon, jerry)
@@ -24,7 +24,7 @@ def test_it_says_who_wrote_and_takes_nothing(daemon, agents):
     assert "secret text" in ok(daemon, "bridge-recv", "--agent", jerry)
 
 
-def test_it_waits_for_a_message(daemon, agents):
+def test_bridge_wait_blocks_until_a_message_comes(daemon, agents):
     jerry, _ = agents
     waiting = start(daemon, "--wait", "60000", "--json", BRIDGE_AGENT_ID=jerry)
     ticket = send(daemon, jerry)
@@ -39,7 +39,7 @@ def test_nothing_in_time_is_exit_code_3(daemon, agents):
     assert "run bridge-wait again" in err
 
 
-def test_without_a_name_it_asks_for_one(daemon):
+def test_bridge_wait_without_a_name_asks_for_one(daemon):
     code, _, err = run(daemon, "--wait", "0")
     assert code == exits.USAGE
     assert "which agent? Pass --agent NAME or set BRIDGE_AGENT_ID" in err
@@ -124,7 +124,7 @@ def test_a_pipe_that_stays_open_does_not_hold_a_hook(daemon, agents):
         text=True,
         env=environment(BRIDGE_AGENT_ID=agents[0]),
     )
-    process.stdin.write(said("claude", "UserPromptSubmit"))
+    process.stdin.write(payload_of("claude", "UserPromptSubmit"))
     process.stdin.flush()
     assert process.wait(timeout=30) == 0
     assert "1 unread" in process.stdout.read()
@@ -148,7 +148,7 @@ BROKEN = {
 
 @pytest.mark.parametrize("kind", wait.CLIENTS)
 @pytest.mark.parametrize("what", BROKEN)
-def test_whatever_comes_in_a_hook_exits_0_and_says_nothing(daemon, agents, kind, what):
+def test_a_hook_exits_0_and_prints_nothing_for_any_input(daemon, agents, kind, what):
     process = subprocess.run(
         [BIN / "bridge-wait", "--hook", kind, "--state-dir", daemon.state],
         input=BROKEN[what].encode("utf-8", "surrogateescape"),
@@ -172,11 +172,11 @@ def test_without_a_daemon_a_hook_is_silent(state, event, client):
 
 
 def test_without_an_agent_a_hook_is_silent(daemon):
-    assert run(daemon, "--hook", "claude", stdin=said("claude", "UserPromptSubmit")) == (0, "", "")
+    assert run(daemon, "--hook", "claude", stdin=payload_of("claude", "UserPromptSubmit")) == (0, "", "")
 
 
 def test_a_hook_explains_itself_when_it_is_asked_to(daemon):
-    _, _, err = run(daemon, "--hook", "claude", "--explain", stdin=said("claude", "UserPromptSubmit"))
+    _, _, err = run(daemon, "--hook", "claude", "--explain", stdin=payload_of("claude", "UserPromptSubmit"))
     assert "its agent is not known" in err
 
 
@@ -193,7 +193,7 @@ HEAVY = {
 }
 
 
-def test_it_loads_nothing_heavy():
+def test_bridge_wait_loads_nothing_heavy():
     code = (
         f"import sys, json; sys.path[:0] = {sys.path!r}; "
         "import bascule.programs.helpers.program, bascule.programs.helpers.wait, bascule.programs.helpers.hook; "

@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from hook_client import BIN, COMMON, delivery, environment, ok, one_more_wait, run, run_hook, said, send, start
+from hook_client import BIN, COMMON, delivery, environment, ok, one_more_wait, payload_of, run, run_hook, send, start
 from living import Living, short_dir
 
 from bascule.local_client.exits import NotRunning
@@ -36,7 +36,7 @@ def bell(daemon, agents, client):
             return start(
                 *(daemon, "--hook", "claude", "--event", event, "--explain"),
                 client=client,
-                stdin=said("claude", event),
+                stdin=payload_of("claude", event),
                 BRIDGE_AGENT_ID=agent,
             )
 
@@ -87,7 +87,7 @@ def test_a_new_session_is_woken_for_what_the_last_one_left(daemon, agents, stop)
 def test_the_bell_of_the_next_turn_takes_over(daemon, agents, bell):
     older = bell("SessionStart")
     newer = start(
-        *(daemon, "--hook", "claude", "--agent", agents[0]), client=older.args[0], stdin=said("claude", "Stop")
+        *(daemon, "--hook", "claude", "--agent", agents[0]), client=older.args[0], stdin=payload_of("claude", "Stop")
     )
     _, err = older.communicate(timeout=PATIENCE)
     assert older.returncode == 0
@@ -101,7 +101,7 @@ def test_a_session_that_answers_once_is_not_kept_waiting(daemon, agents, client)
     send(daemon, agents[0])
     job = {
         "command": f"'{BIN}/bridge-wait' --hook claude --state-dir '{daemon.state}'",
-        "stdin": said("claude", "Stop"),
+        "stdin": payload_of("claude", "Stop"),
     }
     done = subprocess.run(
         [client, "-p", "do this"],
@@ -175,7 +175,7 @@ def fake_codex(tmp_path):
 def queue(daemon, agent, client, path, exit_code=0, **more):
     words = ("--hook", "codex", "--event", "Stop", "--queue", "--explain", "--wait", "5000")
     variables = {"BRIDGE_AGENT_ID": agent, "PATH": path, "FAKE_CODEX_EXIT": str(exit_code)}
-    return run(daemon, *words, client=client, stdin=said("codex", "Stop", **more), **variables)
+    return run(daemon, *words, client=client, stdin=payload_of("codex", "Stop", **more), **variables)
 
 
 def test_a_bell_goes_into_the_queue_of_the_session(daemon, agents, client, fake_codex):
@@ -203,7 +203,9 @@ def test_the_queue_is_not_used_for_what_was_rung_for(daemon, agents, client, fak
     send(daemon, agents[0])
     run_hook(daemon, "codex", "Stop", agents[0])
     words = ("--hook", "codex", "--event", "Stop", "--queue", "--wait", "50")
-    code, _, _ = run(daemon, *words, client=client, stdin=said("codex", "Stop"), BRIDGE_AGENT_ID=agents[0], PATH=path)
+    code, _, _ = run(
+        daemon, *words, client=client, stdin=payload_of("codex", "Stop"), BRIDGE_AGENT_ID=agents[0], PATH=path
+    )
     assert code == 0
     assert not called.exists()
 

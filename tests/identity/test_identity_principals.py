@@ -43,11 +43,11 @@ EVERYWHERE = list(product(DOORS, [True, False]))
 @pytest.mark.parametrize(
     ("door", "auth_on"), [("link", True), ("link", False), ("unix", True), ("unix", False), ("tcp", False)]
 )
-def test_who_presents_nothing_is_local_where_the_door_vouches_for_the_user(door, auth_on):
+def test_a_caller_without_a_token_is_local_where_the_door_vouches_for_the_user(door, auth_on):
     assert come_in(door, None, auth_on=auth_on) == LOCAL
 
 
-def test_who_presents_nothing_on_tcp_is_told_where_the_token_is():
+def test_a_tcp_caller_without_a_token_learns_where_the_token_is():
     with pytest.raises(Unauthenticated) as caught:
         come_in("tcp", None)
     assert caught.value.status == 401

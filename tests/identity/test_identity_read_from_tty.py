@@ -110,7 +110,7 @@ def test_an_interrupt_leaves_the_terminal_echoing_as_before(terminal):
 
 
 @pytest.mark.parametrize(
-    ("typed", "says"),
+    ("typed", "expected"),
     [
         (b"\n", "InvalidRequest|nothing was typed"),
         (b"\x04", "InvalidRequest|nothing was typed"),
@@ -119,12 +119,12 @@ def test_an_interrupt_leaves_the_terminal_echoing_as_before(terminal):
     ],
     ids=["only Enter", "end of file", "not UTF-8", "longer than a terminal's line"],
 )
-def test_what_cannot_be_a_passphrase_is_refused_and_the_echo_comes_back(terminal, typed, says):
-    assert ask(terminal, typed).startswith(says)
+def test_what_cannot_be_a_passphrase_is_refused_and_the_echo_comes_back(terminal, typed, expected):
+    assert ask(terminal, typed).startswith(expected)
     assert terminal.echoes()
 
 
-def test_without_a_terminal_it_says_so_and_reads_nothing_else():
+def test_a_passphrase_is_not_read_without_a_terminal():
     child = start()
     answer, _ = child.communicate("from the pipe\n", timeout=PATIENCE)
     kind, message, hint = answer.strip().split("|")

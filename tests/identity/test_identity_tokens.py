@@ -118,7 +118,7 @@ def test_of_ten_thousand_wrong_tokens_at_once_all_but_the_burst_are_told_to_wait
     assert all(wait is not None and 0 < wait <= 1 / WRONG_TOKENS_PER_SECOND for wait in answers[WRONG_TOKEN_BURST:])
 
 
-def test_who_comes_back_after_the_told_time_is_answered_once():
+def test_a_throttled_caller_is_answered_once_after_its_wait():
     throttle = WrongTokenThrottle(burst=2, per_second=0.5)
     assert throttle.failed(0.0) is None
     assert throttle.failed(0.0) is None

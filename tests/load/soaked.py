@@ -13,7 +13,7 @@ import sys
 
 import msgspec
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.settings import BrokerSettings
 from bascule.daemon import composition, lifecycle
 from bascule.daemon.compose import Daemon
@@ -25,7 +25,7 @@ SECONDS = {"remember_ms": 2_000, "agent_retention_ms": 1_500, "silence_ms": 500,
 
 
 class Hasty(BrokerSettings, frozen=True, kw_only=True):
-    def limits(self) -> Limits:
+    def limits(self) -> BrokerLimits:
         return msgspec.structs.replace(super().limits(), **SECONDS)
 
 
@@ -52,25 +52,25 @@ def held(daemon: Daemon) -> dict[str, int]:
 
 
 def main() -> None:
-    said = json.loads(sys.argv[1])
+    options = json.loads(sys.argv[1])
     composition.SWEEP_EVERY_MS = 500
 
-    def tell(daemon: Daemon) -> None:
+    def report(daemon: Daemon) -> None:
         gc.collect()
         types = collections.Counter(f"{type(each).__module__}.{type(each).__qualname__}" for each in gc.get_objects())
-        path = said["state"] + ".held"
+        path = options["state"] + ".held"
         with open(path + ".new", "w", encoding="utf-8") as file:
             json.dump({"tables": held(daemon), "types": types}, file)
         os.replace(path + ".new", path)
 
     def ready(daemon: Daemon) -> None:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, tell, daemon)
-        if said["leak"]:
-            plant(daemon, said["leak"])
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, report, daemon)
+        if options["leak"]:
+            plant(daemon, options["leak"])
         sys.stdout.write("ready\n")
         sys.stdout.flush()
 
-    sys.exit(lifecycle.run(hasty(from_values(said["config"])), said["state"], on_ready=ready))
+    sys.exit(lifecycle.run(hasty(from_values(options["config"])), options["state"], on_ready=ready))
 
 
 def plant(daemon: Daemon, size: int) -> None:

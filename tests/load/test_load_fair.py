@@ -68,7 +68,7 @@ def test_one_call_beside_a_flood_waits_for_a_few_calls_not_for_all(connections, 
     assert max(calls_before_mine(living, connections, number) for number in range(3)) < 60
 
 
-def test_without_turns_it_would_wait_for_all_that_was_read(start):
+def test_one_call_beside_a_flood_waits_for_all_of_it_without_fair_share(start):
     # The control: the order is made by turns. Whose socket is looked at first is chance.
     living, _ = start(durability="memory", constants=UNFAIR)
     assert any(calls_before_mine(living, 1, number) > 200 for number in range(12))

@@ -23,18 +23,18 @@ def test_a_thousand_slow_connections_are_cut_and_a_good_client_goes_on(start, re
     assert seen["cut"] == EACH * len(LORIS)
     # Counted from their own beginning; what a busy machine adds is the machine's.
     assert seen["longest_s"] < CUT_SECONDS
-    said = seen["said"]
-    assert said.pop("lost") == 2 * EACH, "silent ones and half heads get no answer"
-    assert said.pop("400") == EACH, "a body that does not come is said to"
-    assert said.pop("401") + said.pop("429") == EACH, "strangers are answered at once, and cut all the same"
-    assert not said
+    answers = seen["said"]
+    assert answers.pop("lost") == 2 * EACH, "silent ones and half heads get no answer"
+    assert answers.pop("400") == EACH, "a body that does not come is said to"
+    assert answers.pop("401") + answers.pop("429") == EACH, "strangers are answered at once, and cut all the same"
+    assert not answers
     assert seen["loaded"]["count"] > 0
     assert seen["loaded"]["p99_ms"] < max(STALL_MS, 10 * seen["alone"]["p99_ms"])
     assert until(lambda: descriptors(target.pid) <= before, 20)
 
 
 @pytest.mark.parametrize("style", LORIS)
-def test_without_deadlines_they_would_stay(style, start):
+def test_slow_connections_stay_open_without_deadlines(style, start):
     # The control: what cuts them is our deadlines, not the swarm or the system.
     constants = {"bascule.surfaces.http.http.HEAD_SECONDS": 600.0, "bascule.surfaces.http.http.BODY_SECONDS": 600.0}
     _, target = start(durability="memory", constants=constants)

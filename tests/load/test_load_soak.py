@@ -46,9 +46,9 @@ class Soak:
         config |= {"calls_per_second": 0, "max_kept_messages": 10**9}
         self._mcp = mcp
         self.port = config["port"]
-        said = {"state": self.state, "config": config, "leak": leak}
+        options = {"state": self.state, "config": config, "leak": leak}
         self._process = subprocess.Popen(
-            [sys.executable, os.path.join(HERE, "soaked.py"), json.dumps(said)], stdout=subprocess.PIPE
+            [sys.executable, os.path.join(HERE, "soaked.py"), json.dumps(options)], stdout=subprocess.PIPE
         )
         stack.callback(self._end)
         with self._process.stdout as ready:

@@ -29,9 +29,9 @@ def daemon():
     with short_dir() as folder, Living(f"{folder}/s", mcp="on") as living:
         yield living
         # Whatever the tests did: nothing unexpected happened behind the answers.
-        said = living.log() + living.terminal()
-        assert [line for line in said.splitlines() if '"level":"error"' in line.replace(" ", "")] == []
-        assert "Traceback" not in said
+        output = living.log() + living.terminal()
+        assert [line for line in output.splitlines() if '"level":"error"' in line.replace(" ", "")] == []
+        assert "Traceback" not in output
 
 
 @pytest.fixture

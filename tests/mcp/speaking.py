@@ -92,8 +92,8 @@ class Stream:
             block, _, self._text = self._text.partition("\r\n\r\n")
             for line in block.split("\r\n"):
                 if line.startswith("data: "):
-                    said: dict[str, Any] = json.loads(line[6:])
-                    return said
+                    message: dict[str, Any] = json.loads(line[6:])
+                    return message
 
     def result(self) -> dict[str, Any]:
         """The answer at the end; notifications before it are passed over."""

@@ -30,8 +30,8 @@ class Refused(Exception):
     pass
 
 
-def refuse(said: object) -> None:
-    raise Refused(said)
+def refuse(answer: object) -> None:
+    raise Refused(answer)
 
 
 def number(text: str) -> float:
@@ -269,9 +269,9 @@ def test_through_mcp_on_stdio_every_value_is_refused_or_means_the_same(house):
 
 
 def test_through_mcp_over_http_every_value_is_refused_or_means_the_same(house):
-    receiver, teller = Receiver(house, "Values-mcp"), Caller(house).register("Teller-mcp")
+    receiver, sender = Receiver(house, "Values-mcp"), Caller(house).register("Teller-mcp")
     headers = [
-        *teller.headers,
+        *sender.headers,
         ("Content-Type", "application/json"),
         ACCEPT,
         *(("MCP-Protocol-Version", MODERN), ("Mcp-Method", "tools/call"), ("Mcp-Name", "send_message")),

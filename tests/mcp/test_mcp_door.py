@@ -34,9 +34,9 @@ def test_json_that_we_do_not_take_is_a_parse_error(agent, body, version):
 @pytest.mark.parametrize("kind", ["text/plain", "application/json-patch+json", None])
 def test_a_body_of_another_type_is_refused_in_the_form_of_every_refusal(agent, kind):
     ann = agent("Ann")
-    said = [] if kind is None else [("Content-Type", kind)]
+    headers = [] if kind is None else [("Content-Type", kind)]
     with Wire(ann.daemon.tcp) as wire:
-        answer = wire.ask("POST", "/mcp", [*ann.caller.headers, *said, ACCEPT], b'{"jsonrpc":"2.0","method":"ping"}')
+        answer = wire.ask("POST", "/mcp", [*ann.caller.headers, *headers, ACCEPT], b'{"jsonrpc":"2.0","method":"ping"}')
     assert answer.status == 415
     assert answer.error["code"] == "unsupported_media_type"
 

@@ -99,6 +99,6 @@ def test_no_bytes_are_an_internal_error(poster, body):
 @FAST
 @given(name=TOOLS, arguments=st.dictionaries(st.sampled_from(["ticketId", "agentId", "payload", "limit"]), VALUES))
 def test_no_arguments_are_an_internal_error(daemon, fuzzed, name, arguments):
-    said = Modern(daemon, fuzzed.token).call(name, **arguments)
-    if said["isError"]:
-        assert "internal" not in said["content"][0]["text"]
+    answer = Modern(daemon, fuzzed.token).call(name, **arguments)
+    if answer["isError"]:
+        assert "internal" not in answer["content"][0]["text"]

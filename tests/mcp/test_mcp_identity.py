@@ -24,24 +24,24 @@ def post(address, headers, message=INITIALIZE):
         return wire.ask("POST", "/mcp", [*headers, *kind], body)
 
 
-def told_to_register(answer) -> bool:
+def asked_to_register(answer) -> bool:
     error = answer.error
     return answer.status == 403 and "agentToken" in error["message"] and "bridge-register --agent" in error["hint"]
 
 
 def test_the_local_token_is_told_to_register_first(daemon):
     answer = post(daemon.tcp, Caller(daemon).headers)
-    assert told_to_register(answer)
+    assert asked_to_register(answer)
     assert "never from a project file" in answer.error["hint"]
 
 
 def test_without_a_token_the_unix_socket_is_told_to_register_first(daemon):
-    assert told_to_register(post(daemon.http_socket, []))
+    assert asked_to_register(post(daemon.http_socket, []))
 
 
 def test_with_auth_off_an_unnamed_client_is_told_to_register_first():
     with short_dir() as folder, Living(f"{folder}/s", mcp="on", auth="off") as daemon:
-        assert told_to_register(post(daemon.tcp, [("Host", daemon.host)]))
+        assert asked_to_register(post(daemon.tcp, [("Host", daemon.host)]))
         assert Agent(daemon, "Ann").modern().call("co_workers")["structuredContent"]["you"] == "Ann"
 
 
@@ -120,9 +120,9 @@ def test_an_agent_keeps_the_sessions_it_used_last(agent):
 def test_register_agent_renews_the_callers_own_record(agent):
     ann = agent("Ann")
     done = ann.modern().call("register_agent", agentId=ann.handle, metadata={"cwd": "/home/user/project-a"})
-    said = done["structuredContent"]
-    assert said.pop("expiresAt")
-    assert said == {"agentId": ann.handle, "status": "registered", "you": ann.handle}
+    content = done["structuredContent"]
+    assert content.pop("expiresAt")
+    assert content == {"agentId": ann.handle, "status": "registered", "you": ann.handle}
     listed = ann.modern().call("list_agents")["structuredContent"]["agents"]
     mine = next(each for each in listed if each["agentId"] == ann.handle)
     assert (mine["type"], mine["metadata"]) == ("agent", {"cwd": "/home/user/project-a"})

@@ -88,8 +88,8 @@ def test_the_inspector_calls_one_of_our_tools(tools, target, era):
     call = ("--protocol-era", era, "--method", "tools/call", "--tool-name", "co_workers", "--format", "json")
     ended = tools.run(INSPECTOR, "--cli", *target, *call, seconds=PATIENCE)
     assert ended.returncode == 0, ended.stderr
-    said = json.loads(ended.stdout)
-    assert said.get("result", said)["structuredContent"]["you"].lower().startswith("inspector")
+    output = json.loads(ended.stdout)
+    assert output.get("result", output)["structuredContent"]["you"].lower().startswith("inspector")
 
 
 # -- the TypeScript clients -----------------------------------------------------------------------------
@@ -110,7 +110,7 @@ def test_a_typescript_client_asks_and_is_answered(tools, daemon, agent, client, 
         server = {"command": BASCULE, "args": ["mcp", "--no-start", "--state-dir", daemon.state]}
     else:
         server = {"url": f"http://{daemon.host}/mcp", "token": agent("Asker").token}
-    said = {
+    output = {
         "packages": str(tools.package_file),
         "library": library,
         "mode": mode,
@@ -128,15 +128,15 @@ def test_a_typescript_client_asks_and_is_answered(tools, daemon, agent, client, 
 
     answering = threading.Thread(target=answer)
     answering.start()
-    ended = tools.run(HERE / "ask.mjs", json.dumps(said), seconds=PATIENCE)
+    ended = tools.run(HERE / "ask.mjs", json.dumps(output), seconds=PATIENCE)
     answering.join(PATIENCE)
     assert ended.returncode == 0, ended.stderr
-    heard = json.loads(ended.stdout)
-    assert heard["reply"]["payload"] == {"answer": 42}
-    assert heard["reply"]["from"] == worker.handle
-    assert "send_message" in heard["tools"]
+    received = json.loads(ended.stdout)
+    assert received["reply"]["payload"] == {"answer": 42}
+    assert received["reply"]["from"] == worker.handle
+    assert "send_message" in received["tools"]
     if mode == "auto":
-        assert heard["version"] == "2026-07-28"
+        assert received["version"] == "2026-07-28"
 
 
 # -- where they are not installed ----------------------------------------------------------------------

@@ -71,9 +71,9 @@ def test_a_listening_client_is_told_on_its_own_stream(agent):
         # What can never come is not promised.
         assert first["params"]["notifications"] == WANTED
         ann.caller.send(ann.handle)
-        told = stream.message()
-        assert (told["method"], told["params"]["uri"]) == (UPDATED, RECENT)
-        assert told["params"]["_meta"][SUBSCRIPTION] == first["params"]["_meta"][SUBSCRIPTION]
+        notified = stream.message()
+        assert (notified["method"], notified["params"]["uri"]) == (UPDATED, RECENT)
+        assert notified["params"]["_meta"][SUBSCRIPTION] == first["params"]["_meta"][SUBSCRIPTION]
 
 
 def test_nobody_is_told_about_others(agent):
@@ -89,17 +89,17 @@ def test_nobody_is_told_about_others(agent):
         old.wire.close()
 
 
-def test_a_burst_of_events_is_told_once_or_twice(agent):
+def test_a_burst_of_events_is_reported_once_or_twice(agent):
     ann = agent("Ann")
     with ann.modern().open("subscriptions/listen", notifications=WANTED) as stream:
         assert stream.message()["method"] == ACKNOWLEDGED
         for _ in range(20):
             ann.caller.send(ann.handle)
-        told = 0
+        notified = 0
         while len(events(ann.modern())) < 20:
             assert stream.message()["method"] == UPDATED
-            told += 1
-        assert told < 20
+            notified += 1
+        assert notified < 20
 
 
 @pytest.mark.parametrize("era", ["modern", "session"])

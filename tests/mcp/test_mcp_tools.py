@@ -153,7 +153,7 @@ def test_progress_is_reported_while_a_call_waits(agent):
             assert stream.result()["structuredContent"]["status"] == "empty"
 
 
-def test_without_a_token_for_it_no_progress_is_reported(agent):
+def test_progress_is_not_reported_without_a_progress_token(agent):
     arguments = {"waitMs": PROGRESS_MS + 500}
     with agent("Ann").modern().open("tools/call", name="wait_for_message", arguments=arguments) as stream:
         assert stream.headers["content-type"] == "application/json"

@@ -198,7 +198,7 @@ def test_a_rule_that_allows_commands_matches_when_all_of_them_are_named(command)
      "pytest 'x", "git", "git -C x status", "git $X", "", "X=1", "pytest() { ls; }; pytest",
      "alias pytest=ls; pytest", "pytest <(ls)", "p*t"]
 )  # fmt: skip
-def test_and_not_when_anything_else_is_there_or_hidden(command):
+def test_a_rule_that_allows_commands_does_not_match_when_another_one_is_there_or_hidden(command):
     assert not about(PYTEST, command)
 
 

@@ -37,7 +37,7 @@ def test_a_glob_matches_at_any_depth(glob, path, matches):
     assert path_matches(glob, path, exact=True) is matches
 
 
-def test_to_restrict_case_and_ignored_characters_do_not_count_and_to_allow_they_do():
+def test_case_and_ignored_characters_count_in_rules_that_allow_and_not_in_rules_that_restrict():
     for path in (".GIT/config", ".Git/Config", ".g\u200cit/config", ".git./config", "x/.git ./config", ".GIT. "):
         assert path_matches(".git/**", path, exact=False)
         assert not path_matches(".git/**", path, exact=True)
@@ -53,7 +53,7 @@ def test_to_restrict_case_and_ignored_characters_do_not_count_and_to_allow_they_
         (".env", ".\N{FULLWIDTH LATIN SMALL LETTER E}nv"),
     ],
 )
-def test_to_restrict_all_that_a_file_system_may_take_for_the_same_name_counts(glob, path):
+def test_a_rule_that_restricts_matches_every_spelling_a_file_system_takes_for_the_name(glob, path):
     assert path_matches(glob, path, exact=False)
     assert not path_matches(glob, path, exact=True)
 

@@ -160,9 +160,9 @@ REFUSED = {
 }
 
 
-@pytest.mark.parametrize(("text", "says"), REFUSED.values(), ids=REFUSED.keys())
-def test_a_policy_is_refused_with_a_sentence_that_names_the_fault(text, says):
-    assert says in refusal(text).message
+@pytest.mark.parametrize(("text", "expected"), REFUSED.values(), ids=REFUSED.keys())
+def test_a_policy_is_refused_with_a_sentence_that_names_the_fault(text, expected):
+    assert expected in refusal(text).message
 
 
 def test_a_misspelt_method_is_answered_with_the_family_it_may_have_meant():

@@ -87,10 +87,10 @@ def test_a_file_that_extends_nothing_is_all_there_is():
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "expected"),
     [
-        ('version = 1\nextends = "lax"', "extends = 'lax' is no preset; there are: restrictive, standard"),
-        ("version = 1\nextends = 1", "is no preset"),
+        ('version = 1\nextends = "lax"', "extends = 'lax' is not a preset; there are: restrictive, standard"),
+        ("version = 1\nextends = 1", "is not a preset"),
         ('version = 1\nwithout = ["read"]', "no preset is extended"),
         ('version = 1\nextends = "standard"\nwithout = ["nothing"]', "which standard does not have"),
         ('version = 1\nextends = "standard"\nwithout = "read"', "must be a list of rule names"),
@@ -102,10 +102,10 @@ def test_a_file_that_extends_nothing_is_all_there_is():
         ("version = ", "is not TOML"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said(text, says):
+def test_what_is_wrong_with_a_file_is_said(text, expected):
     with pytest.raises(BadPolicy) as refused:
         parse(text)
-    assert says in refused.value.message
+    assert expected in refused.value.message
 
 
 def test_a_comment_is_part_of_the_text_and_not_of_the_rules():

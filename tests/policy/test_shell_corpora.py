@@ -48,7 +48,7 @@ def test_a_harmless_command_is_allowed_without_asking(entry):
     assert verdict.decision is Decision.ALLOW, (verdict.rule, read(entry.command).notes)
 
 
-def test_whatever_may_be_read_wrongly_is_never_allowed_when_the_name_is_not_the_first_denied_one():
+def test_an_ambiguous_command_is_never_allowed_when_the_name_is_not_the_first_denied_one():
     """The corpus is not fitted to one word: another denied program is found in all the same ways."""
     for way in WAYS:
         expected = ALLOWED_BY_READING.get(way.expect, way.expect)

@@ -72,7 +72,7 @@ def test_the_same_command_twice_is_one_line():
         ('for f in *.py; do python "$f"; done', ()),
     ],
 )
-def test_files_that_would_be_executed_or_interpreted_are_told_for_pinning(text, scripts):
+def test_files_that_would_be_executed_or_interpreted_are_reported_for_pinning(text, scripts):
     assert read(text).scripts == scripts
 
 

@@ -61,17 +61,17 @@ def test_any_quoted_word_has_the_value_that_the_shell_gives_it(shell, texts):
         missing_here(f"{shell} is not here")
     # A word in the middle, so that what begins with # is one, and each in a line of its own.
     script = "\n".join(f"printf '%s\\0' x{text}" for text in texts)
-    told = subprocess.run([shell, "-fc", script], capture_output=True, check=True, cwd="/").stdout
-    values = told.decode().split("\0")[:-1]
+    printed = subprocess.run([shell, "-fc", script], capture_output=True, check=True, cwd="/").stdout
+    values = printed.decode().split("\0")[:-1]
     read_values = [words(f"printf '%s\\0' x{text}")[2] for text in texts]
     assert read_values == values
 
 
 def test_a_control_that_reads_words_naively_differs_from_the_shell():
     """What the comparison above would find: quotes stripped at the ends only."""
-    told = subprocess.run(["sh", "-c", "printf %s a''b'c d'"], capture_output=True, check=True).stdout.decode()
-    assert words("printf %s a''b'c d'")[2] == told
-    assert "a''b'c d'".strip("'") != told
+    printed = subprocess.run(["sh", "-c", "printf %s a''b'c d'"], capture_output=True, check=True).stdout.decode()
+    assert words("printf %s a''b'c d'")[2] == printed
+    assert "a''b'c d'".strip("'") != printed
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def test_a_whole_message_is_taken_as_value_and_as_text():
 
 
 @pytest.mark.parametrize(
-    ("given_", "said"),
+    ("given_", "expected"),
     [
         ("{", "JSON is cut short"),
         (b"\xff", "UTF-8"),
@@ -76,7 +76,7 @@ def test_a_whole_message_is_taken_as_value_and_as_text():
         ({"protocolVersion": "1.0"}, "operations: is missing"),
         ({"protocolVersion": "1.0", "operations": None}, "operations: is missing"),
         ({"protocolVersion": "1.0", "operations": "ls"}, "operations: is a string"),
-        ({"protocolVersion": "1.0", "operations": [], "metadata": {}}, "metadata': is no field"),
+        ({"protocolVersion": "1.0", "operations": [], "metadata": {}}, "metadata': is not a field"),
         (message(*[GOOD["message"]] * (MAX_OPERATIONS + 1)), f"at most {MAX_OPERATIONS}"),
         (
             message({**GOOD["message"], "id": "x"}, GOOD["read"], {"id": "x"}),
@@ -84,8 +84,8 @@ def test_a_whole_message_is_taken_as_value_and_as_text():
         ),
     ],
 )
-def test_a_bad_message_is_refused_with_a_reason(given_, said):
-    assert said in str(validate_operations_message(given_).error)
+def test_a_bad_message_is_refused_with_a_reason(given_, expected):
+    assert expected in str(validate_operations_message(given_).error)
 
 
 def test_a_python_number_that_json_cannot_hold_is_refused():
@@ -107,9 +107,9 @@ def test_half_a_surrogate_pair_is_refused_wherever_it_stands():
 
 
 def test_what_is_quoted_back_is_short_and_printable():
-    said = str(validate_operation({"type": "\x1b[31m" * 1000}).error)
-    assert "\x1b" not in said
-    assert len(said) < 300
+    expected = str(validate_operation({"type": "\x1b[31m" * 1000}).error)
+    assert "\x1b" not in expected
+    assert len(expected) < 300
 
 
 def test_ids_are_given_to_operations_without_one_and_never_twice():

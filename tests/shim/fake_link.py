@@ -174,12 +174,12 @@ class FakeLink:
         message = params["message"]
         request = peer.request = mcp.Request(message["id"], message["method"], message["params"])
         name = request.params["name"] if request.method == "tools/call" else request.method.replace("/", "_")
-        said = self.methods[name](peer, params)
-        if said is HOLD or said is HANG_UP:
-            return said
+        answer = self.methods[name](peer, params)
+        if answer is HOLD or answer is HANG_UP:
+            return answer
         if request.method == "tools/call":
-            return {"message": request.tool_called(said, json.dumps(said))}
-        return {"message": request.answer(said)}
+            return {"message": request.tool_called(answer, json.dumps(answer))}
+        return {"message": request.answer(answer)}
 
     def _hello(self, peer: Peer, params: dict[str, Any]) -> dict[str, Any]:
         token = params.get("token")

@@ -134,13 +134,13 @@ def test_the_news_come_over_http_too(daemon):
         client.initialize()
         assert client.request("resources/subscribe", uri=RECENT_URI)["result"] == {}
 
-        def told_of_a_message():
+        def message_news():
             # On connections of their own, a message may overtake the stream.
             client.call("send_message", agentId="HttpNews", payload="x", awaitResponse=False)
             return client.aside
 
-        told = eventually(told_of_a_message, "the news")[0]
-        assert (told["method"], told["params"]) == ("notifications/resources/updated", {"uri": RECENT_URI})
+        news = eventually(message_news, "the news")[0]
+        assert (news["method"], news["params"]) == ("notifications/resources/updated", {"uri": RECENT_URI})
         text = client.request("resources/read", uri=RECENT_URI)["result"]["contents"][0]["text"]
         assert "ticket.sent" in [event["event"] for event in json.loads(text)]
         assert client.request("resources/unsubscribe", uri=RECENT_URI)["result"] == {}

@@ -102,19 +102,19 @@ def test_the_official_client_accepts_our_tools_and_results(daemon, mode, tmp_pat
 @pytest.mark.filterwarnings("ignore:resources/")
 def test_the_official_client_reads_and_subscribes_as_before(daemon, tmp_path):
     async def story():
-        told = asyncio.Event()
+        notified = asyncio.Event()
 
-        async def hear(message):
+        async def on_message(message):
             if getattr(message, "method", "") == "notifications/resources/updated":
-                told.set()
+                notified.set()
 
         server = stdio_client(parameters(daemon.state, tmp_path, "--agent", "Watcher-legacy"))
-        async with Client(server, mode="legacy", message_handler=hear) as client:
+        async with Client(server, mode="legacy", message_handler=on_message) as client:
             await client.subscribe_resource(RECENT_URI)
             await client.call_tool(
                 "send_message", {"agentId": "Watcher-legacy", "payload": "x", "awaitResponse": False}
             )
-            await told.wait()
+            await notified.wait()
             assert "ticket.sent" in await recent(client)
             await client.unsubscribe_resource(RECENT_URI)
 
@@ -144,9 +144,9 @@ async def recent(client):
 
 def test_the_token_never_reaches_the_client(daemon):
     with RawClient(daemon.state, "--agent", "Silent") as client:
-        said = [client.initialize(), client.call("list_agents"), client.call("register_agent", agentId="Silent-too")]
-    assert "token" not in json.dumps(said).lower()
-    assert said[2]["structuredContent"]["expiresAt"]
+        answers = [client.initialize(), client.call("list_agents"), client.call("register_agent", agentId="Silent-too")]
+    assert "token" not in json.dumps(answers).lower()
+    assert answers[2]["structuredContent"]["expiresAt"]
 
 
 def test_two_clients_started_alike_at_the_same_moment_get_two_names(daemon, tmp_path):

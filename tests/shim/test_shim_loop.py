@@ -140,32 +140,32 @@ def wait_until(condition):
 
 
 def test_of_two_starters_one_starts(state, tmp_path):
-    said = tmp_path / "said"
-    command = (sys.executable, "-c", NOTE, str(said))
+    log_file = tmp_path / "said"
+    command = (sys.executable, "-c", NOTE, str(log_file))
     one, two = Starter(state, command=command), Starter(state, command=command)
     one.begin()
     two.begin()
     assert two._process is None
     one._process.wait(PATIENCE)
-    assert len(said.read_text().splitlines()) == 1
+    assert len(log_file.read_text().splitlines()) == 1
     one.finish()
     # Whoever finds none afterwards may try again.
     two.begin()
     two._process.wait(PATIENCE)
     two.finish()
-    assert len(said.read_text().splitlines()) == 2
+    assert len(log_file.read_text().splitlines()) == 2
 
 
 def test_a_started_daemon_gets_a_clean_environment_and_a_session_of_its_own(state, tmp_path, monkeypatch):
     monkeypatch.setenv("BRIDGE_AGENT_TOKEN", "secret")
     monkeypatch.setenv("LANG", "C.UTF-8")
-    said = tmp_path / "said"
-    starter = Starter(state, command=(sys.executable, "-c", NOTE, str(said)))
+    log_file = tmp_path / "said"
+    starter = Starter(state, command=(sys.executable, "-c", NOTE, str(log_file)))
     starter.begin()
     pid = starter._process.pid
     starter._process.wait(PATIENCE)
     starter.finish()
-    environment, cwd, session = json.loads(said.read_text())
+    environment, cwd, session = json.loads(log_file.read_text())
     # The interpreter itself adds LC_CTYPE where the locale is C.
     assert set(environment) <= {*KEPT_ENVIRONMENT, "LC_CTYPE"}
     assert environment["LANG"] == "C.UTF-8"
@@ -182,7 +182,7 @@ def test_a_daemon_that_cannot_start_says_why(state, monkeypatch):
     assert "could not be started: port 5050 is taken" in result["content"][0]["text"]
 
 
-def test_an_unsafe_state_directory_is_told(state):
+def test_an_unsafe_state_directory_is_reported(state):
     os.chmod(state, 0o755)
     with InThread(state, Starter(state)) as shim:
         shim.ask(1, "tools/call", name="list_agents")

@@ -78,7 +78,7 @@ def scene(state):
 
 
 @pytest.mark.parametrize("result", [None, [], "x", 7])
-def test_a_registration_answered_with_no_object_is_an_error_that_is_told(scene, result):
+def test_a_registration_answered_with_no_object_is_an_error_that_is_reported(scene, result):
     scene.client(1, "initialize")
     for _ in range(2):
         scene.answer({})
@@ -88,10 +88,10 @@ def test_a_registration_answered_with_no_object_is_an_error_that_is_told(scene, 
     assert not scene.link.ready
 
 
-@pytest.mark.parametrize("said", [{"unread": "many"}, {"unread": None}, {"agentToken": 7}, {"agentToken": []}])
-def test_a_registration_with_odd_fields_is_taken_without_them(scene, said):
+@pytest.mark.parametrize("fields", [{"unread": "many"}, {"unread": None}, {"agentToken": 7}, {"agentToken": []}])
+def test_a_registration_with_odd_fields_is_taken_without_them(scene, fields):
     scene.client(1, "initialize")
-    for result in ({}, {}, said, {}):
+    for result in ({}, {}, fields, {}):
         scene.answer(result)
     assert scene.link.ready
 

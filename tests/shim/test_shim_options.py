@@ -64,13 +64,13 @@ def test_the_daemon_is_asked_for_a_session_as_the_program_was_started(state, tmp
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "expected"),
     [
         (("--toolset", "agents,tools"), b"there is no toolset 'tools'; there are agents, workspace, games, desktop"),
         (("--trust-label", "friend"), b"there is no trust label 'friend'; there are peer, colleague, untrusted"),
     ],
 )
-def test_an_unknown_choice_is_refused_with_the_list(state, options, said):
+def test_an_unknown_choice_is_refused_with_the_list(state, options, expected):
     done = subprocess.run(
         [*COMMAND, "--state-dir", state, *options],
         stdin=subprocess.DEVNULL,
@@ -79,7 +79,7 @@ def test_an_unknown_choice_is_refused_with_the_list(state, options, said):
         check=False,
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert expected in done.stderr
 
 
 def test_help_names_the_choices():

@@ -472,7 +472,7 @@ def test_a_client_that_reads_no_more_ends_it_quietly(state):
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_a_bad_name_is_told_before_anything_runs(state):
+def test_a_bad_name_is_reported_before_anything_runs(state):
     done = subprocess.run(
         [*COMMAND, "--state-dir", state, "--agent", "a b"],
         stdin=subprocess.DEVNULL,

@@ -47,13 +47,13 @@ def open_store(path):
 
 def write(store, *batches):
     async def story():
-        told = asyncio.Queue()
-        store.start(told.put_nowait)
+        results = asyncio.Queue()
+        store.start(results.put_nowait)
         for batch in batches:
             store.write(batch)
         async with asyncio.timeout(PATIENCE):
             for _ in batches:
-                assert await told.get() is None
+                assert await results.get() is None
 
     asyncio.run(story())
 
@@ -145,7 +145,7 @@ def test_what_was_deleted_is_in_no_file_once_the_store_has_rested(path, open_sto
     assert open_store().ledger_head().seq == 1
 
 
-def test_until_it_rests_the_log_still_has_what_was_deleted(path, open_store):
+def test_the_write_ahead_log_keeps_deleted_text_until_it_is_folded(path, open_store):
     """The control: without the fold the text stays, and the test above would see it."""
     store = open_store(fold_after=3_600)
     write(store, some("correct-horse-battery"), Batch([("tickets", "k", None)], []))

@@ -76,7 +76,7 @@ def test_a_status_that_cannot_be_had_does_not_fail_the_wait():
     assert (script.result["status"], script.result["next"]) == ("pending", "await_reply")
 
 
-def test_a_cancelled_ticket_is_told():
+def test_a_cancelled_ticket_is_reported():
     script = use("await_reply", {"ticketId": "t"}, {"ticketId": "t", "status": "cancelled"})
     assert script.result == {"ticketId": "t", "status": "cancelled", "ticketStatus": "cancelled"}
 
@@ -106,7 +106,7 @@ def test_a_wait_is_never_longer_than_a_slice(given, sent):
     assert script.result == {"status": "empty", "next": "wait_for_message"}
 
 
-def test_unread_messages_are_told_with_every_result():
+def test_unread_messages_are_reported_with_every_result():
     script = Script("list_agents", {"type": "codex"}, [], {"unread": 3}, whole=True)
     assert script.methods == ["agents.list", "agents.heartbeat"]
     assert script.result == {"agents": [], "you": "Jerry", "unread": 3}
@@ -168,8 +168,8 @@ def test_a_broadcast_names_its_tickets_and_may_be_repeated():
 def test_a_broadcast_can_wait_for_all_answers_or_the_first_few(wanted, count):
     tickets = [{"agentId": each, "ticketId": f"b.{each}", "status": "pending"} for each in "AB"]
     replies = [{"ticketId": "b.A", "status": "responded", "payload": "yes", "from": "A"}]
-    said = {"replies": replies, "open": ["b.B"], "done": True}
-    script = use("broadcast_message", {"payload": "ready?", "awaitReplies": wanted}, {"tickets": tickets}, said)
+    answer = {"replies": replies, "open": ["b.B"], "done": True}
+    script = use("broadcast_message", {"payload": "ready?", "awaitReplies": wanted}, {"tickets": tickets}, answer)
     assert "awaitReplies" not in script.asked[0].params
     ask = script.asked[1]
     assert (ask.method, ask.params["ticketIds"], ask.params.get("count")) == ("replies.gather", ["b.A", "b.B"], count)
@@ -251,9 +251,9 @@ def test_what_is_self_evident_is_not_paid_for():
     plain = use("wait_for_message", {}, {"messages": [message]}).result
     assert set(plain) == {"status", "ticketId", "from", "payload", "note", "next"}
     message |= {"metadata": {"a": 1}, "expectReply": False, "attempts": 2}
-    told = use("wait_for_message", {}, {"messages": [message]}).result
-    assert (told["metadata"], told["expectReply"], told["attempts"]) == ({"a": 1}, False, 2)
-    assert "next" not in told
+    result = use("wait_for_message", {}, {"messages": [message]}).result
+    assert (result["metadata"], result["expectReply"], result["attempts"]) == ({"a": 1}, False, 2)
+    assert "next" not in result
 
 
 def test_the_person_and_unnamed_programs_have_their_own_words():

@@ -80,12 +80,12 @@ def test_a_second_look_may_be_only_what_changed():
 
 def test_a_window_larger_than_a_model_should_read_is_cut_and_says_where_the_rest_is():
     lines = [f'cell "{number}" [e:{number}]' for number in range(5_000)]
-    told = use("desktop_observe", {}, {**OBSERVED, "snapshot": "\n".join(lines)}).result
-    shown = told["snapshot"].split("\n")
+    result = use("desktop_observe", {}, {**OBSERVED, "snapshot": "\n".join(lines)}).result
+    shown = result["snapshot"].split("\n")
     assert shown == lines[: len(shown)]
-    assert len(told["snapshot"]) <= SHOWN_CHARS
-    assert told["truncated"] == 5_000 - len(shown)
-    assert told["next"] == "desktop_find"
+    assert len(result["snapshot"]) <= SHOWN_CHARS
+    assert result["truncated"] == 5_000 - len(shown)
+    assert result["next"] == "desktop_find"
 
 
 def test_what_was_not_read_is_said():
@@ -107,15 +107,15 @@ def test_a_window_is_meant_by_its_id_or_by_its_title(arguments, route):
 
 def test_roles_are_named_as_a_snapshot_shows_them_or_as_the_contract_does():
     found = {"executionId": "x", "elementRefs": [], "matched": 0, "evidence": {"dir": "/"}}
-    for said, asked in (("textfield", "AXTextField"), ("AXButton", "AXButton"), ("push button", "push button")):
-        script = use("desktop_find", {"role": said}, found)
+    for role, asked in (("textfield", "AXTextField"), ("AXButton", "AXButton"), ("push button", "push button")):
+        script = use("desktop_find", {"role": role}, found)
         assert script.asked[0].params["selector"] == {"byRole": asked}
     with pytest.raises(InvalidRequest, match="nothing is looked for"):
         use("desktop_find", {})
 
 
 @pytest.mark.parametrize(("able", "states"), [(True, ["focused"]), (False, ["focused", "disabled"])])
-def test_what_was_found_is_told_in_few_words(able, states):
+def test_what_was_found_is_reported_in_few_words(able, states):
     element = {
         "elementId": "e:7",
         "fingerprint": "long",
@@ -128,9 +128,9 @@ def test_what_was_found_is_told_in_few_words(able, states):
         "states": ["showing", "focusable", "focused", *(["enabled"] if able else [])],
     }
     found = {"executionId": "x", "elementRefs": [element], "matched": 31, "evidence": {"dir": "/"}}
-    told = use("desktop_find", {"title": "Name", "limit": 1}, found).result
-    (seen,) = told["elements"]
-    assert (seen["ref"], seen["role"], seen["visible"], told["matched"]) == ("e:7", "textfield", False, 31)
+    result = use("desktop_find", {"title": "Name", "limit": 1}, found).result
+    (seen,) = result["elements"]
+    assert (seen["ref"], seen["role"], seen["visible"], result["matched"]) == ("e:7", "textfield", False, 31)
     assert seen["states"] == states
     assert len(json.dumps(seen)) < 400
 
@@ -181,8 +181,8 @@ def test_windows_are_listed_shortly_or_one_is_brought_to_the_front():
         "active": True,
         "forbidden": False,
     }
-    told = use("desktop_windows", {}, {"windows": [window]}).result
-    assert told == {"status": "ok", "windows": [{"windowId": "w:2", "app": "a.b", "active": True}]}
+    result = use("desktop_windows", {}, {"windows": [window]}).result
+    assert result == {"status": "ok", "windows": [{"windowId": "w:2", "app": "a.b", "active": True}]}
     script = use("desktop_windows", {"focus": "w:2"}, ACTED)
     assert script.methods == ["desktop.focusWindow"]
     assert script.asked[0].params["route"] == {"window": {"windowId": "w:2"}}
@@ -247,8 +247,8 @@ def test_a_value_is_set_as_a_number_where_it_is_one(text, value):
 
 
 def test_an_effect_that_could_not_be_seen_leads_to_a_look():
-    told = use("desktop_hotkey", {"keys": ["ctrl", "s"]}, {**ACTED, "effect": "unverified"}).result
-    assert (told["effect"], told["next"]) == ("unverified", "desktop_observe")
+    result = use("desktop_hotkey", {"keys": ["ctrl", "s"]}, {**ACTED, "effect": "unverified"}).result
+    assert (result["effect"], result["next"]) == ("unverified", "desktop_observe")
     again = use("desktop_click", {"ref": "e:1"}, {**ACTED, "rematched": True}).result
     assert "stale" in again["note"]
 

@@ -25,7 +25,7 @@ def test_the_only_running_game_is_meant_when_none_is_named():
     assert named.methods == ["games.state"]
 
 
-def test_which_game_is_meant_is_asked_when_it_is_not_clear():
+def test_a_call_without_a_clear_game_asks_which_one():
     two = {"games": [ARENA, {"gameId": "guess", "state": "starting"}]}
     with pytest.raises(InvalidRequest, match="several games run") as refused:
         use("games_events", {}, two)
@@ -45,7 +45,7 @@ def test_a_call_is_never_repeated_and_ends_before_the_client_gives_up():
     assert script.result == {"status": "ok", "executed": "yes", "result": None}
 
 
-def test_how_long_to_wait_for_a_start_is_said_as_in_gabs():
+def test_the_wait_for_a_start_is_given_as_in_gabs():
     script = use("games_start", {"gameId": "guess", "timeout": 5}, {"gameId": "guess", "state": "starting"})
     assert script.asked[0].params == {"gameId": "guess", "waitMs": 5_000}
     assert script.result["next"] == "games_status"
@@ -62,14 +62,14 @@ def refused(house_code, /, **gabp):
 
 def test_a_games_error_is_a_result_with_its_data_and_a_large_one_is_cut():
     arguments = {"gameId": "arena", "tool": "a/b"}
-    told = use("games_call_tool", arguments, refused("conflict", data={"door": 7})).result
-    assert (told["status"], told["executed"], told["error"]["data"]) == ("failed", "no", {"door": 7})
+    result = use("games_call_tool", arguments, refused("conflict", data={"door": 7})).result
+    assert (result["status"], result["executed"], result["error"]["data"]) == ("failed", "no", {"door": 7})
     large = use("games_call_tool", arguments, refused("conflict", data="x" * 2 * SHOWN_CHARS)).result
     assert large["error"] == {"code": -32402, "message": "it failed", "truncated": True}
     blocked = use("games_call_tool", arguments, refused("conflict", data={"status": "blocked_by_attention"})).result
     assert (blocked["status"], blocked["next"]) == ("blocked_by_attention", "games_ack_attention")
     # For MCP these are failures; a call that ran is none.
-    assert all(each.failed for each in (told, large, blocked))
+    assert all(each.failed for each in (result, large, blocked))
     assert not use("games_call_tool", arguments, {"executed": "yes", "result": 1}).result.failed
 
 

@@ -137,7 +137,7 @@ def refusal_of(name, arguments):
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments", "said"),
+    ("name", "arguments", "expected"),
     [
         ("send_message", {"agentId": "J"}, "send_message: missing required field `payload`"),
         ("send_message", {"agentId": "J", "payload": 1}, "`payload`: expected `str`, got `int`"),
@@ -157,5 +157,5 @@ def refusal_of(name, arguments):
         ("edit_file", {"path": "a", "edits": [{"oldContent": "x"}]}, "missing required field `newContent`"),
     ],
 )
-def test_wrong_arguments_are_named_in_words(name, arguments, said):
-    assert said in refusal_of(name, arguments)
+def test_wrong_arguments_are_named_in_words(name, arguments, expected):
+    assert expected in refusal_of(name, arguments)

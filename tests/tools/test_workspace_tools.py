@@ -53,12 +53,12 @@ def test_a_command_is_a_run_of_one_operation_in_the_directory_the_client_was_sta
 
 def test_what_a_run_left_that_others_obey_is_in_the_answer():
     left = {"steering": [".envrc: other programs of the user execute or obey it"]}
-    told = use("exec", {"command": "make"}, SPACE, {**run("completed", shell()), **left})
-    assert told.result == {"runId": "run_1", "status": "completed", "exitCode": 0, **left}
-    told = use("workspace_run", {"operations": [{"type": "shell", "command": "make"}]}, SPACE, {**run(), **left})
-    assert told.result == {"runId": "run_1", "status": "completed", "events": [], **left}
-    told = use("run_diff", {"runId": "run_1"}, SPACE, {"runId": "run_1", "changes": [], "diff": "", **left})
-    assert told.result == {"changes": [], "diff": "", **left}
+    used = use("exec", {"command": "make"}, SPACE, {**run("completed", shell()), **left})
+    assert used.result == {"runId": "run_1", "status": "completed", "exitCode": 0, **left}
+    used = use("workspace_run", {"operations": [{"type": "shell", "command": "make"}]}, SPACE, {**run(), **left})
+    assert used.result == {"runId": "run_1", "status": "completed", "events": [], **left}
+    used = use("run_diff", {"runId": "run_1"}, SPACE, {"runId": "run_1", "changes": [], "diff": "", **left})
+    assert used.result == {"changes": [], "diff": "", **left}
 
 
 def test_a_command_that_failed_says_so_in_its_status():

@@ -193,7 +193,7 @@ async def test_a_peer_that_does_not_read_its_answers_is_cut():
 
 
 @run
-async def test_the_end_is_told_once_and_when_the_peer_leaves():
+async def test_the_end_is_reported_once_and_when_the_peer_leaves():
     async with Pair() as pair:
         pair.peer.close()
         async with asyncio.timeout(PATIENCE):

@@ -86,14 +86,14 @@ class Chromium:
             shutil.rmtree(self._home, ignore_errors=True)
 
     def command(self, method: str, params: dict[str, Any] | None = None, session: str | None = None) -> dict[str, Any]:
-        id_ = self.tell(method, params, session)
+        id_ = self.send(method, params, session)
         self.wait(lambda: id_ in self._answers, method)
         answer = self._answers.pop(id_)
         assert "error" not in answer, f"{method}: {answer['error']}"
         result: dict[str, Any] = answer["result"]
         return result
 
-    def tell(self, method: str, params: dict[str, Any] | None = None, session: str | None = None) -> int:
+    def send(self, method: str, params: dict[str, Any] | None = None, session: str | None = None) -> int:
         """A command whose answer nobody waits for."""
         self._next_id += 1
         message = {"id": self._next_id, "method": method, "params": params or {}}
@@ -111,15 +111,15 @@ class Chromium:
         ready, _, _ = select.select([self._from], [], [], max(0.0, deadline - time.monotonic()))
         assert ready, f"Chromium did not answer {what} within {PATIENCE} s"
         data = self._from.read(1 << 20)
-        assert data, f"Chromium is gone: {self._said()}"
+        assert data, f"Chromium is gone: {self._answer()}"
         *messages, self._buffer = (self._buffer + data).split(b"\0")
         for message in map(json.loads, messages):
             if "id" in message:
                 self._answers[message["id"]] = message
             elif (page := self._pages.get(message.get("sessionId", ""))) is not None:
-                page.hear(message["method"], message["params"])
+                page.on_event(message["method"], message["params"])
 
-    def _said(self) -> str:
+    def _answer(self) -> str:
         with open(self._errors, encoding="utf-8", errors="replace") as file:
             return file.read()[-2_000:]
 
@@ -147,16 +147,16 @@ class Page:
         """The name answered with the attacker's server when this page was loaded, and has been rebound since."""
         self.command("Fetch.enable", {"patterns": [{"urlPattern": url, "resourceType": "Document"}]})
         self.command("Page.enable")
-        said = self.command("Page.navigate", {"url": url})
-        assert "errorText" not in said, said
+        answer = self.command("Page.navigate", {"url": url})
+        assert "errorText" not in answer, answer
         self._browser.wait(lambda: self._loaded, "the page's load")
         self.command("Fetch.disable")
 
-    def hear(self, event: str, said: dict[str, Any]) -> None:
+    def on_event(self, event: str, answer: dict[str, Any]) -> None:
         if event == "Page.loadEventFired":
             self._loaded = True
         elif event == "Fetch.requestPaused":
-            self._serve(said)
+            self._serve(answer)
 
     def _serve(self, paused: dict[str, Any]) -> None:
         answer = {
@@ -165,14 +165,14 @@ class Page:
             "responseHeaders": [{"name": "Content-Type", "value": "text/html; charset=utf-8"}],
             "body": base64.b64encode(self._html.encode()).decode(),
         }
-        self._browser.tell("Fetch.fulfillRequest", answer, self._session)
+        self._browser.send("Fetch.fulfillRequest", answer, self._session)
 
     def evaluate(self, expression: str) -> Any:
         """The value of a JavaScript expression; a promise is waited for. The page thinks that the person clicked."""
         asked = {"expression": expression, "awaitPromise": True, "returnByValue": True, "userGesture": True}
-        said = self.command("Runtime.evaluate", asked)
-        assert "exceptionDetails" not in said, said["exceptionDetails"]
-        return said["result"].get("value")
+        answer = self.command("Runtime.evaluate", asked)
+        assert "exceptionDetails" not in answer, answer["exceptionDetails"]
+        return answer["result"].get("value")
 
     def close(self) -> None:
         self._browser.command("Target.closeTarget", {"targetId": self._target})

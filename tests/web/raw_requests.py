@@ -23,13 +23,13 @@ def in_chunks(size: bytes, end: bytes = b"\r\n0\r\n\r\n") -> bytes:
     return posted(CHUNKED, body=size + BODY + end)
 
 
-def length(said: bytes) -> bytes:
-    return posted(b"Content-Length: " + said + END) + HIDDEN
+def length(value: bytes) -> bytes:
+    return posted(b"Content-Length: " + value + END) + HIDDEN
 
 
-def coded(*said: bytes) -> bytes:
+def coded(*value: bytes) -> bytes:
     return (
-        posted(*(b"Transfer-Encoding:" + each + END for each in said), body=b"16\r\n" + BODY + b"\r\n0\r\n\r\n")
+        posted(*(b"Transfer-Encoding:" + each + END for each in value), body=b"16\r\n" + BODY + b"\r\n0\r\n\r\n")
         + HIDDEN
     )
 
@@ -38,8 +38,8 @@ def got(target: bytes, *, verb: bytes = b"GET", version: bytes = b"HTTP/1.1") ->
     return verb + b" " + target + b" " + version + END + WHO + END + HIDDEN
 
 
-def host(*said: bytes) -> bytes:
-    return GET + b"".join(b"Host:" + each + END for each in said) + BEARER + END + HIDDEN
+def host(*value: bytes) -> bytes:
+    return GET + b"".join(b"Host:" + each + END for each in value) + BEARER + END + HIDDEN
 
 
 def header(line: bytes) -> bytes:

@@ -165,8 +165,8 @@ class Attack:
     def run(self, shape: str, host: str) -> Seen:
         """Everything once, in one shape, at one host, with a fresh ticket that it may be about."""
         self._number += 1
-        said = {"payload": "canary-payload", "conversationId": "conversation-7"}
-        self._link.call("messages.send", {"agentId": "Jerry", "ticketId": f"t-{self._number}", **said})
+        message = {"payload": "canary-payload", "conversationId": "conversation-7"}
+        self._link.call("messages.send", {"agentId": "Jerry", "ticketId": f"t-{self._number}", **message})
         cases = [{name: self._numbered(text) for name, text in case.items()} for case in CASES]
         if shape == "popup":
             cases = [{"verb": "GET", "path": "/agents"}]
@@ -249,7 +249,7 @@ def complaints(seen: Seen) -> list[str]:
     found += [f"{what} changed" for what in seen.changed]
     for case, text in seen.read.items():
         # A page at the rebound name may read that it is refused, and nothing else.
-        refusal = seen.host == EVIL and any(said in text for said in REFUSALS)
+        refusal = seen.host == EVIL and any(message in text for message in REFUSALS)
         if not refusal or any(secret in text for secret in SECRETS):
             found.append(f"{case} read: {text[:100]}")
     return found
@@ -290,14 +290,14 @@ def test_without_the_gate_the_same_page_changes_and_reads(attack):
 def test_without_the_gate_and_with_any_type_of_body_no_route_is_safe(attack):
     """Each request of the matrix would have worked: what stops it above is not that it was badly made."""
     page = attack(auth="off", bug=NO_GATE_NO_TYPES)
-    said = page.run("json", EVIL).read
+    message = page.run("json", EVIL).read
     work = {route.method for route in BRIDGE_ROUTES}
-    unserved = {route.method for route in ROUTES if not said[page.name_of(route)].startswith("2")}
+    unserved = {route.method for route in ROUTES if not message[page.name_of(route)].startswith("2")}
     # The agent is not the sender, who alone withdraws; and these two want a session of MCP.
     assert unserved - work == {"tickets.cancel", "mcp.get", "mcp.delete"}
     # There is no such space and no such game, and no desktop is enabled: only the methods themselves can say so.
     for route in BRIDGE_ROUTES:
-        answer = said[page.name_of(route)]
+        answer = message[page.name_of(route)]
         assert not any(refusal in answer for refusal in REFUSALS), (route, answer)
         assert answer[:3] in ("200", "400", "403", "404", "409"), (route, answer)
     for shape in SHAPES[1:]:

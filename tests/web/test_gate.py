@@ -197,18 +197,18 @@ def test_a_thousand_wrong_tokens_open_nothing_and_throttle_only_themselves():
         right = Caller(daemon)
         agent = right.register("Jerry")
         guesses = [f"guess-{number}-{'x' * 32}" for number in range(1_000)]
-        wrong, refused, told = [], [], []
+        wrong, refused, hints = [], [], []
         with Wire(daemon.tcp) as guesser, Wire(daemon.tcp) as owner:
             for number, guess in enumerate(guesses):
                 answer = guesser.ask("GET", "/status", [("Host", daemon.host), ("Authorization", f"Bearer {guess}")])
                 wrong.append(answer.status)
                 if answer.status == 429:
-                    told.append(int(answer.headers["retry-after"]))
+                    hints.append(int(answer.headers["retry-after"]))
                 if number % 50 == 0:
                     refused += [owner.ask("GET", "/status", each.headers).status for each in (right, agent)]
         assert set(wrong) == WRONG
         assert wrong.index(429) <= 20
-        assert min(told) >= 1
+        assert min(hints) >= 1
         assert set(refused) == {200}
         # Stopped, so that everything is written.
         assert daemon.stop() == 0

@@ -14,7 +14,7 @@ class Scene:
     def __init__(self) -> None:
         self.left = asyncio.Event()
         self.written: list[bytes] = []
-        self.told: list[str] = []
+        self.outcomes: list[str] = []
         self.delivery = Delivery(b"asked", self.receive, self.send)
 
     async def receive(self):
@@ -26,19 +26,21 @@ class Scene:
             self.written.append(message["body"])
 
     def hand_over(self):
-        self.delivery.hand_over(Handover(b"t-1", lambda: self.told.append("arrived"), lambda: self.told.append("lost")))
+        self.delivery.hand_over(
+            Handover(b"t-1", lambda: self.outcomes.append("arrived"), lambda: self.outcomes.append("lost"))
+        )
 
     async def serve(self, app):
-        await self.delivery.carry(app, {})
+        await self.delivery.serve(app, {})
 
 
 def scene(story):
-    async def told():
+    async def outcomes():
         set_up = Scene()
         await story(set_up)
         return set_up
 
-    return asyncio.run(asyncio.wait_for(told(), PATIENCE))
+    return asyncio.run(asyncio.wait_for(outcomes(), PATIENCE))
 
 
 async def say(send, body, *, more=False):
@@ -51,29 +53,29 @@ def test_what_was_written_has_arrived():
             assert (await receive())["body"] == b"asked"
             here.hand_over()
             await send({"type": "http.response.start", "status": 200, "headers": []})
-            assert here.told == []
+            assert here.outcomes == []
             await say(send, b"the answer with t-1 in it")
 
         await here.serve(app)
 
-    assert scene(story).told == ["arrived"]
+    assert scene(story).outcomes == ["arrived"]
 
 
-def test_it_has_arrived_before_the_end_of_the_stream():
+def test_a_handed_over_message_has_arrived_before_the_end_of_the_stream():
     async def story(here):
         async def app(_scope, _receive, send):
             here.hand_over()
             await say(send, b"progress", more=True)
-            assert here.told == []
+            assert here.outcomes == []
             await say(send, b"data: t-1", more=True)
-            assert here.told == ["arrived"]
+            assert here.outcomes == ["arrived"]
             here.left.set()
             await asyncio.sleep(0)
             await say(send, b"")
 
         await here.serve(app)
 
-    assert scene(story).told == ["arrived"]
+    assert scene(story).outcomes == ["arrived"]
 
 
 def test_a_client_that_left_before_it_was_written_did_not_get_it():
@@ -85,7 +87,7 @@ def test_a_client_that_left_before_it_was_written_did_not_get_it():
 
         await here.serve(app)
 
-    assert scene(story).told == ["lost"]
+    assert scene(story).outcomes == ["lost"]
 
 
 @pytest.mark.parametrize("body", [b"", b"another answer"])
@@ -97,10 +99,10 @@ def test_an_answer_without_it_does_not_count(body):
 
         await here.serve(app)
 
-    assert scene(story).told == ["lost"]
+    assert scene(story).outcomes == ["lost"]
 
 
-def test_it_is_lost_when_the_request_fails():
+def test_a_handed_over_message_is_lost_when_the_request_fails():
     async def story(here):
         async def app(_scope, _receive, _send):
             here.hand_over()
@@ -109,7 +111,7 @@ def test_it_is_lost_when_the_request_fails():
         with pytest.raises(OSError, match="broke"):
             await here.serve(app)
 
-    assert scene(story).told == ["lost"]
+    assert scene(story).outcomes == ["lost"]
 
 
 def test_what_is_handed_over_after_the_request_is_lost_at_once():
@@ -120,7 +122,7 @@ def test_what_is_handed_over_after_the_request_is_lost_at_once():
         await here.serve(app)
         here.hand_over()
 
-    assert scene(story).told == ["lost"]
+    assert scene(story).outcomes == ["lost"]
 
 
 def test_what_a_call_waits_for_is_cancelled_when_its_client_leaves():

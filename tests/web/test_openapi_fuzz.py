@@ -54,11 +54,11 @@ def fuzz(daemon: Living, token: str | None, *how: str, only: str = "") -> dict[s
     command += ["--request-timeout", "20", *SAME, *how]
     if token is not None:
         command += ["--header", f"Authorization: Bearer {token}"]
-    told = {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(HERE), "BASCULE_FUZZ_ONLY": only}
+    environment = {"SCHEMATHESIS_HOOKS": "fuzz_hooks", "PYTHONPATH": str(HERE), "BASCULE_FUZZ_ONLY": only}
     done = subprocess.run(
         command,
         cwd=folder,
-        env={**os.environ, **told},
+        env={**os.environ, **environment},
         capture_output=True,
         text=True,
         timeout=RUN_SECONDS,

@@ -102,7 +102,7 @@ def test_the_pages_are_on_the_unix_socket_without_a_token(daemon):
         assert [wire.ask("GET", path, []).status for path in ("/healthz", "/readyz", "/metrics")] == [200] * 3
 
 
-def test_in_memory_nothing_is_on_disk_and_the_pages_are_there():
+def test_pages_are_served_from_memory_with_nothing_on_disk():
     with short_dir() as folder, Living(f"{folder}/s", durability="memory") as living:
         caller = Caller(living)
         agent = caller.register("Jerry")

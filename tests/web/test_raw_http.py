@@ -72,9 +72,9 @@ def test_a_request_whose_end_is_ambiguous_is_400_and_closed_with_nothing_behind_
     body = b"0\r\n\r\n" if CHUNKED in headers else b""
     with Wire(daemon.tcp) as wire:
         wire.send(request("POST", "/agents/register", [*caller.headers, JSON, *headers]) + body + hidden)
-        said = everything(wire)
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert said.count(b"HTTP/1.1 ") == 1
+        answer = everything(wire)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert answer.count(b"HTTP/1.1 ") == 1
 
 
 @pytest.mark.parametrize(
@@ -92,9 +92,9 @@ def test_what_is_no_request_is_400_and_closed(daemon, line):
     head = "".join(f"{name}: {value}\r\n" for name, value in Caller(daemon).headers).encode()
     with Wire(daemon.tcp) as wire:
         wire.send(line + b"\r\n" + head + b"\r\n")
-        said = everything(wire)
-    assert said.startswith(b"HTTP/1.1 400 ")
-    assert b"ok\n" not in said
+        answer = everything(wire)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"ok\n" not in answer
 
 
 def test_a_refused_request_with_its_body_unread_does_not_become_the_next_request(daemon):

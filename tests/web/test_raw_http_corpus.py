@@ -24,10 +24,10 @@ def jerry(daemon) -> Caller:
 def _unharmed(daemon):
     seen = len(daemon.terminal())
     yield
-    said = daemon.terminal()[seen:]
+    answer = daemon.terminal()[seen:]
     # Neither a fault of ours nor a line for each piece of nonsense: anybody could fill the terminal with them.
-    assert "Traceback" not in said
-    assert "HTTP request" not in said
+    assert "Traceback" not in answer
+    assert "HTTP request" not in answer
 
 
 def hidden(agent: Caller, handle: str, new: str) -> bytes:
@@ -79,21 +79,21 @@ def test_what_is_hidden_has_an_effect_when_it_is_not_hidden(daemon):
 def test_a_request_that_could_be_read_in_two_ways_is_refused_and_closed(daemon, jerry, case):
     before = effects(jerry, "bait")
     with Wire(daemon.tcp) as beside:
-        said = sent_and_closed(daemon, filled(REFUSED[case], daemon, jerry))
+        answer = sent_and_closed(daemon, filled(REFUSED[case], daemon, jerry))
         assert beside.ask("GET", "/healthz", jerry.headers).status == 200
-    statuses = [int(status) for status in STATUS.findall(said)]
-    assert len(statuses) == 1, said
+    statuses = [int(status) for status in STATUS.findall(answer)]
+    assert len(statuses) == 1, answer
     assert 400 <= statuses[0] < 500
-    assert b"onnection: close" in said
+    assert b"onnection: close" in answer
     assert effects(jerry, "bait") == before
 
 
 @pytest.mark.parametrize("case", ANSWERED_AND_CLOSED)
 def test_an_answer_that_ends_the_connection_leaves_what_is_behind_it_undone(daemon, jerry, case):
     before = effects(jerry, "bait")
-    said = sent_and_closed(daemon, filled(ANSWERED_AND_CLOSED[case], daemon, jerry))
-    assert STATUS.findall(said) == [b"200"]
-    assert b"upgrade" not in said.lower()
+    answer = sent_and_closed(daemon, filled(ANSWERED_AND_CLOSED[case], daemon, jerry))
+    assert STATUS.findall(answer) == [b"200"]
+    assert b"upgrade" not in answer.lower()
     assert effects(jerry, "bait") == before
 
 

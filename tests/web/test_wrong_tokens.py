@@ -52,26 +52,26 @@ def resident(daemon: Living) -> int:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_told(told: "Counter[int | str]", why: int | str, seconds: float) -> None:
+def check_answers(counted: "Counter[int | str]", why: int | str, seconds: float) -> None:
     """Only so many are told that the token is wrong: the burst, and one a second after it."""
     most = WRONG_TOKEN_BURST + WRONG_TOKENS_PER_SECOND * seconds + 1
-    assert WRONG_TOKEN_BURST <= told[why] <= most, told
+    assert WRONG_TOKEN_BURST <= counted[why] <= most, counted
 
 
-def check_log(daemon: Living, door: str, told: int, honest: int, secrets: list[str]) -> None:
+def check_log(daemon: Living, door: str, counted: int, honest: int, secrets: list[str]) -> None:
     """Stopped, so that everything is written: a line for each that was told why or served, and no token in it."""
     assert daemon.stop() == 0
     written = daemon.log() + daemon.terminal()
     lines = [json.loads(line) for line in daemon.log().splitlines()]
-    assert len([line for line in lines if line["event"] == "wrong_token" and line["door"] == door]) == told
-    assert len(lines) < told + honest + 200
+    assert len([line for line in lines if line["event"] == "wrong_token" and line["door"] == door]) == counted
+    assert len(lines) < counted + honest + 200
     assert [secret for secret in secrets if secret in written] == []
 
 
 def test_ten_thousand_guesses_over_http_open_nothing_and_slow_down_nobody(attacked):
     local = Caller(attacked)
     agent = local.register("Jerry")
-    told: Counter[int | str] = Counter()
+    counted: Counter[int | str] = Counter()
     first: list[int] = []
     served: Counter[int] = Counter()
     began = time.monotonic()
@@ -86,7 +86,7 @@ def test_ten_thousand_guesses_over_http_open_nothing_and_slow_down_nobody(attack
         # From the same address, while the guesses are being answered.
         served.update(owner.ask("GET", "/status", each.headers).status for each in (local, agent))
         answers = [wire.answer() for _ in heads]
-        told.update(answer.status for answer in answers)
+        counted.update(answer.status for answer in answers)
         if not first:
             first = [answer.status for answer in answers]
             before = resident(attacked)
@@ -95,24 +95,24 @@ def test_ten_thousand_guesses_over_http_open_nothing_and_slow_down_nobody(attack
         assert {answer.error["code"] for answer in refused} <= {"overloaded"}
     took = time.monotonic() - began
     assert resident(attacked) - before < MAX_GROWTH_BYTES
-    assert set(told) == {401, 429}
+    assert set(counted) == {401, 429}
     # At once: those behind the burst do not wait for a second look.
     assert first[:WRONG_TOKEN_BURST] == [401] * WRONG_TOKEN_BURST
     assert first.index(429) <= WRONG_TOKEN_BURST + WRONG_TOKENS_PER_SECOND * took
-    check_told(told, 401, took)
+    check_answers(counted, 401, took)
     assert served == {200: 2 * (GUESSES // BATCH)}
     # And after a moment of quiet an honest mistake is explained again.
     wrong = [("Host", attacked.host), ("Authorization", "Bearer mistyped")]
     eventually(lambda: owner.ask("GET", "/status", wrong).status == 401, "the door explains again")
     for each in (*guessers, owner):
         each.close()
-    check_log(attacked, "tcp", told[401] + 1, served.total(), [local.token, agent.token])
+    check_log(attacked, "tcp", counted[401] + 1, served.total(), [local.token, agent.token])
 
 
 def test_ten_thousand_guesses_over_link_open_nothing_and_slow_down_nobody(attacked):
     local = Caller(attacked)
     agent = local.register("Jerry")
-    told: Counter[int | str] = Counter()
+    counted: Counter[int | str] = Counter()
     began = time.monotonic()
     before = 0
     # Who is in already may go on guessing on one connection; it stays who it was.
@@ -122,14 +122,14 @@ def test_ten_thousand_guesses_over_link_open_nothing_and_slow_down_nobody(attack
             guesser.send_bytes(b"".join(frame(hello(id_, guess(id_, agent.token))) for id_ in ids))
             owner.hello(agent.token)
             owner.hello(local.token)
-            told.update(guesser.answer(id_)["error"]["data"]["code"] for id_ in ids)
+            counted.update(guesser.answer(id_)["error"]["data"]["code"] for id_ in ids)
             before = before or resident(attacked)
         assert guesser.call("daemon.status")["principal"] == "local"
     took = time.monotonic() - began
     assert resident(attacked) - before < MAX_GROWTH_BYTES
-    assert set(told) == {"unauthenticated", "overloaded"}
-    check_told(told, "unauthenticated", took)
-    check_log(attacked, "link", told["unauthenticated"], 2 * (GUESSES // BATCH), [local.token, agent.token])
+    assert set(counted) == {"unauthenticated", "overloaded"}
+    check_answers(counted, "unauthenticated", took)
+    check_log(attacked, "link", counted["unauthenticated"], 2 * (GUESSES // BATCH), [local.token, agent.token])
 
 
 def test_over_link_a_wrong_token_ends_a_connection_that_is_nobodys(attacked):
@@ -208,7 +208,7 @@ def test_no_secret_is_compared_in_a_way_that_takes_longer_the_more_agrees():
         "ok = read_token() == guess",
     ],
 )
-def test_that_rule_sees_what_it_forbids(line):
+def test_the_check_for_leaky_comparisons_finds_each_kind(line):
     assert leaky(line)
 
 

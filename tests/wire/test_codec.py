@@ -127,7 +127,7 @@ def test_a_nesting_beyond_every_recursion_limit_is_refused():
     assert "nested too deeply" in refusal(b'{"a":' * 1_000_000)
 
 
-def test_the_names_of_fields_are_told():
+def test_the_names_of_fields_are_reported():
     assert refusal(b'{"agentId":1}', Person) == "`agentId`: expected `str`, got `int`"
     assert refusal(b"{}", Person) == "missing required field `agentId`"
     assert refusal(b'{"agentId":"a","agentID":1}', Person).startswith("unknown field `agentID`; there are: agentId, ")
@@ -230,7 +230,7 @@ def test_negative_zero_keeps_its_kind():
         ("{}".encode("utf-16-le"), "JSON is malformed: object keys must be strings (byte 1)"),
     ],
 )
-def test_what_is_not_json_is_told_with_its_place(data, sentence):
+def test_what_is_not_json_is_reported_with_its_place(data, sentence):
     with pytest.raises(BadJson) as caught:
         codec.decode(data)
 

@@ -52,7 +52,7 @@ def problems(schema, value, *, trusted=False):
         (False, 1, "arguments: is not allowed here"),
     ],
 )
-def test_a_wrong_value_is_told_where_and_why(schema, value, sentence):
+def test_a_wrong_value_is_reported_where_and_why(schema, value, sentence):
     assert problems(schema, value) == [sentence]
 
 
@@ -104,7 +104,7 @@ def test_names_and_values_of_strangers_are_shown_short_and_without_control_chara
         assert len(sentence) < 300
 
 
-def test_a_thousand_mistakes_are_told_as_a_few():
+def test_a_thousand_mistakes_are_reported_as_a_few():
     assert len(problems({"items": {"type": "string"}}, list(range(1000)))) == MAX_PROBLEMS
 
 
@@ -141,7 +141,7 @@ values = st.recursive(
 
 @settings(deadline=None, max_examples=300)
 @given(schemas, values)
-def test_it_judges_as_the_reference_implementation_does(schema, value):
+def test_the_validator_agrees_with_the_reference_implementation(schema, value):
     expected = jsonschema.Draft202012Validator(schema).is_valid(value)
     assert (problems(schema, value) == []) == expected
 

@@ -116,11 +116,11 @@ def test_any_body_is_a_message_or_refused_with_a_code(body):
 
 def test_missing_params_are_an_empty_object():
     asked = jsonrpc.parse(b'{"jsonrpc":"2.0","id":1,"method":"m"}')
-    told = jsonrpc.parse(b'{"jsonrpc":"2.0","method":"m"}')
+    notification = jsonrpc.parse(b'{"jsonrpc":"2.0","method":"m"}')
 
     assert isinstance(asked, Request)
-    assert isinstance(told, Notification)
-    assert bytes(asked.params) == bytes(told.params) == b"{}"
+    assert isinstance(notification, Notification)
+    assert bytes(asked.params) == bytes(notification.params) == b"{}"
 
 
 def test_a_result_of_null_is_a_result():

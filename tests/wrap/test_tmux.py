@@ -302,11 +302,11 @@ def test_a_pane_with_an_unknown_program_is_not_typed_into(server, daemon, agents
     try:
         with SyncClient.connect(daemon.state) as client:
             client.send(agents[0], "hello")
-        said = ""
-        while "shown in the status line" not in said:
+        output = ""
+        while "shown in the status line" not in output:
             line = ring.stderr.readline()
-            assert line, said
-            said += line
+            assert line, output
+            output += line
         # What was typed would be echoed by the terminal.
         assert server.shows(pane) == []
     finally:
@@ -332,11 +332,11 @@ def test_the_fallback_types_into_a_launched_pane_and_says_that_it_is_reduced(ser
     assert os.listdir(tmp_path) == []
     # What needs the daemon is not pretended.
     assert tmux_fallback.answer("await_reply", {"ticketId": "t"}, "Spock", server.tmux) is None
-    for arguments, said in (
+    for arguments, output in (
         ({"agentId": "Nobody", "payload": "x"}, "no tmux pane was launched for Nobody"),
         ({"agentId": "Jerry", "payload": "x" * 1000}, "1000 characters are too many to type"),
     ):
-        with pytest.raises(tmux_fallback.CannotFallBack, match=said):
+        with pytest.raises(tmux_fallback.CannotFallBack, match=output):
             tmux_fallback.answer("send_message", arguments, "Spock", server.tmux)
 
 

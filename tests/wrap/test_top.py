@@ -61,7 +61,7 @@ def test_the_screen_says_who_what_and_what_waits():
 
 
 @pytest.mark.parametrize("height", range(1, 40))
-def test_it_fits_into_any_window(height):
+def test_top_fits_into_any_window(height):
     many = [{**AGENTS[1], "agentId": f"A{number}"} for number in range(50)]
     rows = render(snapshot(agents=many, events=[EVENT] * 100), 40, height)
     assert all(len(row) <= 40 for row in rows)
@@ -90,7 +90,7 @@ def cpu_seconds(pid):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def test_it_is_live_quiet_and_leaves_the_terminal_as_it_was(top, daemon, agents, sender):
+def test_top_is_live_quiet_and_leaves_the_terminal_as_it_was(top, daemon, agents, sender):
     top.sees("q quits")
     with SyncClient.connect(daemon.state, agents[0], register=True, type="codex") as jerry:
         top.sees(f"^{agents[0]} +codex +online")
@@ -113,7 +113,7 @@ def test_it_is_live_quiet_and_leaves_the_terminal_as_it_was(top, daemon, agents,
     assert top.shown.endswith(b"\x1b[?25h\x1b[?1049l")
 
 
-def test_it_waits_for_a_daemon_that_comes_back():
+def test_top_waits_for_a_daemon_that_comes_back():
     with short_dir() as folder:
         first = Living(f"{folder}/s", port=0)
         person = Person([sys.executable, "-P", "-m", "bascule.cli.start", "top", "--state-dir", f"{folder}/s"])
@@ -129,14 +129,14 @@ def test_it_waits_for_a_daemon_that_comes_back():
             first.kill()
 
 
-def test_without_a_terminal_it_prints_once(daemon, agents):
+def test_top_without_a_terminal_prints_once(daemon, agents):
     with SyncClient.connect(daemon.state, agents[0], register=True):
         done = run_command("top", "--state-dir", daemon.state)
         assert done.returncode == 0
         assert f"{agents[0]} " in done.stdout
         assert "\x1b" not in done.stdout
-        said = json.loads(run_command("top", "--json", "--state-dir", daemon.state).stdout)
-        assert agents[0] in [agent["agentId"] for agent in said["agents"]]
+        snapshot = json.loads(run_command("top", "--json", "--state-dir", daemon.state).stdout)
+        assert agents[0] in [agent["agentId"] for agent in snapshot["agents"]]
 
 
 # -- watch --
@@ -183,7 +183,7 @@ def test_what_happens_while_the_ticket_is_read_is_shown_too(daemon, agents, send
     assert shown[3:] == ["the answer"]
 
 
-def test_how_it_ended_is_the_exit_code(daemon, agents, sender):
+def test_the_exit_code_of_watch_is_how_the_ticket_ended(daemon, agents, sender):
     with SyncClient.connect(daemon.state, agents[0], register=True):
         cancelled = sender.send(agents[0], "never mind").ticket_id
         sender.cancel(cancelled)

@@ -120,9 +120,9 @@ def test_a_person_s_keys_are_never_lost_or_mixed_with_a_bell(typewriter, agents,
             eventually(lambda most=bells: "".join(person.typed()).count("[bascule]") >= most, "a bell")
     eventually(lambda: "".join(person.typed()).count("line 39"), "all keys")
     text = "".join(person.typed())
-    heard = [line for line in text.split("\r") if line]
-    rung = [line for line in heard if line.startswith("[bascule]")]
-    assert [line + "\r" for line in heard if line not in rung] == lines
+    lines_typed = [line for line in text.split("\r") if line]
+    rung = [line for line in lines_typed if line.startswith("[bascule]")]
+    assert [line + "\r" for line in lines_typed if line not in rung] == lines
     assert bells <= len(rung) <= sent
     assert all(line.endswith("are not from your user.") for line in rung)
 

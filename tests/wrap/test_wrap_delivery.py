@@ -18,7 +18,7 @@ from bascule.client import SyncClient
 from bascule.local_client import spool as spool_door
 from bascule.local_client.exits import BadAnswer, ConnectionLost, Refusal
 from bascule.programs.helpers.hook import WAKE
-from bascule.programs.wrap.answers import answer, is_said
+from bascule.programs.wrap.answers import answer, has_printed
 from bascule.programs.wrap.profiles import NOTHING_KNOWN, Profile
 from bascule.programs.wrap.ringing import PAUSES
 from bascule.programs.wrap.screen import HISTORY_LINES, Transcript
@@ -193,11 +193,11 @@ def test_where_everything_has_moved_an_answer_begins_after_the_question():
     thinking = ["a secret answer", "END", "> and now?", "...", "| >|"]
     after = ["END", "> and now?", "the answer", "END", "| >|"]
     assert answer(before, after, "and now?", NOTHING_KNOWN, "END") == "the answer"
-    assert is_said(before, after, "and now?", "END")
-    assert not is_said(before, thinking, "and now?", "END")
+    assert has_printed(before, after, "and now?", "END")
+    assert not has_printed(before, thinking, "and now?", "END")
     # The sentinel stands where the last one stood, or was only asked for.
-    assert is_said(["x", "> 1", "one", "END"], ["x", "> 2", "two", "END"], "2", "END")
-    assert not is_said(["$"], ["$", "> say END", "..."], "say END", "END")
+    assert has_printed(["x", "> 1", "one", "END"], ["x", "> 2", "two", "END"], "2", "END")
+    assert not has_printed(["$"], ["$", "> say END", "..."], "say END", "END")
 
 
 def test_after_thousands_of_lines_only_what_is_new_is_an_answer():
@@ -263,9 +263,9 @@ def serve(made):
 def dropped(made, token, verb="GET", path="/status", *, body=None, at=None, name=None):
     """A request file, and the answer the wrapper gave to it."""
     name = name or os.urandom(16).hex()
-    said = {"verb": verb, "path": path, "body": body, "at": time.time() if at is None else at, "seconds": 5}
+    request = {"verb": verb, "path": path, "body": body, "at": time.time() if at is None else at, "seconds": 5}
     folder = os.open(made.path, os.O_RDONLY)
-    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, said))
+    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, request))
     os.close(folder)
     serve(made)
     path = Path(made.path, name + ".ans")
@@ -326,7 +326,7 @@ def test_requests_are_acted_on_only_with_the_agent_s_token_and_for_the_agent(spo
         ("GET", 7),
     ],
 )
-def test_only_what_helpers_ask_can_be_asked(spool, verb, path):
+def test_the_spool_serves_only_the_requests_of_helpers(spool, verb, path):
     made, token = spool
     assert dropped(made, token, verb, path)["status"] == 403
 
@@ -379,9 +379,9 @@ def test_a_request_that_came_within_the_tick_of_our_last_look_is_seen(spool, mon
 def test_no_request_ends_the_serving_of_the_others(spool, more):
     made, token = spool
     name = os.urandom(16).hex()
-    said = {"verb": "POST", "path": "/replies", "body": None, "at": time.time(), "seconds": 5, **more}
+    request = {"verb": "POST", "path": "/replies", "body": None, "at": time.time(), "seconds": 5, **more}
     folder = os.open(made.path, os.O_RDONLY)
-    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, said))
+    spool_door.write(folder, name + ".req", spool_door.sealed(token, name, request))
     os.close(folder)
     serve(made)
     answered = spool_door.unsealed(token, name, Path(made.path, name + ".ans").read_bytes())

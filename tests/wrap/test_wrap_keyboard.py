@@ -62,7 +62,7 @@ def test_a_line_that_is_empty_or_sent_is_not_begun(keys, what):
 
 
 @pytest.mark.parametrize(
-    "said",
+    "report",
     [
         b"\x1b[24;80R",
         b"\x1b[?62;22c",
@@ -80,8 +80,8 @@ def test_a_line_that_is_empty_or_sent_is_not_begun(keys, what):
         b"\x1b[27u",
     ],
 )
-def test_what_the_terminal_says_by_itself_was_not_typed(said):
-    keyboard = after(said)
+def test_what_the_terminal_says_by_itself_was_not_typed(report):
+    keyboard = after(report)
     assert not keyboard.drafting
     assert not keyboard.is_typing(0.0)
 

@@ -94,7 +94,7 @@ def test_a_program_in_a_turn_is_not_ready_at_any_moment_of_it(name):
 
 
 @pytest.mark.parametrize("name", AGENTS)
-def test_after_its_turn_it_is_ready_again_and_its_answer_can_be_read(name):
+def test_a_program_is_ready_after_its_turn_and_its_answer_can_be_read(name):
     replay = Replay(name)
     replay.until(replay.typed)
     before = asyncio.run(replay.screen.lines())

@@ -155,7 +155,7 @@ def test_a_stop_that_nobody_could_end_is_ended_at_once(wrap, agents):
     person.sees("still here\nstill here")
 
 
-def test_a_program_killed_by_a_signal_is_told_as_shells_do(wrap, agents):
+def test_a_program_killed_by_a_signal_is_reported_as_shells_do(wrap, agents):
     person = bash(wrap, agents[0])
     person.type("kill -9 $$\r")
     assert person.ends() == 128 + signal.SIGKILL
@@ -251,7 +251,7 @@ def test_a_reader_that_leaves_ends_the_program_as_a_pipe_would(daemon, agents):
         assert running.stderr.read() == b""
 
 
-def test_output_that_finds_no_room_is_told(daemon, agents):
+def test_output_that_finds_no_room_is_reported(daemon, agents):
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
             wrapper(daemon, agents[0], "echo", "lost"),
@@ -266,7 +266,7 @@ def test_output_that_finds_no_room_is_told(daemon, agents):
 
 def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents, tmp_path):
     done = piped(daemon, agents[0], "seq", "5000", stdin=b"")
-    for path, said in (("/dev/full", b"bridge-wrap: the recording is not complete: No space left on device\n"),):
+    for path, expected in (("/dev/full", b"bridge-wrap: the recording is not complete: No space left on device\n"),):
         recorded = subprocess.run(
             wrapper(daemon, agents[1], "seq", "5000", options=["--record", path]),
             stdin=subprocess.DEVNULL,
@@ -274,7 +274,7 @@ def test_a_recording_that_finds_no_room_costs_the_person_nothing(daemon, agents,
             timeout=30,
             check=False,
         )
-        assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, done.stdout, said)
+        assert (recorded.returncode, recorded.stdout, recorded.stderr) == (0, done.stdout, expected)
     # One that was there before, open to everybody, is so no more: what is typed is in it.
     kept = tmp_path / "cast"
     kept.touch(0o644)
@@ -311,7 +311,7 @@ def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "expected"),
     [
         (["--agent", "J"], "which program? Write it behind `--`"),
         (["--", "true"], "which agent?"),
@@ -320,7 +320,7 @@ def test_a_daemon_that_is_away_does_not_keep_the_program_from_running(agents, tm
         (["--agent", "J", "--ticket", "no/ticket", "--", "true"], "is not a ticket id"),
     ],
 )
-def test_wrong_usage_is_told_with_what_to_write(words, said):
+def test_wrong_usage_is_reported_with_what_to_write(words, expected):
     done = subprocess.run(
         [sys.executable, "-P", "-m", "bascule.programs.wrap.command", *words],
         capture_output=True,
@@ -329,14 +329,14 @@ def test_wrong_usage_is_told_with_what_to_write(words, said):
         text=True,
     )
     assert done.returncode == 2
-    assert said in done.stderr
+    assert expected in done.stderr
 
 
 def test_a_program_that_is_treated_as_another_by_its_type_is_named_with_the_profile(wrap, agents):
     person = wrap(agents[0], "id", options=("--type", "bash"))
     person.sees("uid=")
-    said = " ".join(person.shown.decode().split())
-    assert "is treated as bash-5.2, by --type" in said
+    expected = " ".join(person.shown.decode().split())
+    assert "is treated as bash-5.2, by --type" in expected
 
 
 def test_what_is_said_before_a_program_that_fills_the_screen_stays_until_a_key(wrap, agents, tmp_path):

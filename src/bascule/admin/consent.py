@@ -18,7 +18,7 @@ from bascule.kernel.call import Call
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import rule_text, timed_text
 from bascule.kernel.consent.records import Approval, Scope
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.journal import Transaction
 from bascule.kernel.retention import GcItem
 from bascule.kernel.rows import Nothing
@@ -99,7 +99,7 @@ class Consent:
 
     def _push(self, approval: Approval) -> None:
         for stream in list(self._streams):
-            stream.push(self._view(approval, whole=approval.state is State.PENDING))
+            stream.push(self._view(approval, whole=approval.state is ApprovalState.PENDING))
 
     def _view(self, approval: Approval, *, whole: bool) -> ApprovalView:
         asked = approval.question

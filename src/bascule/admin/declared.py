@@ -20,10 +20,10 @@ class AdminDeclared(Declared):
     made_by = "bascule.admin.compose:make_admin"
 
     def tables(self) -> "Mapping[str, type[msgspec.Struct]]":
-        from bascule.admin.records import HouseFact
+        from bascule.admin.records import DaemonFact
         from bascule.kernel.consent.records import Approval, TimedRule
 
-        return {"house": HouseFact, "approvals": Approval, "rules": TimedRule}
+        return {"house": DaemonFact, "approvals": Approval, "rules": TimedRule}
 
     def settings(self) -> "type[Settings]":
         from bascule.admin.settings import AdminSettings

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from bascule.admin.ports import Unlockable
 from bascule.admin.protocol import PassphraseParams, PersonResult
-from bascule.admin.records import PERSON_KEY, HouseFact
+from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Conflict, Forbidden, Overloaded
 from bascule.kernel.call import Call
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class Person:
-    def __init__(self, facts: Table[HouseFact], journal: Journal, clock: Clock) -> None:
+    def __init__(self, facts: Table[DaemonFact], journal: Journal, clock: Clock) -> None:
         self._facts = facts
         self._journal = journal
         self._clock = clock
@@ -43,7 +43,7 @@ class Person:
         def store(hashed: str) -> PersonResult:
             # Two may have asked at once: the first one set it.
             self._must_be_unset()
-            tx.put(self._facts, PERSON_KEY, HouseFact(hashed, self._clock.wall_ms()))
+            tx.put(self._facts, PERSON_KEY, DaemonFact(hashed, self._clock.wall_ms()))
             # Trust rests on knowing later who did this: the ledger names the process.
             tx.details = {"process": getattr(call.connection, "peer", None)}
             return PersonResult(set=True)

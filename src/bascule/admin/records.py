@@ -3,7 +3,7 @@
 import msgspec
 
 
-class HouseFact(msgspec.Struct, frozen=True, omit_defaults=True):
+class DaemonFact(msgspec.Struct, frozen=True, omit_defaults=True):
     """One named fact: the person's hash, whether the last stop was clean."""
 
     text: str = ""

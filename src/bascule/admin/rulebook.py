@@ -10,7 +10,7 @@ from bascule.admin.approvals import (
     TimedRuleView,
 )
 from bascule.admin.ports import PolicySource
-from bascule.admin.records import POLICY_KEY, HouseFact
+from bascule.admin.records import POLICY_KEY, DaemonFact
 from bascule.foundation.agreement import is_agent_id
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, NotFound
@@ -34,7 +34,7 @@ class Rulebook:
     def __init__(
         self,
         *,
-        facts: Table[HouseFact],
+        facts: Table[DaemonFact],
         file: PolicySource,
         setting: str,
         rows: Iterable[Row],
@@ -102,7 +102,7 @@ class Rulebook:
                 details={"digest": digest},
             )
         policy = load_policy(text, self._rows, self._effects, self._presets)
-        tx.put(self._facts, POLICY_KEY, HouseFact(text, self._clock.wall_ms()))
+        tx.put(self._facts, POLICY_KEY, DaemonFact(text, self._clock.wall_ms()))
         tx.subject = "policy"
         tx.details = {
             "digest": digest,
@@ -169,7 +169,7 @@ class Rulebook:
         named = Principal(params.principal)
         handle = agent_of(named)
         if handle is None and named not in ("local", PERSON):
-            raise InvalidRequest(f"{named!r} is no principal", hint="local, person, or agent:<handle>")
+            raise InvalidRequest(f"{named!r} is not a principal", hint="local, person, or agent:<handle>")
         if handle is not None and not is_agent_id(handle):
             raise InvalidRequest(f"{handle!r} cannot be a handle")
         return named

@@ -21,7 +21,7 @@ from bascule.admin.protocol import (
     StatusResult,
     VerifyResult,
 )
-from bascule.admin.records import HouseFact
+from bascule.admin.records import DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.tasks import Tasks
@@ -50,7 +50,7 @@ class Admin:
         *,
         store: JournalStore,
         journal: Journal,
-        facts: Table[HouseFact],
+        facts: Table[DaemonFact],
         clock: Clock,
         anchors: Anchors,
         collect_all: Collect,

@@ -19,11 +19,11 @@ from bascule.broker.protocol import (
     RevokeResult,
 )
 from bascule.broker.records import AgentRecord
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.agreement import RESERVED_AGENT_IDS
 from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overloaded, TooLarge
-from bascule.foundation.ids import is_house_handle, new_token
+from bascule.foundation.ids import is_reserved_handle, new_token
 from bascule.kernel.call import PERSON, Call, Principal, agent_of
 from bascule.kernel.identity.tokens import TokenBook, hash_token
 from bascule.kernel.journal import Transaction
@@ -60,7 +60,7 @@ class Presence:
 class Agents:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         events: EventHub,
         tokens: TokenBook,
         files: TokenFiles,
@@ -74,9 +74,9 @@ class Agents:
         self._presence: dict[str, Presence] = {}
         # Those whose presence says `online`: counted for every look at the daemon's status.
         self._online: set[str] = set()
-        # Told when a token is no longer good: what was opened with it ends.
+        # Called when a token is no longer valid: what was opened with it ends.
         self.on_revoked: list[Callable[[str], None]] = []
-        # Told when an agent goes offline, and when its groups have changed.
+        # Called when an agent goes offline, and when its groups have changed.
         self.on_offline: Callable[[str], None] | None = None
         self.on_groups: Callable[[str], None] | None = None
         now, wall = state.clock.monotonic(), state.clock.wall_ms()
@@ -97,7 +97,7 @@ class Agents:
         agent_id = params.agent_id
         if agent_id in RESERVED_AGENT_IDS:
             raise InvalidRequest(f"`agentId`: {agent_id!r} is reserved", hint="choose another handle")
-        if is_house_handle(agent_id):
+        if is_reserved_handle(agent_id):
             raise InvalidRequest(
                 f"`agentId`: {agent_id!r} is reserved: handles like this are those of spaces",
                 hint="choose a handle that does not begin with spc_",
@@ -179,7 +179,7 @@ class Agents:
     def revoke(self, call: Call, params: AgentParams, tx: Transaction) -> RevokeResult:
         record = self.find(params.agent_id)
         tx.subject = record.agent_id
-        # Without a token the handle is free; the inbox stays for whoever registers it next.
+        # Without a token the handle is free; the inbox stays for its next holder.
         tx.put(self._state.agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
         tx.after.append(partial(self._revoked, record.agent_id))
         return RevokeResult(agent_id=record.agent_id, status="revoked")
@@ -192,8 +192,8 @@ class Agents:
 
     def _evict(self, agent_id: str) -> None:
         self._connections.drop(agent_id)
-        for told in self.on_revoked:
-            told(agent_id)
+        for callback in self.on_revoked:
+            callback(agent_id)
 
     def heartbeat(self, call: Call, params: AgentParams) -> HeartbeatResult:
         record = self.find(params.agent_id)
@@ -208,7 +208,7 @@ class Agents:
     def list_agents(self, call: Call, params: AgentsListParams) -> list[AgentView]:
         views = []
         # What agents say about themselves (panes, directories) is about the machine, and not for inside a sandbox.
-        outside = not is_house_handle(agent_of(call.principal) or "")
+        outside = not is_reserved_handle(agent_of(call.principal) or "")
         for record in self._state.agents.rows.values():
             if params.type is not None and record.type != params.type:
                 continue
@@ -254,7 +254,7 @@ class Agents:
         record = self._state.agents.rows.get(agent_id)
         if record is None:
             # Agents of spaces answer nobody: naming them would lead a sender to wait in vain.
-            names = (name for name in self._state.agents.rows if not is_house_handle(name))
+            names = (name for name in self._state.agents.rows if not is_reserved_handle(name))
             online = [name for name in names if self.status(name) is AgentStatus.ONLINE]
             shown = ", ".join(sorted(online)[:_NAMED_ONLINE]) or "nobody"
             raise NotFound(
@@ -456,7 +456,7 @@ class Agents:
         if agent_id in self._state.groups:
             raise Conflict(f"handle {agent_id} is a group", hint="register under a name of its own")
         for group in groups:
-            if group in RESERVED_AGENT_IDS or is_house_handle(group):
+            if group in RESERVED_AGENT_IDS or is_reserved_handle(group):
                 raise InvalidRequest(f"`groups`: {group!r} is reserved", hint="choose another name")
             if group == agent_id or group in self._state.agents.rows:
                 raise Conflict(f"group {group} has the name of an agent", hint="choose another name for the group")

@@ -1,4 +1,4 @@
-"""Bells: who wants to hear that messages wait, without taking them.
+"""Bells: notify an agent that messages wait, without taking them.
 
 A hook, a wrapper or a script rings; the agent then fetches. What is recorded is only that a bell was rung,
 by which and when: in memory, for the sender to see. A bell that rings for a message once (`skipRung`) cannot
@@ -12,7 +12,7 @@ from typing import Any
 from bascule.broker.events import EventHub
 from bascule.broker.inbox import Inbox
 from bascule.broker.protocol import InboxWatchParams, InboxWatchResult, SkipRung
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.kernel.call import Call, Principal, sender_name
@@ -40,16 +40,16 @@ class _Watcher:
 class Bells:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         events: EventHub,
         hold: Callable[[Principal, Deferred[Any]], None],
-        let_go: Callable[[Principal, Deferred[Any]], None],
+        release: Callable[[Principal, Deferred[Any]], None],
     ) -> None:
         self._state = state
         self._events = events
         # Counts a wait of this principal from one to the other, and ends it with its token.
         self._hold = hold
-        self._let_go = let_go
+        self._release = release
         # By agent; an agent nobody watches is not in it.
         self.watchers: dict[str, dict[_Watcher, None]] = {}
         self._stopping = False
@@ -63,7 +63,7 @@ class Bells:
             return None
         later: Deferred[InboxWatchResult | None] = Deferred()
         if seen is not None:
-            # A `Deferred`, though it is settled: a ring nobody heard is taken back.
+            # A `Deferred`, though it is settled: a ring that reached nobody is taken back.
             later.set_result(seen)
             return later
         watcher = _Watcher(params, later)
@@ -75,7 +75,7 @@ class Bells:
         deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(_answer, later, None))
 
         def over(_: object) -> None:
-            self._let_go(call.principal, later)
+            self._release(call.principal, later)
             timers.call_off(deadline)
             members = self.watchers.get(params.agent_id, {})
             members.pop(watcher, None)
@@ -92,7 +92,7 @@ class Bells:
                 watcher.later.set_result(seen)
 
     def unring(self, params: InboxWatchParams, result: InboxWatchResult) -> None:
-        """Whoever would have rung was gone before it heard: the next one may."""
+        """The waiter of this bell was gone before its ring arrived: the next one may ring."""
         if params.by is None or not params.record or result.superseded:
             return
         inbox = self._state.inbox(params.agent_id)

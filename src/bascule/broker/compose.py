@@ -5,24 +5,24 @@ from bascule.broker.records import AgentRecord
 from bascule.broker.service import Broker
 from bascule.broker.settings import BrokerSettings, DeclaredAgent
 from bascule.daemon.ports import CONNECTIONS, STATE_DIR, TOKENS
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 
 
-def make_broker(lent: Lent, ports: Ports) -> Bridge:
-    settings = lent.config.of(BrokerSettings)
-    now = lent.clock.wall_ms()
+def make_broker(kernel: KernelServices, ports: Ports) -> Bridge:
+    settings = kernel.config.of(BrokerSettings)
+    now = kernel.clock.wall_ms()
     return Broker(
-        store=lent.store,
-        journal=lent.journal,
-        clock=lent.clock,
-        timers=lent.timers,
+        store=kernel.store,
+        journal=kernel.journal,
+        clock=kernel.clock,
+        timers=kernel.timers,
         limits=settings.limits(),
         tokens=ports.need(TOKENS),
-        files=StateTokenFiles(ports.need(STATE_DIR), lent.log),
+        files=StateTokenFiles(ports.need(STATE_DIR), kernel.log),
         connections=ports.need(CONNECTIONS),
-        log=lent.log,
-        key=lent.key,
-        on_revoked=lent.forget_agent,
+        log=kernel.log,
+        key=kernel.key,
+        on_revoked=kernel.forget_agent,
         configured=[_configured(agent, now) for agent in settings.declared_agents()],
     ).bridge()
 

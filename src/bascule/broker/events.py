@@ -13,7 +13,7 @@ from bascule.kernel.journal_ports import Log, LogLine
 RING_EVENTS = 1_000
 
 
-class Happened(LogLine, frozen=True, gc=False):
+class BrokerEvent(LogLine, frozen=True, gc=False):
     """An event as it is logged and kept: most are never read, so the wire form is made for those who do."""
 
     event: str
@@ -44,7 +44,7 @@ class EventHub:
         self._clock = clock
         self._log = log
         # Number, wall time, event.
-        self._ring: deque[tuple[int, int, Happened]] = deque(maxlen=ring)
+        self._ring: deque[tuple[int, int, BrokerEvent]] = deque(maxlen=ring)
         self._streams: dict[Stream, str | None] = {}
         # Counted on from the clock, so that ids go on rising over a restart and `after` keeps its meaning.
         self._last = clock.wall_ms()
@@ -59,35 +59,35 @@ class EventHub:
         status: str | None = None,
         detail: str | None = None,
     ) -> None:
-        self.tell(Happened(event, ticket_id, agent_id, sender, status, detail))
+        self.publish(BrokerEvent(event, ticket_id, agent_id, sender, status, detail))
 
-    def tell(self, happened: Happened) -> None:
+    def publish(self, broker_event: BrokerEvent) -> None:
         self._last += 1
         at = self._clock.wall_ms()
-        self._ring.append((self._last, at, happened))
-        self._log(happened)
+        self._ring.append((self._last, at, broker_event))
+        self._log(broker_event)
         if self._streams:
             for stream, wanted in self._streams.items():
-                if happened.concerns(wanted):
-                    stream.push(happened.view(self._last, at))
+                if broker_event.concerns(wanted):
+                    stream.push(broker_event.view(self._last, at))
 
-    def open(self, params: EventsParams, let_go: Callable[[], None] | None = None) -> Stream:
+    def open(self, params: EventsParams, on_close: Callable[[], None] | None = None) -> Stream:
         def closed() -> None:
-            if let_go is not None:
-                let_go()
+            if on_close is not None:
+                on_close()
             self._streams.pop(stream, None)
 
         stream = Stream(on_close=closed)
         if params.after is not None:
-            for id_, at, happened in self._ring:
-                if id_ > params.after and happened.concerns(params.agent_id):
-                    stream.push(happened.view(id_, at))
+            for id_, at, broker_event in self._ring:
+                if id_ > params.after and broker_event.concerns(params.agent_id):
+                    stream.push(broker_event.view(id_, at))
         self._streams[stream] = params.agent_id
         return stream
 
     def recent(self, call: Call, params: RecentEventsParams) -> list[Event]:
         found = [item for item in self._ring if item[2].concerns(params.agent_id)]
-        return [happened.view(id_, at) for id_, at, happened in found[-params.limit :]]
+        return [broker_event.view(id_, at) for id_, at, broker_event in found[-params.limit :]]
 
     def end(self) -> None:
         for stream in list(self._streams):

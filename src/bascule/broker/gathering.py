@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bascule.broker.protocol import GatherParams, GatherResult, ReplyView, TicketStatus
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.views import is_party, is_settled, reply_view
 from bascule.broker.waits import Waits
 from bascule.foundation.deferred import Deferred
@@ -40,7 +40,7 @@ class _Gatherer:
 
 
 class Gathering:
-    def __init__(self, state: State, waits: Waits) -> None:
+    def __init__(self, state: BrokerState, waits: Waits) -> None:
         self._state = state
         self._waits = waits
 

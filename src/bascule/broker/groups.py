@@ -14,7 +14,7 @@ from bascule.broker.agents import Agents
 from bascule.broker.events import EventHub
 from bascule.broker.protocol import AgentStatus, TicketStatus
 from bascule.broker.records import Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.waits import Waits
 from bascule.kernel.call import DAEMON, agent_principal
 from bascule.kernel.journal import Journal, Transaction
@@ -27,7 +27,7 @@ _replace = msgspec.structs.replace
 
 
 class Groups:
-    def __init__(self, state: State, agents: Agents, events: EventHub, journal: Journal, waits: Waits) -> None:
+    def __init__(self, state: BrokerState, agents: Agents, events: EventHub, journal: Journal, waits: Waits) -> None:
         self._state = state
         self._agents = agents
         self._events = events
@@ -40,7 +40,7 @@ class Groups:
             # Leases end with the daemon: what nobody had acknowledged is anybody's again.
             state.timers.after_ms(0, self._resume)
 
-    # -- what waits tell --
+    # -- called by waits --
 
     def wanted(self, agent_id: str, room: int) -> None:
         """The agent looks for messages now: it gets a group's when it has none of its own."""

@@ -59,7 +59,7 @@ class Inbox:
         self.watched = False
         self.attempts: dict[str, int] = {}
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
-        # Bells rung for what waits, and when (wall time): the agent was told that it is there, not what it says.
+        # Bells rung for what waits, and when (wall time): the agent knows that it is there, not its content.
         self.rung: dict[str, dict[str, int]] = {}
         self.bytes = 0
         # Added but not durable yet: not to be handed over.
@@ -118,7 +118,7 @@ class Inbox:
         """End a lease without acknowledgement: the message takes its old place in the order."""
         if not self._end_lease(ticket_id):
             return False
-        # Whoever had it lost it: it may be rung for anew.
+        # Its receiver lost it: it may be rung for anew.
         self.rung.pop(ticket_id, None)
         heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
         return True
@@ -159,7 +159,7 @@ class Inbox:
         return taken
 
     def pump(self, expires: Callable[[], float], leased: Callable[[], None]) -> None:
-        """Give what is ready to whoever waits, longest waiting first."""
+        """Give what is ready to the waiters, longest waiting first."""
         while self.waiting and self.receivers:
             receiver = next((each for each in self.receivers if each.room > 0), None)
             if receiver is None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bascule.broker.records import Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.views import is_settled
 from bascule.foundation.timers import Deadline
 
@@ -19,7 +19,9 @@ MAX_ENDS_AT_ONCE = 200
 
 
 class Lifetimes:
-    def __init__(self, state: State, *, on_timeout: Callable[[Ticket], None], on_end: Callable[[Ticket], None]) -> None:
+    def __init__(
+        self, state: BrokerState, *, on_timeout: Callable[[Ticket], None], on_end: Callable[[Ticket], None]
+    ) -> None:
         self._state = state
         self._on_timeout = on_timeout
         self._on_end = on_end
@@ -37,7 +39,7 @@ class Lifetimes:
         """Whether something will happen to it."""
         return ticket_id in self._due or ticket_id in self._ends
 
-    # -- what tickets tell --
+    # -- called by tickets --
 
     def sent(self, ticket_id: str, reply_by: float) -> None:
         self._sent_at[ticket_id] = self._state.clock.monotonic()

@@ -7,7 +7,7 @@ from bascule.broker.protocol import DEFAULT_TICKET_TTL_MS, DEFAULT_TIMEOUT_MS
 DAY_MS = 24 * 3_600_000
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerLimits(msgspec.Struct, frozen=True, kw_only=True):
     # (8) and (10) of the broker spec.
     default_timeout_ms: int = DEFAULT_TIMEOUT_MS
     ticket_ttl_ms: int = DEFAULT_TICKET_TTL_MS

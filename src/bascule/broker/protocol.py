@@ -352,7 +352,7 @@ class InboxWatchResult(Result, frozen=True, kw_only=True):
     from_: list[str] = msgspec.field(default_factory=list, name="from")
     # The ticket that waits longest.
     oldest: str | None = None
-    # Another wait of the same bell took this one's place: whoever hears that leaves.
+    # Another wait of the same bell took this one's place: the caller should stop.
     superseded: bool = False
 
 

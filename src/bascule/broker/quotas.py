@@ -1,9 +1,9 @@
 """Is there room for one more message? Each refusal is the sender's alone: nobody else's messages suffer."""
 
 from bascule.broker.agents import Agents
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.errors import Overloaded
-from bascule.foundation.ids import is_house_handle
+from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import Call, agent_of, sender_name
 
 # Of every inbox: what commands in sandboxes, all together, cannot fill. Tickets that timed out stay in an inbox
@@ -11,7 +11,7 @@ from bascule.kernel.call import Call, agent_of, sender_name
 SHARE_OF_OUTSIDE = 0.5
 
 
-def check_kept(state: State, call: Call, size: int) -> None:
+def check_kept(state: BrokerState, call: Call, size: int) -> None:
     """What one principal has said and is still kept, settled tickets included: memory is everybody's."""
     limits = state.limits
     count, kept = state.kept.get(call.principal, (0, 0))
@@ -23,7 +23,7 @@ def check_kept(state: State, call: Call, size: int) -> None:
         )
 
 
-def check_room(state: State, agents: Agents, call: Call, target: str, size: int) -> None:
+def check_room(state: BrokerState, agents: Agents, call: Call, target: str, size: int) -> None:
     """The sender's open tickets, what it has kept, and the receiver's inbox."""
     check_kept(state, call, size)
     limits = state.limits
@@ -47,7 +47,7 @@ def check_room(state: State, agents: Agents, call: Call, target: str, size: int)
             details={"agentId": target, "agentStatus": agents.status(target).value},
             retry_after=5.0,
         )
-    share = SHARE_OF_OUTSIDE if is_house_handle(agent_of(call.principal) or "") else 1.0
+    share = SHARE_OF_OUTSIDE if is_reserved_handle(agent_of(call.principal) or "") else 1.0
     if len(inbox) >= limits.max_inbox_messages * share or inbox.bytes + size > limits.max_inbox_bytes * share:
         raise Overloaded(
             f"the inbox of {target} is full ({len(inbox)} messages, {inbox.bytes} bytes)",

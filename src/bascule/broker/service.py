@@ -10,7 +10,7 @@ from bascule.broker.declared import BrokerDeclared
 from bascule.broker.events import EventHub
 from bascule.broker.gathering import Gathering
 from bascule.broker.groups import Groups
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.ports import Connections, TokenFiles
 from bascule.broker.protocol import (
     ConversationParams,
@@ -21,7 +21,7 @@ from bascule.broker.protocol import (
 )
 from bascule.broker.records import AgentRecord
 from bascule.broker.space_agents import SpaceAgents
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.tickets import Tickets
 from bascule.broker.views import sides, ticket_view
 from bascule.broker.waits import Waits
@@ -45,7 +45,7 @@ class Broker:
         journal: Journal,
         clock: Clock,
         timers: Timers,
-        limits: Limits,
+        limits: BrokerLimits,
         tokens: TokenBook,
         files: TokenFiles,
         connections: Connections,
@@ -57,7 +57,7 @@ class Broker:
         """`configured`: agents of the settings, known from the start."""
         self._journal = journal
         self._configured = configured
-        self.state = State(store, clock, timers, limits)
+        self.state = BrokerState(store, clock, timers, limits)
         self.events = EventHub(clock, log)
         self.agents = Agents(self.state, self.events, tokens, files, connections)
         self.space_agents = SpaceAgents(self.state, self.agents, journal)

@@ -6,14 +6,14 @@ from typing import Annotated, Any, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.protocol import AgentIdText
 from bascule.foundation import paths
-from bascule.foundation.ids import is_house_handle
+from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.settings import BadConfig, Count, Ms, Settings, limits_in, read_file
 from gabp import codec
 
-_defaults = Limits()
+_defaults = BrokerLimits()
 
 
 class DeclaredAgent(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
@@ -66,8 +66,8 @@ class BrokerSettings(Settings, frozen=True, kw_only=True):
     # Agents to know from the start: agentId, type, metadata, pane.
     agents: list[DeclaredAgent] = []
 
-    def limits(self) -> Limits:
-        return limits_in(self, Limits, reject_offline=self.offline == "reject")
+    def limits(self) -> BrokerLimits:
+        return limits_in(self, BrokerLimits, reject_offline=self.offline == "reject")
 
     def declared_agents(self) -> list[DeclaredAgent]:
         """Agents of the settings and of the registry file."""
@@ -81,7 +81,7 @@ class BrokerSettings(Settings, frozen=True, kw_only=True):
                     f"{path}: {error.message}", hint="the registry is a JSON list of {agentId, type, metadata}"
                 ) from error
         for agent in agents:
-            if is_house_handle(agent.agent_id):
+            if is_reserved_handle(agent.agent_id):
                 raise BadConfig(
                     f"agent {agent.agent_id!r} cannot be declared: handles like this are those of spaces",
                     hint="choose a handle that does not begin with spc_",

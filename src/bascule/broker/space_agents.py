@@ -1,14 +1,14 @@
 """Agents of the house: their handle is given out by the daemon, which knows them by the door they come through.
 
 A space's commands are one such agent. There is no token for it that anybody could hold, steal or present, and nobody
-can register its handle (`ids.is_house_handle`), neither before it moves in nor after it has left.
+can register its handle (`ids.is_reserved_handle`), neither before it moves in nor after it has left.
 """
 
 from typing import Any
 
 from bascule.broker.agents import Agents
 from bascule.broker.records import AgentRecord
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.ids import new_token
 from bascule.kernel.call import DAEMON
 from bascule.kernel.identity.tokens import hash_token
@@ -16,13 +16,13 @@ from bascule.kernel.journal import Journal, Transaction
 
 
 class SpaceAgents:
-    def __init__(self, state: State, agents: Agents, journal: Journal) -> None:
+    def __init__(self, state: BrokerState, agents: Agents, journal: Journal) -> None:
         self._state = state
         self._agents = agents
         self._journal = journal
 
-    def move_in(self, handle: str, type_: str, metadata: dict[str, Any]) -> None:
-        """It can be written to from now on; whoever was there before keeps inbox, and revocation."""
+    def add_agent(self, handle: str, type_: str, metadata: dict[str, Any]) -> None:
+        """It can be written to from now on; an earlier agent of the space keeps inbox, and revocation."""
         if handle in self._state.agents.rows:
             return
         now = self._state.clock.wall_ms()
@@ -42,16 +42,16 @@ class SpaceAgents:
         # Not online before it has said something.
         self._agents.mark_gone(handle)
 
-    def is_welcome(self, handle: str) -> bool:
+    def may_connect(self, handle: str) -> bool:
         """False once a person has revoked it."""
         record = self._state.agents.rows.get(handle)
         return record is not None and record.token_hash is not None
 
-    def is_out(self, handle: str) -> None:
+    def mark_offline(self, handle: str) -> None:
         """Its door is closed: nobody can act as it for now."""
         self._agents.mark_gone(handle)
 
-    def move_out(self, tx: Transaction, handle: str) -> None:
+    def remove_agent(self, tx: Transaction, handle: str) -> None:
         """For good. What was not fetched goes as it does for every agent that is gone."""
         if handle in self._state.agents.rows:
             self._agents.drop(tx, handle)

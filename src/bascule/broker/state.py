@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection
 
 from bascule.broker.inbox import Inbox
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
@@ -22,8 +22,8 @@ def message_key(ticket_id: str, number: int) -> str:
     return f"{ticket_id}/{number}"
 
 
-class State:
-    def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: Limits) -> None:
+class BrokerState:
+    def __init__(self, store: JournalStore, clock: Clock, timers: Timers, limits: BrokerLimits) -> None:
         self.clock = clock
         self.limits = limits
         self.timers = timers
@@ -37,11 +37,11 @@ class State:
         self.open_by_sender: dict[str, int] = {}
         self.open_count = 0
         self.conversations: dict[str, dict[str, None]] = {}
-        # Members of each group, whoever has waited longest for a message of it first.
+        # Members of each group, the longest waiting first.
         self.groups: dict[str, dict[str, None]] = {}
         # By member: messages of groups that it has and that are open.
         self.assigned: dict[str, dict[str, None]] = {}
-        # Told when a message is back in an inbox because what took it out could not be stored.
+        # Called when a message is back in an inbox because what took it out could not be stored.
         self.on_return: Callable[[str], None] | None = None
         self._number = 0
         self.agents.rows.update(store.load("agents", AgentRecord))

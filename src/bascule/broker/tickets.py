@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from bascule.broker.agents import Agents, check_metadata
-from bascule.broker.events import EventHub, Happened
+from bascule.broker.events import BrokerEvent, EventHub
 from bascule.broker.lifetimes import RETRY_SECONDS, Lifetimes
 from bascule.broker.protocol import (
     MAX_BROADCAST,
@@ -32,7 +32,7 @@ from bascule.broker.protocol import (
 )
 from bascule.broker.quotas import check_kept, check_room
 from bascule.broker.records import Message, Ticket
-from bascule.broker.state import State, message_key
+from bascule.broker.state import BrokerState, message_key
 from bascule.broker.views import is_settled, ticket_view
 from bascule.foundation.agreement import MAX_TICKET_ID_CHARS
 from bascule.foundation.deferred import Deferred
@@ -71,7 +71,7 @@ class Waiting(Protocol):
 class Tickets:
     def __init__(
         self,
-        state: State,
+        state: BrokerState,
         agents: Agents,
         events: EventHub,
         journal: Journal,
@@ -367,7 +367,7 @@ class Tickets:
 
     def _note(self, event: str, ticket: Ticket) -> None:
         sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
-        self._events.tell(Happened(event, ticket.ticket_id, ticket.target, sender, ticket.status))
+        self._events.publish(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --
 
@@ -429,8 +429,8 @@ class Tickets:
         )
 
     def _digest(self, params: SendParams, payload: bytes, metadata: bytes) -> str:
-        said = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
-        return self._keyed(said + metadata + b"\0" + payload)
+        fields = f"{params.agent_id}\0{params.expect_reply}\0{params.timeout_ms}\0{params.conversation_id}\0".encode()
+        return self._keyed(fields + metadata + b"\0" + payload)
 
     def _keyed(self, data: bytes) -> str:
         return hashlib.sha256(self._key + data).hexdigest()[:_DIGEST_CHARS]

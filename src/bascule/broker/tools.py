@@ -28,7 +28,7 @@ from bascule.kernel.tool import (
 )
 from bascule.programs.mcp_stdio import words
 
-# A ticket's deadline is the broker's to call; we listen a little longer, to hear it.
+# The broker ends a ticket at its deadline; we listen a little longer, to receive that.
 _SETTLE_MS = 200
 _OPEN = ("pending", "delivered")
 # The broker lists at most this many; we look through them for the caller's own.

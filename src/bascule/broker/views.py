@@ -15,7 +15,7 @@ from bascule.broker.protocol import (
     TicketView,
 )
 from bascule.broker.records import Message, Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.foundation.clock import rfc3339
 from bascule.kernel.call import PERSON, Principal, agent_of, agent_principal, sender_name
 
@@ -45,11 +45,11 @@ def _reply_item(message: Message) -> ReplyItem:
     )
 
 
-def _all_replies(state: State, ticket: Ticket) -> list[ReplyItem]:
+def _all_replies(state: BrokerState, ticket: Ticket) -> list[ReplyItem]:
     return [_reply_item(state.message(ticket.ticket_id, number)) for number in range(1, ticket.replies + 1)]
 
 
-def reply_view(state: State, ticket: Ticket) -> ReplyView:
+def reply_view(state: BrokerState, ticket: Ticket) -> ReplyView:
     """(5.3): what a wait is answered with once the ticket is settled."""
     if ticket.status is not TicketStatus.RESPONDED:
         return ReplyView(ticket_id=ticket.ticket_id, status=ticket.status)
@@ -67,7 +67,7 @@ def reply_view(state: State, ticket: Ticket) -> ReplyView:
     )
 
 
-def inbox_item(state: State, ticket: Ticket, attempts: int) -> InboxItem:
+def inbox_item(state: BrokerState, ticket: Ticket, attempts: int) -> InboxItem:
     message = state.message(ticket.ticket_id)
     return InboxItem(
         ticket_id=ticket.ticket_id,
@@ -85,7 +85,7 @@ def inbox_item(state: State, ticket: Ticket, attempts: int) -> InboxItem:
     )
 
 
-def _delivery(state: State, ticket: Ticket, inbox: Inbox | None) -> Delivery | None:
+def _delivery(state: BrokerState, ticket: Ticket, inbox: Inbox | None) -> Delivery | None:
     """How far the message got, as far as this life of the daemon knows."""
     if ticket.acked_at is not None:
         return Delivery(state=DeliveryState.ACKNOWLEDGED, at=rfc3339(ticket.acked_at))
@@ -103,7 +103,7 @@ def _delivery(state: State, ticket: Ticket, inbox: Inbox | None) -> Delivery | N
     return Delivery(state=how, at=rfc3339(at), by=list(bells))
 
 
-def ticket_view(state: State, ticket: Ticket, principal: Principal, *, payloads: bool) -> TicketView:
+def ticket_view(state: BrokerState, ticket: Ticket, principal: Principal, *, payloads: bool) -> TicketView:
     """Metadata for everybody; what was said only for its two sides and the person."""
     shown = payloads and is_party(ticket, principal)
     inbox = state.inboxes.get(ticket.target)

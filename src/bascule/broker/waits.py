@@ -1,6 +1,6 @@
 """Waiting: long polls and streams on tickets and inboxes.
 
-A waiter is a `Deferred`. Whoever holds it may cancel it, and then it is gone from every list at once: that
+A waiter is a `Deferred`. Its holder may cancel it, and then it is gone from every list at once: that
 is what keeps a killed long-poller from eating a message.
 """
 
@@ -27,7 +27,7 @@ from bascule.broker.protocol import (
     TicketStatus,
 )
 from bascule.broker.records import Ticket
-from bascule.broker.state import State
+from bascule.broker.state import BrokerState
 from bascule.broker.views import inbox_item, is_settled, reply_view
 from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
@@ -87,11 +87,11 @@ class _Poll:
 class _InboxStream:
     """A stream on an inbox: as many messages as it has credit for, more with every acknowledgement."""
 
-    __slots__ = ("_credit", "_let_go", "_unread_bytes", "_waits", "inbox", "stream")
+    __slots__ = ("_credit", "_release", "_unread_bytes", "_waits", "inbox", "stream")
 
-    def __init__(self, waits: "Waits", inbox: Inbox, let_go: Callable[[], None]) -> None:
+    def __init__(self, waits: "Waits", inbox: Inbox, release: Callable[[], None]) -> None:
         self._waits = waits
-        self._let_go = let_go
+        self._release = release
         self.inbox = inbox
         self._credit = CREDIT_WINDOW
         self.stream = Stream(limit=CREDIT_WINDOW, on_close=self._closed)
@@ -123,7 +123,7 @@ class _InboxStream:
 
     def _closed(self) -> None:
         """The reader is gone: what it did not acknowledge is for the next one, now and not after the lease."""
-        self._let_go()
+        self._release()
         self.inbox.receivers.pop(self, None)
         self._waits.streams.discard(self.stream)
         self._waits.agents.disconnected(self.inbox.agent_id, gone=False)
@@ -132,7 +132,7 @@ class _InboxStream:
 
 
 class Waits:
-    def __init__(self, state: State, events: EventHub, agents: Agents, journal: Journal) -> None:
+    def __init__(self, state: BrokerState, events: EventHub, agents: Agents, journal: Journal) -> None:
         self._journal = journal
         state.on_return = self.pump_soon
         agents.on_revoked.append(self.evict)
@@ -146,8 +146,8 @@ class Waits:
         self.streams: set[Stream] = set()
         self._polls: set[Deferred[InboxTakeResult | None]] = set()
         self._stopping = False
-        self.bells = Bells(state, events, self._hold, self._let_go)
-        # Set by whoever shares messages out among the members of groups.
+        self.bells = Bells(state, events, self._hold, self._release)
+        # Set by the part that shares messages out among the members of groups.
         self.groups: Sharing | None = None
 
     # -- methods --
@@ -158,7 +158,7 @@ class Waits:
     def ended(
         self, principal: Principal, ticket_id: str, wait_ms: int
     ) -> ReplyView | Deferred[ReplyView | None] | None:
-        """How the ticket ended; what will tell, within this time; None when there is nothing to wait for."""
+        """How the ticket ended; or a `Deferred` of it, within this time; None when there is nothing to wait for."""
         ticket = self._state.ticket(ticket_id)
         if is_settled(ticket):
             return reply_view(self._state, ticket)
@@ -175,7 +175,7 @@ class Waits:
         deadline = timers.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Deferred[ReplyView | None]") -> None:
-            self._let_go(principal, later)
+            self._release(principal, later)
             self._leave(ticket_id, later)
             timers.call_off(deadline)
 
@@ -186,7 +186,7 @@ class Waits:
         ticket = self._state.ticket(params.ticket_id)
 
         def closed() -> None:
-            self._let_go(call.principal, stream)
+            self._release(call.principal, stream)
             self._leave(ticket.ticket_id, stream)
 
         stream = Stream(on_close=closed)
@@ -195,7 +195,7 @@ class Waits:
         return stream
 
     def _follow(self, stream: Stream, ticket_id: str) -> None:
-        """Tell the end of the ticket when it is durable, or wait for it."""
+        """Answer with the end of the ticket when it is durable, or wait for it."""
         ticket = self._state.tickets.rows.get(ticket_id)
         if stream.closed:
             return
@@ -232,7 +232,7 @@ class Waits:
         deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
 
         def over(_: "Deferred[InboxTakeResult | None]") -> None:
-            self._let_go(call.principal, later)
+            self._release(call.principal, later)
             inbox.receivers.pop(poll, None)
             self._polls.discard(later)
             timers.call_off(deadline)
@@ -246,7 +246,7 @@ class Waits:
             raise Unavailable("the daemon is stopping", hint="try again in a moment", retry_after=1.0)
         self.check_room(call.principal)
         inbox = self._state.inbox(params.agent_id)
-        receiver = _InboxStream(self, inbox, lambda: self._let_go(call.principal, receiver.stream))
+        receiver = _InboxStream(self, inbox, lambda: self._release(call.principal, receiver.stream))
         self._hold(call.principal, receiver.stream)
         inbox.receivers[receiver] = None
         self.streams.add(receiver.stream)
@@ -264,7 +264,7 @@ class Waits:
 
     def stream_events(self, call: Call, params: EventsParams) -> Stream:
         self.check_room(call.principal)
-        stream = self._events.open(params, lambda: self._let_go(call.principal, stream))
+        stream = self._events.open(params, lambda: self._release(call.principal, stream))
         self._hold(call.principal, stream)
         return stream
 
@@ -343,7 +343,7 @@ class Waits:
         return [inbox_item(self._state, rows[each], inbox.attempts[each]) for each in ticket_ids]
 
     def _nothing_yet(self, later: Deferred[Any], now: float) -> None:
-        """Time is up. "Nothing yet" tells of a ticket, or of an empty inbox, and waits until that is durable."""
+        """Time is up. "Nothing yet" is about a ticket or an empty inbox, and waits until that is durable."""
         durable = self._journal.durable()
         if durable is None:
             _give_up(later, now)
@@ -370,7 +370,7 @@ class Waits:
             self._state.timers.at(first.expires, partial(self._leases_over, inbox))
 
     def put_back(self, inbox: Inbox, ticket_ids: list[str]) -> None:
-        """Leases that ended without acknowledgement; a message that always comes back is said to."""
+        """Leases that ended without acknowledgement; an event names a message that always comes back."""
         for ticket_id in ticket_ids:
             if inbox.put_back(ticket_id) and inbox.attempts[ticket_id] == self._state.limits.undeliverable_after:
                 self._events.emit(
@@ -385,11 +385,11 @@ class Waits:
             self.pump(inbox.agent_id)
 
     def pump_soon(self, agent_id: str) -> None:
-        # Not at once: this is told in the middle of undoing.
+        # Not at once: this is called in the middle of undoing.
         self._state.timers.after_ms(0, lambda _now: self.pump(agent_id))
 
     def _hold(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
-        """Count a wait or stream of this principal, until `_let_go`."""
+        """Count a wait or stream of this principal, until `_release`."""
         self.check_room(principal)
         mine = self._open.get(principal)
         if mine is None:
@@ -404,7 +404,7 @@ class Waits:
                 f"{principal} holds {limit} waits already", hint="end some before opening more", retry_after=1.0
             )
 
-    def _let_go(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
+    def _release(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
         mine = self._open.get(principal)
         if mine is not None:
             mine.pop(held, None)

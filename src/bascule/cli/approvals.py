@@ -76,7 +76,7 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     )
     no = verbs.add_parser("deny", help="say no")
     no.set_defaults(run=run_deny)
-    no.add_argument("--reason", metavar="TEXT", help="told to whoever asked")
+    no.add_argument("--reason", metavar="TEXT", help="shown to the caller that asked")
     watched = verbs.add_parser("watch", help="wait for questions and answer them as they come")
     watched.set_defaults(run=run_watch)
     for verb in (shown, yes, no):
@@ -123,7 +123,7 @@ def run_show(args: argparse.Namespace) -> int:
     if args.json:
         show_json(view)
     else:
-        show(drawn(view, terminal_columns()))
+        show(render_question(view, terminal_columns()))
     _open_picture(args, view)
     return 0
 
@@ -142,7 +142,7 @@ def find(client: SyncClient, text: str) -> str:
     raise NotFound(f"no approval {text}", hint="`bascule approvals list --all` shows those that are still kept")
 
 
-def drawn(view: dict[str, Any], columns: int | None = None) -> str:
+def render_question(view: dict[str, Any], columns: int | None = None) -> str:
     """Everything about one question. Rows of the preview begin with a bar, so that none can pass for ours.
 
     `columns` are those of the terminal, if it is shown on one.
@@ -165,10 +165,10 @@ def drawn(view: dict[str, Any], columns: int | None = None) -> str:
         if value:
             lines += _rows(f"  {name:<9} ", one_line(str(value)), _INDENT, columns)
     if view.get("preview"):
-        preview = visible(view["preview"], drawn=True).split("\n")
+        preview = visible(view["preview"], already_visible=True).split("\n")
         lines += [_RULE, *(row for line in preview for row in _rows("│ ", line, "│↪", columns)), _RULE]
     for offer in view.get("offers", ()):
-        title, text = one_line(offer["title"], drawn=True), one_line(offer["text"], drawn=True)
+        title, text = one_line(offer["title"], already_visible=True), one_line(offer["text"], already_visible=True)
         lines += _rows(f"  rule {offer['number']}: ", f"{title}, for a while", _INDENT, columns)
         lines += _rows(_INDENT, text, _INDENT, columns)
     return "\n".join(lines)
@@ -225,14 +225,14 @@ def run_approve(args: argparse.Namespace) -> int:
     with connect(args) as client:
         view = client.call("approvals.show", {"approvalId": find(client, args.approval)})
         if not args.json:
-            show(drawn(view, terminal_columns()))
+            show(render_question(view, terminal_columns()))
         _open_picture(args, view)
         choice = _given(args) or ask_how(view)
         if choice is None:
             say("bascule: nothing was answered")
             return USAGE
         unlock(client)
-        return _tell(args, client.call("approvals.decide", choice.params(view["approvalId"])))
+        return _show_result(args, client.call("approvals.decide", choice.params(view["approvalId"])))
 
 
 def run_deny(args: argparse.Namespace) -> int:
@@ -240,7 +240,7 @@ def run_deny(args: argparse.Namespace) -> int:
         approval_id = find(client, args.approval)
         unlock(client)
         choice = Choice("denied", reason=args.reason)
-        return _tell(args, client.call("approvals.decide", choice.params(approval_id)))
+        return _show_result(args, client.call("approvals.decide", choice.params(approval_id)))
 
 
 def _given(args: argparse.Namespace) -> Choice | None:
@@ -259,7 +259,9 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     words = ["y = once"]
     if view.get("runId"):
         words.append("r = all that this run asks")
-    words += [f"{number} = {one_line(offer['title'], drawn=True)}, for a while" for number, offer in offers.items()]
+    words += [
+        f"{number} = {one_line(offer['title'], already_visible=True)}, for a while" for number, offer in offers.items()
+    ]
     words += ["n = no", "Enter = not now"]
     answer = ask_on_tty(f"Approve? {', '.join(words)}: ").lower()
     if answer in ("y", "yes"):
@@ -269,7 +271,7 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     if answer == "r" and view.get("runId"):
         return Choice("approved", "run")
     if answer in offers:
-        show(f"for a while: {one_line(offers[answer]['text'], drawn=True)}")
+        show(f"for a while: {one_line(offers[answer]['text'], already_visible=True)}")
         typed = ask_on_tty(f"For how many minutes (1 to {MAX_RULE_MINUTES}, Enter for {DEFAULT_MINUTES})? ")
         minutes = int(typed or DEFAULT_MINUTES) if (typed or "1").isdecimal() else 0
         if 1 <= minutes <= MAX_RULE_MINUTES:
@@ -278,13 +280,13 @@ def ask_how(view: dict[str, Any]) -> Choice | None:
     return None
 
 
-def _tell(args: argparse.Namespace, result: dict[str, Any]) -> int:
+def _show_result(args: argparse.Namespace, result: dict[str, Any]) -> int:
     if args.json:
         show_json(result)
         return 0
     show(f"{result['approvalId']} is {result['state']}")
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], already_visible=True)}")
     return 0
 
 
@@ -310,7 +312,7 @@ def run_watch(args: argparse.Namespace) -> int:
 def _answer(client: SyncClient, view: dict[str, Any]) -> None:
     # The bell of the terminal, for whoever looks elsewhere.
     sys.stderr.write("\a")
-    show(drawn(view, terminal_columns()))
+    show(render_question(view, terminal_columns()))
     while True:
         answer = ask_on_tty("y = yes, once; n = no; s = how; Enter = later: ").lower()
         if answer in ("y", "n", "s", ""):
@@ -329,4 +331,4 @@ def _answer(client: SyncClient, view: dict[str, Any]) -> None:
         say(f"bascule: {error.message}")
         return
     if rule := result.get("rule"):
-        show(f"until {rule['expiresAt']}: {one_line(rule['text'], drawn=True)}")
+        show(f"until {rule['expiresAt']}: {one_line(rule['text'], already_visible=True)}")

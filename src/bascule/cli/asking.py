@@ -1,4 +1,4 @@
-"""A call that may ask: whoever sits at this terminal is shown the question while the call waits, and may answer it."""
+"""A call that may ask: the user of this terminal sees the question while the call waits, and may answer it."""
 
 import argparse
 import sys
@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Any
 
-from bascule.cli.approvals import ask_how, drawn, terminal_columns
+from bascule.cli.approvals import ask_how, render_question, terminal_columns
 from bascule.cli.person import unlock
 from bascule.cli.talk import connect
 from bascule.client.sync import SyncClient
@@ -76,14 +76,14 @@ def ask_held(args: argparse.Namespace, method: str, params: dict[str, Any], *, w
 
 
 def _watch(client: SyncClient, calling: _Calling, principal: str, method: str, *, wait: bool) -> None:
-    told: set[str] = set()
+    announced: set[str] = set()
     while not calling.over.wait(LOOK_SECONDS):
         for view in client.call("approvals.list", {}):
             approval_id = str(view["approvalId"])
             mine = (view["principal"], view["method"], view["state"]) == (principal, method, "pending")
-            if not mine or not view.get("waiting") or approval_id in told:
+            if not mine or not view.get("waiting") or approval_id in announced:
                 continue
-            told.add(approval_id)
+            announced.add(approval_id)
             if not wait:
                 hint = f"bascule approvals approve {approval_id}, and run this again"
                 raise NotWaiting(f"not done yet: {view['reason']}", hint)
@@ -97,7 +97,7 @@ def _put(client: SyncClient, view: dict[str, Any]) -> None:
     if not (sys.stdin is not None and sys.stdin.isatty()):
         say(f"[asks: {view['reason']}]\n  {elsewhere}")
         return
-    show(drawn(view, terminal_columns()))
+    show(render_question(view, terminal_columns()))
     try:
         choice = ask_how(view)
         if choice is None:

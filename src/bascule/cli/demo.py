@@ -38,7 +38,7 @@ def run_demo(args: argparse.Namespace) -> int:  # noqa: ARG001 - every command h
     try:
         daemon = _start(state)
         try:
-            _tell(state)
+            _exchange(state)
         finally:
             daemon.send_signal(signal.SIGTERM)
             daemon.wait(STOP_SECONDS)
@@ -69,7 +69,7 @@ def _start(state: str) -> "subprocess.Popen[bytes]":
     return daemon
 
 
-def _tell(state: str) -> None:
+def _exchange(state: str) -> None:
     with (
         SyncClient.connect(state_dir=state, agent="Jerry", register=True, type="script") as jerry,
         SyncClient.connect(state_dir=state, agent="Ada", register=True, type="script") as ada,

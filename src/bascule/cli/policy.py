@@ -53,11 +53,11 @@ def run_show(args: argparse.Namespace) -> int:
     say(f"in force: {view['name']}, digest {view['digest'][:16]}")
     for rule in view.get("timed", ()):
         say(f"until {rule['expiresAt']}: {rule['text']}")
-    _say_pending(view)
+    _show_pending(view)
     return 0
 
 
-def _say_pending(view: dict[str, Any]) -> None:
+def _show_pending(view: dict[str, Any]) -> None:
     if view.get("pending"):
         say(f"{view['file']} differs and is not in force: `bascule policy accept`")
     if view.get("problem"):
@@ -69,7 +69,7 @@ def run_explain(args: argparse.Namespace) -> int:
         params = codec.decode(os.fsencode(args.params), dict[str, Any])
     except codec.BadJson as error:
         raise InvalidRequest(
-            f"the params are no JSON object: {error.message}", hint="""as in '{"command": "rm -rf x"}', in quotes"""
+            f"the params are not a JSON object: {error.message}", hint="""as in '{"command": "rm -rf x"}', in quotes"""
         ) from error
     call: dict[str, Any] = {"method": args.method, "params": params}
     if args.principal:

@@ -174,7 +174,7 @@ def install(service: Service, *, state: str) -> int:
         )
     else:
         commands, outcome = service.start, f"Bascule runs as a service. {service.hint}"
-    if not _tell(commands):
+    if not _run_all(commands):
         return 1
     print(outcome)
     return 0
@@ -184,9 +184,9 @@ def uninstall(service: Service) -> int:
     if _read(service.file) is None:
         print(f"Nothing is installed: there is no {service.file}")
         return 0
-    stopped = _tell(service.stop if _succeeds(service.running) else service.disable)
+    stopped = _run_all(service.stop if _succeeds(service.running) else service.disable)
     service.file.unlink()
-    forgotten = stopped and _tell(service.forget)
+    forgotten = stopped and _run_all(service.forget)
     print(f"Removed {service.file}. Messages and settings stay; `bascule up -d` starts the daemon by hand.")
     return 0 if forgotten else 1
 
@@ -259,13 +259,13 @@ def _succeeds(argv: tuple[str, ...]) -> bool:
     return _run(argv)[0] == 0
 
 
-def _tell(commands: tuple[tuple[str, ...], ...]) -> bool:
+def _run_all(commands: tuple[tuple[str, ...], ...]) -> bool:
     """Run them in order; when one fails say which are left for the user to run."""
     for done, argv in enumerate(commands):
-        code, said = _run(argv)
+        code, output = _run(argv)
         if code == 0:
             continue
-        print(f"The service manager did not take it: {said or f'exit code {code}'}", file=sys.stderr)
+        print(f"The service manager did not take it: {output or f'exit code {code}'}", file=sys.stderr)
         print("From a login session of yours, run:", file=sys.stderr)
         for left in commands[done:]:
             print("  " + " ".join(left), file=sys.stderr)

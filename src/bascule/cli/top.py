@@ -129,7 +129,9 @@ def _approval(approval: dict[str, Any]) -> str:
     what = approval.get("summary") or approval.get("method", "")
     id_ = approval.get("approvalId", "")
     # The daemon drew the summary.
-    return one_line(f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", drawn=True)
+    return one_line(
+        f"{id_}  {approval.get('principal', '')}: {what}   (bascule approvals approve {id_})", already_visible=True
+    )
 
 
 def _event(event: dict[str, Any]) -> str:
@@ -198,7 +200,7 @@ class _Screen:
         for event in await self._client.call("events.recent", {"limit": MAX_EVENTS}):
             self._events.append(event)
         last = self._events[-1]["id"] if self._events else 0
-        tasks = [asyncio.ensure_future(each) for each in (self._follow(last), self._draw(), self._over.wait())]
+        tasks = [asyncio.ensure_future(each) for each in (self._follow(last), self._redraw(), self._over.wait())]
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -216,7 +218,7 @@ class _Screen:
             self._events.append({**at, "ticketId": event.ticket_id, "detail": event.detail})
             self._news.set()
 
-    async def _draw(self) -> None:
+    async def _redraw(self) -> None:
         while True:
             self._news.clear()
             begun = time.monotonic()

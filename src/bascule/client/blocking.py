@@ -41,9 +41,9 @@ class BlockingConnection:
         self.open = True
 
     def request(self, method: str, params: Params, result_type: Any, *, within: float | None = None) -> Any:
-        return self.carry_out(Request(method, params, result_type, within))
+        return self.execute(Request(method, params, result_type, within))
 
-    def carry_out(self, step: Request | FirstOf) -> Any:
+    def execute(self, step: Request | FirstOf) -> Any:
         requests = (step,) if isinstance(step, Request) else step.requests
         started: list[int] = []
         try:
@@ -163,13 +163,13 @@ class BlockingConnection:
         return ConnectionLost(why, sent=True)
 
 
-def run(program: Program[T], carry_out: Any) -> T:
+def run(program: Program[T], execute: Any) -> T:
     """Carry out a program's steps one after the other."""
     try:
         step = next(program)
         while True:
             try:
-                answer = carry_out(step)
+                answer = execute(step)
             except BasculeError as error:
                 step = program.throw(error)
             else:

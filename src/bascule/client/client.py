@@ -128,7 +128,7 @@ class Client:
         """Register a handle and act as it from now on. Do it before other calls: they act as whoever we are."""
         wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         connection = await self._live(self._retry_seconds)
-        return await run(self._identity.become(wanted), connection.carry_out)
+        return await run(self._identity.become(wanted), connection.execute)
 
     # -- messages --
 
@@ -321,9 +321,9 @@ class Client:
             await self._connection.closed()
 
     async def _do(self, program: Program[T]) -> T:
-        return await run(program, self._carry_out)
+        return await run(program, self._execute)
 
-    async def _carry_out(self, step: Request | FirstOf | Pause | Reconnect) -> Any:
+    async def _execute(self, step: Request | FirstOf | Pause | Reconnect) -> Any:
         match step:
             case Pause():
                 return await asyncio.sleep(step.seconds)
@@ -332,7 +332,7 @@ class Client:
             case Request() | FirstOf():
                 if self._connection is None or self._closed:
                     raise ConnectionLost("this client is not connected", sent=False)
-                return await self._connection.carry_out(step)
+                return await self._connection.execute(step)
 
     async def _live(self, within: float | None) -> Connection:
         """The connection, made again if need be; `NotRunning` when that takes too long."""
@@ -375,7 +375,7 @@ class Client:
     async def _open(self) -> Connection:
         connection = await Connection.to(self._path, self._lost)
         try:
-            await run(self._identity.introduce(), connection.carry_out)
+            await run(self._identity.introduce(), connection.execute)
         except BaseException:
             await connection.closed()
             raise

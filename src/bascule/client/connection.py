@@ -29,13 +29,13 @@ MAX_OPEN_REQUESTS = 4_000
 CLOSE_SECONDS = 1.0
 
 
-async def run(program: Program[T], carry_out: Callable[[Any], Awaitable[Any]]) -> T:
+async def run(program: Program[T], execute: Callable[[Any], Awaitable[Any]]) -> T:
     """Carry out a program's steps one after the other."""
     try:
         step = next(program)
         while True:
             try:
-                answer = await carry_out(step)
+                answer = await execute(step)
             except BasculeError as error:
                 step = program.throw(error)
             else:
@@ -132,7 +132,7 @@ class Connection(FramedConnection):
         if self._streams.pop(id_, None) is not None:
             self._withdraw(id_)
 
-    async def carry_out(self, step: Request | FirstOf) -> Any:
+    async def execute(self, step: Request | FirstOf) -> Any:
         return await (self._do(step) if isinstance(step, Request) else self.first_of(step))
 
     async def _do(self, request: Request) -> Any:

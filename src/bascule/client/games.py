@@ -150,8 +150,8 @@ class Game:
         return attention
 
     async def acknowledge(self, attention_id: str) -> Acknowledged:
-        told: Acknowledged = await self._do(self._playing.acknowledge(attention_id))
-        return told
+        answer: Acknowledged = await self._do(self._playing.acknowledge(attention_id))
+        return answer
 
 
 class SyncGame:
@@ -245,5 +245,5 @@ class SyncGame:
         return attention
 
     def acknowledge(self, attention_id: str) -> Acknowledged:
-        told: Acknowledged = self._do(self._playing.acknowledge(attention_id))
-        return told
+        answer: Acknowledged = self._do(self._playing.acknowledge(attention_id))
+        return answer

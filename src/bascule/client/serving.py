@@ -185,7 +185,7 @@ class ServedAgent:
                 # Cancelled, expired, or the daemon did not come back in time: this message, not this agent.
                 _log.warning("%s: ticket %s: %s", self.agent_id, message.ticket_id, error.message)
             finally:
-                reader.let_go(message.ticket_id)
+                reader.release(message.ticket_id)
 
     async def _answer(self, message: Message, pool: ThreadPoolExecutor | None) -> None:
         try:

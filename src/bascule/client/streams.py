@@ -54,7 +54,7 @@ class StreamReader(Generic[T]):
         return None
 
     def stop(self) -> None:
-        """Hand out no more: whoever waits in `next` gets None. The stream stays open."""
+        """Hand out no more: a waiting `next` returns None. The stream stays open."""
         if not self._stopped.done():
             self._stopped.set_result(None)
         self._news.set()
@@ -99,7 +99,7 @@ class InboxReader:
         item = await self._stream.next()
         return None if item is None else Message(item, self._acknowledge, self._answer)
 
-    def let_go(self, ticket_id: str) -> None:
+    def release(self, ticket_id: str) -> None:
         """Nobody here works on it any more: when the daemon offers it again, it is handed out again."""
         self._feed.done(ticket_id)
 

@@ -118,7 +118,7 @@ class SyncClient:
         """Register a handle and act as it from now on."""
         wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         connection = self._live(self._retry_seconds)
-        return run(self._identity.become(wanted), connection.carry_out)
+        return run(self._identity.become(wanted), connection.execute)
 
     # -- messages --
 
@@ -281,9 +281,9 @@ class SyncClient:
             self._connection.close()
 
     def _do(self, program: Program[T]) -> T:
-        return run(program, self._carry_out)
+        return run(program, self._execute)
 
-    def _carry_out(self, step: Request | FirstOf | Pause | Reconnect) -> Any:
+    def _execute(self, step: Request | FirstOf | Pause | Reconnect) -> Any:
         match step:
             case Pause():
                 return time.sleep(step.seconds)
@@ -292,7 +292,7 @@ class SyncClient:
             case Request() | FirstOf():
                 if self._connection is None:
                     raise ConnectionLost("this client is not connected", sent=False)
-                return self._connection.carry_out(step)
+                return self._connection.execute(step)
 
     def _stream(self, opening: Callable[[BlockingConnection], Request], feed: Feed[T]) -> Iterator[T]:
         """What arrives on a stream, which is opened again whenever it broke off."""
@@ -347,7 +347,7 @@ class SyncClient:
     def _open(self) -> BlockingConnection:
         connection = BlockingConnection(self._path)
         try:
-            run(self._identity.introduce(), connection.carry_out)
+            run(self._identity.introduce(), connection.execute)
         except BaseException:
             connection.close()
             raise

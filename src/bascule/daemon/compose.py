@@ -9,7 +9,7 @@ from typing import Literal
 from bascule import __version__
 from bascule.admin.machine.announce import Announcer
 from bascule.admin.machine.policy_file import PolicyFile
-from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, HouseFact
+from bascule.admin.records import CLEAN_STOP_KEY, DIGEST_KEY_KEY, DaemonFact
 from bascule.bridge_list import BRIDGES, methods_of
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import DaemonSettings
@@ -238,7 +238,7 @@ class Daemon(Composition):
         await super().close()
         self.refusals.flush()
         tx = Transaction()
-        tx.put(self.facts, CLEAN_STOP_KEY, HouseFact("yes", self.clock.wall_ms()))
+        tx.put(self.facts, CLEAN_STOP_KEY, DaemonFact("yes", self.clock.wall_ms()))
         try:
             await self.journal.commit(tx, DAEMON, "daemon.stop")
         except StorageFull as error:
@@ -270,7 +270,7 @@ class Daemon(Composition):
             tx.details["digest_key"] = "changed"
             self.log("digest_key_changed", level="error", file=_KEY_FILE)
         if known is None or known.text != digest_key:
-            tx.put(self.facts, DIGEST_KEY_KEY, HouseFact(digest_key, self.started_at))
+            tx.put(self.facts, DIGEST_KEY_KEY, DaemonFact(digest_key, self.started_at))
         # From now on a stop is unclean until `close` says otherwise.
         tx.put(self.facts, CLEAN_STOP_KEY, None)
         if self.ledger_problem is not None:

@@ -10,18 +10,18 @@ from functools import partial
 from bascule import __version__
 from bascule.admin.ports import PolicySource
 from bascule.admin.protocol import StatusResult
-from bascule.admin.records import PERSON_KEY, HouseFact
+from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.admin.rulebook import Rulebook
 from bascule.admin.service import StatusSource
 from bascule.bridge_list import presets_of, rows_of
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import Clock, rfc3339
 from bascule.foundation.timers import Timers
-from bascule.kernel.bridge import Bridge, Collect, Lent, Port, Ports, Provided
+from bascule.kernel.bridge import Bridge, Collect, KernelServices, Port, Ports, Provided
 from bascule.kernel.call import DAEMON, Principal
 from bascule.kernel.call_log import CallLog, Observe
 from bascule.kernel.consent.desk import Desk
-from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.declared import Declared, Make
 from bascule.kernel.effects import BegunRow, Effects
@@ -41,7 +41,7 @@ from bascule.kernel.settings import Config
 SWEEP_EVERY_MS = 60_000
 
 # What the house bridge, which is the daemon's own methods, needs of all this.
-FACTS: Port[Table[HouseFact]] = Port("facts")
+FACTS: Port[Table[DaemonFact]] = Port("facts")
 RULEBOOK: Port[Rulebook] = Port("rulebook")
 COLLECT_ALL: Port[Collect] = Port("collect all")
 STATUS: Port[StatusSource] = Port("status")
@@ -88,8 +88,8 @@ class Composition:
         self._started = clock.monotonic()
         self._auth = auth
         self.timers = Timers(clock, partial(log_fault, log))
-        self.facts: Table[HouseFact] = Table("house", HouseFact)
-        self.facts.rows.update(store.load("house", HouseFact))
+        self.facts: Table[DaemonFact] = Table("house", DaemonFact)
+        self.facts.rows.update(store.load("house", DaemonFact))
         self.journal = Journal(store, clock, on_anchor=on_anchor, segment_records=segment_records)
         self.desk = Desk(
             store=store,
@@ -124,7 +124,7 @@ class Composition:
             quota=quota,
             call_log=CallLog(log, observe),
         )
-        lent = Lent(
+        kernel = KernelServices(
             store=store,
             journal=self.journal,
             clock=clock,
@@ -147,7 +147,7 @@ class Composition:
         )
         self.bridges: dict[str, Bridge] = {}
         for each in declared:
-            bridge = ((make or {}).get(each.name) or each.make)(lent, self.ports)
+            bridge = ((make or {}).get(each.name) or each.make)(kernel, self.ports)
             self.bridges[each.name] = bridge
             self.ports.add(bridge.provides)
         self.journal.start()

@@ -21,7 +21,7 @@ from bascule.bridge_list import BRIDGES
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.foundation.agreement import DEFAULT_PORT
 from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
-from bascule.kernel.consent.limits import Limits as ApprovalLimits
+from bascule.kernel.consent.limits import ConsentLimits as ApprovalLimits
 from bascule.kernel.declared import Declared
 from bascule.kernel.policy.presets import DEFAULT_PRESET, NAMES
 from bascule.kernel.settings import BadConfig, Config, Settings, read_file
@@ -53,7 +53,7 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
     mcp_toolsets: str | None = None
     # How /mcp labels text of other agents for the model: peer, colleague or untrusted.
     mcp_trust_label: Literal["peer", "colleague", "untrusted"] = "peer"
-    # How long a call is held for a person's answer at most, in milliseconds; then its caller hears that it waits, and
+    # How long a call is held for a person's answer at most, in milliseconds; then its caller learns that it waits, and
     # calls again. Over HTTP no call is held longer than 25 seconds. Lower it for clients that give up sooner.
     approval_hold_ms: Annotated[int, Meta(ge=1, le=_LONGEST_HOLD_MS)] = _LONGEST_HOLD_MS
     # Tell the person when something waits for them: a desktop notification, a line in tmux.

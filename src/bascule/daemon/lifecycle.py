@@ -28,7 +28,7 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
-from bascule.surfaces.http.http import Room
+from bascule.surfaces.http.http import ConnectionLimit
 from bascule.surfaces.http.server import HttpDoor
 from bascule.surfaces.mcp.mount import begin_loading
 from gabp import codec
@@ -66,7 +66,7 @@ def run(
 ) -> int:
     """Run the daemon in the foreground until SIGTERM or SIGINT; the exit code."""
     os.umask(0o077)
-    # Everything that can be wrong about the settings is said before anything is touched.
+    # Report everything that is wrong with the settings before anything is touched.
     for settings in config.parts:
         settings.check((state_dir, paths.config_dir()))
     check_places(state_dir)
@@ -187,7 +187,7 @@ async def _live(
     timer = _Timer(daemon, loop)
     link_server = await loop.create_unix_server(daemon.link_connection, sock=link, backlog=LINK_BACKLOG)
     most = room_for_connections(claim_files())
-    room = Room(most)
+    room = ConnectionLimit(most)
     doors = [HttpDoor(daemon.web_app("unix"), http, room=room)]
     daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:
@@ -197,7 +197,7 @@ async def _live(
         doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
-    # Whoever finds the addresses there can connect, and waits for a moment; whoever is given one and is served must
+    # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
     # find out that it is its own daemon's.
     for sock in filter(None, (http, tcp)):
         sock.listen()

@@ -172,7 +172,7 @@ def _line(at: int, level: str, event: str | LogLine, fields: dict[str, Any]) -> 
     except (TypeError, UnicodeEncodeError):
         # A lone surrogate, or a value nobody can encode: slower, but nothing is lost.
         line = b"\xff"
-    # ASCII throughout, so that no byte of a name can act on whoever prints the file.
+    # ASCII throughout, so that no byte of a name can act on the terminal that prints the file.
     return line.decode() if line.isascii() else json.dumps(out, default=str)
 
 

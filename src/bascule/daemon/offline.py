@@ -5,17 +5,17 @@ import os
 
 import msgspec
 
-from bascule.admin.records import PERSON_KEY, HouseFact
+from bascule.admin.records import PERSON_KEY, DaemonFact
 from bascule.broker.records import AgentRecord
 from bascule.daemon.lifecycle import check_places, hold_lock
 from bascule.desktop.apps import Apps
 from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.clock import SystemClock
-from bascule.foundation.ids import is_house_handle
+from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import LOCAL
 from bascule.kernel.consent.records import Approval, TimedRule
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.sqlite import SqliteStore
@@ -38,13 +38,13 @@ async def _reset_person(state_dir: str) -> list[str]:
     try:
         anchors = AnchorFile(paths.anchors_file(state_dir))
         journal = Journal(store, SystemClock(), on_anchor=anchors.append)
-        facts: Table[HouseFact] = Table("house", HouseFact)
+        facts: Table[DaemonFact] = Table("house", DaemonFact)
         approvals: Table[Approval] = Table("approvals", Approval)
         rules: Table[TimedRule] = Table("rules", TimedRule)
         approvals.rows.update(store.load("approvals", Approval))
         rules.rows.update(store.load("rules", TimedRule))
         agents: Table[AgentRecord] = Table("agents", AgentRecord)
-        facts.rows.update(store.load("house", HouseFact))
+        facts.rows.update(store.load("house", DaemonFact))
         agents.rows.update(store.load("agents", AgentRecord))
         journal.start()
         tx = Transaction()
@@ -53,14 +53,16 @@ async def _reset_person(state_dir: str) -> list[str]:
         holders = [
             record
             for record in agents.rows.values()
-            if record.token_hash is not None and not is_house_handle(record.agent_id)
+            if record.token_hash is not None and not is_reserved_handle(record.agent_id)
         ]
         for record in holders:
             tx.put(agents, record.agent_id, msgspec.structs.replace(record, token_hash=None))
         # Nothing that the old person allowed holds, and nothing of before is asked of the new one.
-        ended = [each for each in approvals.rows.values() if each.state in (State.PENDING, State.APPROVED)]
+        ended = [
+            each for each in approvals.rows.values() if each.state in (ApprovalState.PENDING, ApprovalState.APPROVED)
+        ]
         for approval in ended:
-            tx.put(approvals, approval.approval_id, approval.moved(State.EXPIRED))
+            tx.put(approvals, approval.approval_id, approval.moved(ApprovalState.EXPIRED))
         for rule_id in list(rules.rows):
             tx.put(rules, rule_id, None)
         # Who enabled the desktop is that person no more; a stop stays until the new one resumes.

@@ -22,7 +22,7 @@ def open_store(durability: str, state_dir: str, log: DaemonLog, tables: Iterable
     if store.backup is not None:
         log("migrated", backup=store.backup)
     if store.broken_end is not None:
-        # After a crash: the commit that nobody was told about yet. Without one: damage to what was stored last.
+        # After a crash: the commit that was not acknowledged yet. Without one: damage to what was stored last.
         log("store_end_cut", level="warning", file=path + "-wal", pages=store.broken_end.pages)
     return store
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import Overloaded
-from bascule.foundation.ids import is_house_handle
+from bascule.foundation.ids import is_reserved_handle
 from bascule.kernel.call import Principal, agent_of
 
 # Far above what agents do and below what one core serves, so that one runaway loop leaves room for others.
@@ -44,7 +44,7 @@ class CallQuota:
             if len(self._buckets) >= MAX_BUCKETS:
                 self._forget_idle(now)
             per_second, burst = self._per_second, self._burst
-            if is_house_handle(agent_of(principal) or ""):
+            if is_reserved_handle(agent_of(principal) or ""):
                 per_second, burst = min(per_second, SPACE_CALLS_PER_SECOND), min(burst, SPACE_BURST_CALLS)
             self._buckets[principal] = [burst - 1, now, per_second, burst]
             return

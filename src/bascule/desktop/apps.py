@@ -39,7 +39,7 @@ class AllowedApp(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     approval_id: str
 
 
-class Yes:
+class AppApproval:
     """A person's yes to an app. It counts already while the call it is spent for lasts (`with`)."""
 
     __slots__ = ("__weakref__", "app", "approval_id", "counts", "doing", "forgotten", "principal")
@@ -67,7 +67,7 @@ class Apps:
         self.table: Table[AllowedApp] = Table("desktop_apps", AllowedApp)
         self.table.rows.update(store.load("desktop_apps", AllowedApp))
         # Being spent: each is kept when its call ends, and a wait may take a minute.
-        self._spent: WeakSet[Yes] = WeakSet()
+        self._spent: WeakSet[AppApproval] = WeakSet()
 
     def compare(self, principal: Principal, doing: Doing, app: App) -> Seen:
         key = _key(principal, doing, app)
@@ -80,8 +80,8 @@ class Apps:
             else "new"
         )
 
-    def spend(self, principal: Principal, doing: Doing, app: App, *, approval_id: str) -> Yes:
-        yes = Yes(principal, doing, app, approval_id)
+    def spend(self, principal: Principal, doing: Doing, app: App, *, approval_id: str) -> AppApproval:
+        yes = AppApproval(principal, doing, app, approval_id)
         self._spent.add(yes)
         return yes
 
@@ -89,7 +89,7 @@ class Apps:
         mine = (each for each in self.table.rows.values() if each.principal == principal and each.doing == "look")
         return sorted({each.app for each in mine})
 
-    def keep(self, tx: Transaction, yes: Yes) -> None:
+    def keep(self, tx: Transaction, yes: AppApproval) -> None:
         """With the record of the call that it was spent for."""
         key = _key(yes.principal, yes.doing, yes.app)
         if yes.forgotten or key in self.table.rows:

@@ -16,29 +16,29 @@ from bascule.desktop.switch import Switch
 from bascule.foundation import paths
 from bascule.foundation.backoff import Backoff
 from bascule.foundation.tasks import Tasks
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 
 # A host that ends at once is not there to stay: a person looks sooner than it is tried for the tenth time.
 _FIRST_DELAY, _LONGEST_DELAY = 0.5, 30.0
 _METHODS = "desktop."
 
 
-def make_desktop(lent: Lent, ports: Ports) -> Bridge:
-    settings, state_dir = lent.config.of(DesktopSettings), ports.need(STATE_DIR)
+def make_desktop(kernel: KernelServices, ports: Ports) -> Bridge:
+    settings, state_dir = kernel.config.of(DesktopSettings), ports.need(STATE_DIR)
     private = (state_dir, ports.need(CONFIG_DIR))
     own = EvidencePlaces(settings.directory(), paths.desktop_dir(state_dir), private)
-    return compose(lent, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
+    return compose(kernel, HostLauncher(own.root, own.own, keep_out=settings.kept_out()), own, program_of).bridge()
 
 
-def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
-    switch = Switch(lent.store, lent.clock)
-    apps = Apps(lent.store, lent.clock)
+def compose(kernel: KernelServices, launcher: Launcher, workspaces: Workspaces, programs: Programs) -> DesktopBridge:
+    switch = Switch(kernel.store, kernel.clock)
+    apps = Apps(kernel.store, kernel.clock)
 
     def hosting(tasks: Tasks, on_stopped: Callable[[], None]) -> Hosting:
         return Hosting(
             launcher,
-            lent.clock,
-            lent.log,
+            kernel.clock,
+            kernel.log,
             tasks,
             delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
             on_stopped=on_stopped,
@@ -48,12 +48,12 @@ def compose(lent: Lent, launcher: Launcher, workspaces: Workspaces, programs: Pr
     return DesktopBridge(
         switch=switch,
         apps=apps,
-        judging=Judging(lent.gate, apps),
+        judging=Judging(kernel.gate, apps),
         hosting=hosting,
         workspaces=workspaces,
         program_of=programs,
-        journal=lent.journal,
-        clock=lent.clock,
-        log=lent.log,
-        on_disabled=lambda tx: lent.desk.end_methods(tx, _METHODS),
+        journal=kernel.journal,
+        clock=kernel.clock,
+        log=kernel.log,
+        on_disabled=lambda tx: kernel.desk.end_methods(tx, _METHODS),
     )

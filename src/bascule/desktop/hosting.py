@@ -16,7 +16,7 @@ from bascule.kernel.journal_ports import Log
 
 # A host that lived this long was well: what ended it is not what ended the one before.
 SETTLED_SECONDS: Final = 60.0
-# A kill switch that waits for a program that hangs is none: then the host itself is ended.
+# A kill switch must not wait for a program that hangs: then the host itself is ended.
 STOP_SECONDS: Final = 3.0
 # Our own calls (stop, resume) are nobody's.
 OURSELVES: Final = "daemon"
@@ -76,7 +76,7 @@ class Hosting:
             wait = self._not_before - self._clock.monotonic()
             if wait > 0:
                 raise _not_yet(self.problem or "the desktop host ended", wait)
-            # Apart from whoever wants it first: others wait for the same one, and half a start is a stray process.
+            # In a task of its own: others wait for the same host, and half a start is a stray process.
             self._starting = self._tasks.answer(self._start(environment), "desktop host", detached=True)
             self._starting.add_done_callback(self._started)
         starting = self._starting
@@ -111,14 +111,14 @@ class Hosting:
         return host
 
     def lost(self, host: Host, reason: str) -> None:
-        """Whoever called it found out."""
+        """Its caller has found out."""
         if self._host is host:
             self._lost(self._life, reason)
 
     def _lost(self, life: int, reason: str) -> None:
         if life != self._life:
             return
-        # What comes late of this life is not heard.
+        # Late messages of this life are dropped.
         self._life += 1
         now = self._clock.monotonic()
         if now - self._began >= SETTLED_SECONDS:
@@ -126,7 +126,7 @@ class Hosting:
         self._not_before = now + next(self._delays)
         self.problem = reason
         self._log("desktop_host_lost", level="warning", pid=self.pid, reason=reason)
-        self._let_go()
+        self._close_host()
 
     def end(self) -> None:
         """Not needed any more, or for another session: what it had under way ends with it."""
@@ -134,9 +134,9 @@ class Hosting:
         self._not_before = 0.0
         self.problem = None
         self._delays = self._make_delays()
-        self._let_go()
+        self._close_host()
 
-    def _let_go(self) -> None:
+    def _close_host(self) -> None:
         host, self._host = self._host, None
         if host is not None:
             self._tasks.start(host.close(), "desktop host ends")

@@ -1,4 +1,4 @@
-"""What the policy is told about a call on the desktop beyond its params, and how a person is asked about it.
+"""What the policy knows about a call on the desktop beyond its params, and how a person is asked about it.
 
 Rules reach it as `about.*`. It is what the host sees now, so a caller cannot say it. A rule that needs it can ask or
 deny, and not allow: whether a call is allowed at all is decided before any window is looked at.
@@ -16,7 +16,7 @@ from bascule.desktop.chords import reach_beyond
 from bascule.desktop.errors import DesktopError
 from bascule.desktop.extensions import ResolveResult, WindowInfo
 from bascule.desktop.protocol import FoundElement, HotkeyCall, Resolved, ResolvedElement
-from bascule.desktop.refusals import form_of, put_into_form
+from bascule.desktop.refusals import add_confirm_required, with_desktop_error
 from bascule.desktop.rows import METHODS
 from bascule.desktop.terminals import is_terminal
 from bascule.kernel.call import Call, Principal
@@ -39,7 +39,7 @@ _TERMINAL_NOTE: Final = (
 _BEYOND_NOTE: Final = ("These keys are for the desktop itself, whatever app is in front.", "")
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class DesktopFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What only the host and the house know."""
 
     # The bundleId, or what stands for it; "*" for all apps.
@@ -57,10 +57,10 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     beyond: bool = False
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedTarget(msgspec.Struct, frozen=True, kw_only=True):
     """The call as it was judged: what the handler does, and nothing else."""
 
-    about: About
+    about: DesktopFacts
     # The contract's params, by pid, windowId and elementRef.
     params: dict[str, Any]
     # What the host compares with before it acts. None: the windows of all apps, where nothing acts.
@@ -75,7 +75,7 @@ class Judging:
         self._gate = gate
         self._apps = apps
 
-    def of_window(
+    def about_window(
         self, call: Call, found: ResolveResult, *, illustrate: Again | None = None, renew: Again | None = None
     ) -> Resolution:
         about = self._about(call, found)
@@ -83,7 +83,7 @@ class Judging:
         picture = found.picture
         return self._resolution(
             call,
-            Target(about=about, params=found.params, resolved=_resolved(found)),
+            JudgedTarget(about=about, params=found.params, resolved=_resolved(found)),
             _bound(call, found),
             lambda: (
                 previews.summary(call.method, params, found.bundle_id, found.element),
@@ -94,14 +94,14 @@ class Judging:
             renew=renew,
         )
 
-    def of_every_window(self, call: Call, params: dict[str, Any], condition: str) -> Resolution:
+    def about_all_windows(self, call: Call, params: dict[str, Any], condition: str) -> Resolution:
         """Of no one app: the windows' titles."""
-        about = About(
+        about = DesktopFacts(
             app=EVERY_APP, seen=self._apps.compare(call.principal, doing_of(call.method), App(EVERY_APP, None))
         )
         return self._resolution(
             call,
-            Target(about=about, params=params),
+            JudgedTarget(about=about, params=params),
             {"app": EVERY_APP},
             lambda: (
                 f"{call.method.removeprefix('desktop.')} of all windows",
@@ -110,10 +110,10 @@ class Judging:
         )
 
     @staticmethod
-    def of_the_list() -> Resolution:
+    def about_window_list() -> Resolution:
         """The list of windows: which apps are open, and no title that the caller may not see."""
         shown = "Which apps have windows open. Titles are shown only of apps that may be looked at."
-        return Resolution(summary="list the windows", preview=shown, adapt=put_into_form)
+        return Resolution(summary="list the windows", preview=shown, adapt=add_confirm_required)
 
     @staticmethod
     def kept_out(error: DesktopError) -> Resolution:
@@ -124,7 +124,7 @@ class Judging:
             error.message,
             "Do not try it another way; ask the user of this machine to do it",
         )
-        return Resolution(verdict=verdict, adapt=form_of(error))
+        return Resolution(verdict=verdict, adapt=with_desktop_error(error))
 
     def may_see_title(self, principal: Principal, window: WindowInfo, program: str | None) -> bool:
         return self._may_look(principal, App(window.bundle_id, program), window.pid, window.title)
@@ -134,7 +134,7 @@ class Judging:
 
     def _may_look(self, principal: Principal, app: App, pid: int, title: str) -> bool:
         """Now, without asking."""
-        about = About(
+        about = DesktopFacts(
             app=app.name,
             program=app.program,
             pid=pid,
@@ -145,8 +145,8 @@ class Judging:
         facts = {"about": msgspec.to_builtins(about)}
         return self._gate.verdict(principal, "desktop.observe", None, facts=facts).decision is Decision.ALLOW
 
-    def _about(self, call: Call, found: ResolveResult) -> About:
-        return About(
+    def _about(self, call: Call, found: ResolveResult) -> DesktopFacts:
+        return DesktopFacts(
             app=found.bundle_id,
             program=found.program,
             pid=found.pid,
@@ -159,7 +159,7 @@ class Judging:
     def _resolution(
         self,
         call: Call,
-        target: Target,
+        target: JudgedTarget,
         bound: dict[str, Any],
         shown: Callable[[], tuple[str, str]],
         *,
@@ -177,7 +177,7 @@ class Judging:
             picture=picture,
             illustrate=illustrate,
             renew=renew,
-            adapt=put_into_form,
+            adapt=add_confirm_required,
         )
 
         async def describe(_: Verdict) -> Resolution:
@@ -187,7 +187,7 @@ class Judging:
         return msgspec.structs.replace(resolution, describe=describe)
 
 
-def _notes(about: About) -> tuple[str, ...]:
+def _notes(about: DesktopFacts) -> tuple[str, ...]:
     return (*(_TERMINAL_NOTE if about.terminal else ()), *(_BEYOND_NOTE if about.beyond else ()))
 
 
@@ -230,7 +230,7 @@ def _identity(element: FoundElement | None) -> list[str] | None:
     return None if element is None else [element.fingerprint, element.role, element.native_role]
 
 
-def _offers(principal: Principal, row: Row, about: About) -> tuple[Rule, ...]:
+def _offers(principal: Principal, row: Row, about: DesktopFacts) -> tuple[Rule, ...]:
     """This app, as it runs now, for a while. Not for terminals, where every line is another command."""
     if about.pid is None or about.terminal or about.beyond:
         return ()

@@ -1,4 +1,4 @@
-"""From what the host answers, or fails to answer, to what its caller hears. The contract's object stays as it is."""
+"""From what the host answers, or fails to answer, to the answer of the caller. The contract's object stays as it is."""
 
 from typing import Any, Final
 
@@ -78,19 +78,19 @@ def look_first() -> BasculeError:
 
 
 def lost_while_looking(error: HostGone) -> BasculeError:
-    told = DesktopError(Code.HOST_NOT_READY, f"{error}")
+    desktop_error = DesktopError(Code.HOST_NOT_READY, f"{error}")
     return Unavailable(
-        f"{error}", hint="try again: it is started anew", details=_with(told), retry_after=NOT_READY_SECONDS
+        f"{error}", hint="try again: it is started anew", details=_with(desktop_error), retry_after=NOT_READY_SECONDS
     )
 
 
 def lost_while_acting(error: HostGone) -> BasculeError:
     message = f"{error}; whether the act happened is not known"
-    told = DesktopError(Code.INTERNAL_ERROR, message)
+    desktop_error = DesktopError(Code.INTERNAL_ERROR, message)
     return PeerFailed(
         message,
         hint="look (desktop.observe) before you do it again",
-        details={"executed": "unknown", **_with(told)},
+        details={"executed": "unknown", **_with(desktop_error)},
     )
 
 
@@ -112,7 +112,7 @@ def failed(error: DesktopError, effect: RecordedEffect) -> BasculeError:
     )
 
 
-def put_into_form(error: BasculeError) -> None:
+def add_confirm_required(error: BasculeError) -> None:
     """Trust 13: where a person must be asked, the contract's word for it, with the id of the question."""
     if not isinstance(error, ApprovalRequired) or error.details is None:
         return
@@ -120,11 +120,11 @@ def put_into_form(error: BasculeError) -> None:
     error.details |= _with(DesktopError(Code.CONFIRM_REQUIRED, error.message, **about))
 
 
-def form_of(told: DesktopError) -> Any:
+def with_desktop_error(desktop_error: DesktopError) -> Any:
     """Puts the host's own word into a denial that was recorded as the policy's."""
 
     def put(error: BasculeError) -> None:
-        error.details = {**(error.details or {}), **_with(told)}
+        error.details = {**(error.details or {}), **_with(desktop_error)}
 
     return put
 

@@ -22,7 +22,7 @@ from bascule.desktop.declared import DesktopDeclared
 from bascule.desktop.errors import Code, DesktopError
 from bascule.desktop.guesses import Guesses
 from bascule.desktop.hosting import Hosting
-from bascule.desktop.judging import Judging, Target, doing_of
+from bascule.desktop.judging import JudgedTarget, Judging, doing_of
 from bascule.desktop.ports import Host, HostGone, Programs, Workspaces
 from bascule.desktop.switch import Switch
 from bascule.desktop.traffic import Traffic
@@ -122,7 +122,7 @@ class DesktopBridge:
         )
 
     def end(self) -> None:
-        """Whoever waits for something on the screen is answered."""
+        """Answer the callers that wait for something on the screen."""
         self.traffic.end()
 
     async def close(self) -> None:
@@ -130,7 +130,7 @@ class DesktopBridge:
         await self._tasks.close()
 
     def forget_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: whoever has it next may see nothing, and what it had under way ends."""
+        """A handle was revoked or taken over: its next holder may see nothing, and what it had under way ends."""
         principal = agent_principal(agent_id)
         tx = Transaction()
         if self.apps.forget(tx, principal):
@@ -178,7 +178,7 @@ class DesktopBridge:
         return self.status(call, Nothing())
 
     def stop(self, call: Call, params: Nothing, tx: Transaction) -> None:
-        """At once: neither the disk nor whoever asked for it is waited for."""
+        """At once: it waits neither for the disk nor for the caller."""
         self.switch.stop(tx, call.principal)
         stopping = self._tasks.answer(self._stop_host(), call.method, detached=True)
         tx.subject = "desktop"
@@ -228,12 +228,12 @@ class DesktopBridge:
         awaited = params.condition.window_exists if isinstance(params, d.WaitUntilCall) else None
         if awaited is not None and (params.route is None or params.route.app is None):
             # Its condition is about the titles of all windows.
-            return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
+            return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
         try:
             found = await self._resolved(call, params, picture=picture)
             if doing_of(call.method) == "look":
-                return self._judging.of_window(call, found)
-            return self._judging.of_window(
+                return self._judging.about_window(call, found)
+            return self._judging.about_window(
                 call,
                 found,
                 illustrate=None if picture else partial(self._resolution, call, params, picture=True),
@@ -246,7 +246,7 @@ class DesktopBridge:
                 return self._judging.kept_out(error)
             if awaited is not None and error.code is Code.ELEMENT_NOT_FOUND:
                 # The app is not open: whose window will call itself so is not known yet.
-                return self._judging.of_every_window(call, _intent(params), awaited.title_pattern)
+                return self._judging.about_all_windows(call, _intent(params), awaited.title_pattern)
             if error.code is Code.ELEMENT_NOT_FOUND:
                 await self._count_miss(call, params)
             refusal = refusals.refusal(error)
@@ -261,10 +261,10 @@ class DesktopBridge:
         if self.hosting.live is not host:
             # Another host does not know the elements by these names.
             return await self._resolution(call, params)
-        return self._judging.of_window(call, found)
+        return self._judging.about_window(call, found)
 
     async def _count_miss(self, call: Call, params: d.Routed) -> None:
-        """What is not there is told to whoever may look; to others only as often as one mistypes."""
+        """A caller that may look learns what is not there; others only as often as one mistypes."""
         if call.principal == PERSON or await self._may_look(call, params.route):
             return
         if not self._guesses.may(call.principal):
@@ -297,7 +297,7 @@ class DesktopBridge:
     def _resolve_windows(self, call: Call, params: d.DesktopCall) -> Resolution:
         self.switch.must_be_enabled()
         self._workspaces.place(params.workspace_path)
-        return self._judging.of_the_list()
+        return self._judging.about_window_list()
 
     def look(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Deferred[Any] | Coroutine[Any, Any, Any]:
         self._check(call)
@@ -307,7 +307,7 @@ class DesktopBridge:
         return work
 
     async def _looking(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
-        target: Target = effect.resolution.resolved
+        target: JudgedTarget = effect.resolution.resolved
         yes = self._note(call, target, effect)
         ask = target.params
         limit = params.timeout_ms
@@ -332,7 +332,7 @@ class DesktopBridge:
                     waits=waits,
                 )
             except asyncio.CancelledError:
-                # Whoever waited has left: nothing goes on for nobody.
+                # The caller has left: the work stops.
                 self._abandon(call.principal, request_id)
                 raise
             except DesktopError as error:
@@ -342,7 +342,7 @@ class DesktopBridge:
 
     async def act(self, call: Call, params: d.Routed, effect: RecordedEffect) -> Any:
         self._check(call)
-        target: Target = effect.resolution.resolved
+        target: JudgedTarget = effect.resolution.resolved
         assert target.resolved is not None
         # A person was shown where the elements are; the policy does not judge that.
         resolved = msgspec.structs.replace(target.resolved, unmoved=effect.approval_id is not None)
@@ -376,7 +376,7 @@ class DesktopBridge:
         effect.details |= {"executionId": result.execution_id, "effect": result.effect}
         return result
 
-    def _note(self, call: Call, target: Target, effect: RecordedEffect) -> AbstractContextManager[None]:
+    def _note(self, call: Call, target: JudgedTarget, effect: RecordedEffect) -> AbstractContextManager[None]:
         """For the ledger: where, and never what. A person's yes to an app is kept with the record it was spent for, and
         counts already while that lasts."""
         about = target.about
@@ -404,7 +404,7 @@ class DesktopBridge:
         return m.WindowsResult(windows=[self._shown(call.principal, each) for each in found.windows])
 
     def _shown(self, principal: Principal, window: m.WindowInfo) -> m.WindowInfo:
-        """A title is the name of a letter, of a page, of a patient: it is for whoever may look at the window."""
+        """A title is the name of a letter, of a page, of a patient: only callers that may look at the window get it."""
         open_ = not window.forbidden and self._judging.may_see_title(principal, window, self._program_of(window.pid))
         return window if open_ else msgspec.structs.replace(window, title="")
 
@@ -416,7 +416,7 @@ class DesktopBridge:
     def doctor(self, call: Call, params: d.DoctorCall) -> Deferred[d.DoctorResult]:
         if params.programs and agent_of(call.principal) is not None:
             raise Forbidden(
-                "which programs cannot be read is told to the user of this machine",
+                "only the user of this machine sees which programs cannot be read",
                 hint="leave programs out; the user runs `bascule desktop doctor`",
             )
         return self._ask_host(call, {"programs": params.programs})
@@ -489,7 +489,7 @@ def _without_nothing(value: Any) -> Any:
 
 
 def _detached(work: Deferred[Any]) -> Deferred[Any]:
-    """Its answer, for somebody who may leave without ending it."""
-    told: Deferred[Any] = Deferred()
-    work.add_done_callback(told.take_over)
-    return told
+    """A copy of the answer; cancelling it does not cancel the work."""
+    answer: Deferred[Any] = Deferred()
+    work.add_done_callback(answer.take_over)
+    return answer

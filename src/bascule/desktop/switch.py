@@ -64,7 +64,7 @@ class Switch:
     def resume(self, tx: Transaction) -> None:
         """In force once it is on disk."""
         tx.put(self.table, _STOPPED, None)
-        tx.after.append(self._let_go)
+        tx.after.append(self._release)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         self._pulled = False

@@ -1,4 +1,4 @@
-"""How much is asked of the host at once, by whom, and how those who wait are told that the house closes.
+"""How much is asked of the host at once, by whom, and how waiting callers are answered when the daemon stops.
 
 The host answers 64 requests of one connection at a time, 16 of one client, and all agents come through one connection.
 Long waits have places of their own, so that they cannot keep the others from looking; what stops or aborts needs none.

@@ -1,7 +1,7 @@
 """An answer that is not there yet.
 
-Like a future, but without the event loop: whoever is told is told at once, in the very call that settles
-it. A waiting request costs no turn of the loop when it is answered, and one that is withdrawn is gone from
+Like a future, but without the event loop: callbacks run synchronously inside `set_result()`, not on the next
+loop turn. A waiting request costs no turn of the loop when it is answered, and a cancelled one is gone from
 every list before `cancel` returns.
 """
 
@@ -58,21 +58,21 @@ class Deferred(Generic[T]):
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._result = result
-        self._tell()
+        self._run_callbacks()
 
     def set_exception(self, error: BaseException) -> None:
         if self._state is not _PENDING:
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._error = error
-        self._tell()
+        self._run_callbacks()
 
     def cancel(self) -> bool:
         """False when it was settled before."""
         if self._state is not _PENDING:
             return False
         self._state = _CANCELLED
-        self._tell()
+        self._run_callbacks()
         return True
 
     def add_done_callback(self, callback: "Callable[[Deferred[T]], object]") -> None:
@@ -94,7 +94,7 @@ class Deferred(Generic[T]):
             self.set_result(other.result())
 
     def mapped(self, change: Callable[[T], U]) -> "Deferred[U]":
-        """What comes of this one's result. Withdrawing it withdraws this one."""
+        """A `Deferred` of the changed result. Cancelling it cancels this one."""
         out: Deferred[U] = Deferred()
 
         def copy(_: "Deferred[T]") -> None:
@@ -123,12 +123,12 @@ class Deferred(Generic[T]):
             try:
                 yield from turn
             except asyncio.CancelledError:
-                # As with a future: cancelling whoever waits withdraws what is waited for.
+                # As with a future: cancelling the waiting task cancels this.
                 self.cancel()
                 raise
         return self.result()
 
-    def _tell(self) -> None:
+    def _run_callbacks(self) -> None:
         callbacks, self._callbacks = self._callbacks, []
         for callback in callbacks:
             try:
@@ -145,7 +145,7 @@ class Deferred(Generic[T]):
 
 
 class Leavable(Deferred[T]):
-    """Work that is called off when nobody waits for it any more: cancelling it does so."""
+    """Work that is cancelled when nobody waits for it any more."""
 
     __slots__ = ()
 

@@ -61,7 +61,7 @@ class Forbidden(BasculeError):
 
 
 class PolicyDenied(BasculeError):
-    """A rule of the policy in force said no."""
+    """A rule of the policy in force denies it."""
 
     code = "policy_denied"
     status = 403
@@ -71,7 +71,7 @@ class ApprovalRequired(BasculeError):
     """A rule says ask, and nobody has answered yet: not refused, not done. `details.approvalId` names the question."""
 
     code = "approval_required"
-    # Accepted for a decision that is not made; the same call again, once it is, carries it out.
+    # Accepted for a decision that is not made; once it is, the same call again is executed.
     status = 202
 
 

@@ -22,7 +22,7 @@ BROADCAST_ID_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_BROADCAST_ID_CHARS}}}$(?!\n)"
 HOUSE_HANDLE_PREFIX = "spc_"
 
 
-def is_house_handle(text: str) -> bool:
+def is_reserved_handle(text: str) -> bool:
     """A valid handle that nobody can register; spelled in any case, so that none looks like one."""
     return text.casefold().startswith(HOUSE_HANDLE_PREFIX)
 
@@ -73,7 +73,7 @@ def new_token() -> str:
 
 
 def new_fault_id() -> str:
-    """What a caller is told instead of a traceback; finds the traceback in the log."""
+    """Sent to the caller instead of a traceback; finds the traceback in the log."""
     return secrets.token_hex(4)
 
 

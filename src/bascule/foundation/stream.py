@@ -1,7 +1,7 @@
 """A stream's buffer: what a service pushes and an edge writes out, bounded in between.
 
 Items of a stream are facts, not calls: they pass no gate of their own. When the reader is slower than
-the world, the buffer does not grow; what was left out is said in an item of its own.
+the world, the buffer does not grow; an item of its own says what was left out.
 """
 
 from collections import deque

@@ -30,10 +30,10 @@ _KEYS = dict.fromkeys([*(code for code in range(0x20) if chr(code) not in "\t\n"
 MAX_LINE_CHARS = 400
 
 
-def visible(text: str, *, keep: str = "\n\t", drawn: bool = False) -> str:
+def visible(text: str, *, keep: str = "\n\t", already_visible: bool = False) -> str:
     """For people: every hidden letter, but those in `keep`, by its name in brackets.
 
-    `drawn` is for text that the daemon has made visible before: its brackets stay as they are.
+    `already_visible` is for text that the daemon has made visible before: its brackets stay as they are.
     """
     if text.isascii() and (text.isprintable() or text.translate(dict.fromkeys(map(ord, keep))).isprintable()):
         return text
@@ -42,7 +42,7 @@ def visible(text: str, *, keep: str = "\n\t", drawn: bool = False) -> str:
 
     letters = set(text)
     hidden = {letter for letter in letters if is_hidden(letter) and letter not in keep}
-    if not drawn and _BRACKET in letters:
+    if not already_visible and _BRACKET in letters:
         hidden.add(_BRACKET)
     out = text.translate({ord(letter): _named(letter) for letter in hidden}) if hidden else text
     marks = "".join(letter for letter in letters - hidden if unicodedata.category(letter) in ("Mn", "Me"))
@@ -52,9 +52,9 @@ def visible(text: str, *, keep: str = "\n\t", drawn: bool = False) -> str:
     return out
 
 
-def one_line(text: str, max_chars: int | None = None, *, drawn: bool = False) -> str:
-    """For lists, tables and headers: line breaks and tabs by name too, and cut with what was cut said."""
-    shown = visible(text, keep="", drawn=drawn)
+def one_line(text: str, max_chars: int | None = None, *, already_visible: bool = False) -> str:
+    """For lists, tables and headers: line breaks and tabs by name too; a cut text ends with its length."""
+    shown = visible(text, keep="", already_visible=already_visible)
     if max_chars is None or len(shown) <= max_chars:
         return shown
     return f"{shown[:max_chars]}… ({len(text)} characters)"

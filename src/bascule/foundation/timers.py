@@ -20,7 +20,7 @@ class Deadline:
 
 
 class Timers:
-    """Owned by the daemon, lent to the bridges.
+    """Owned by the daemon, used by the bridges.
 
     What is called off stays in the heap, empty, until its time or until half of the heap is such: most
     waits and reply deadlines never come up, and must not keep what they would have answered.

@@ -77,7 +77,7 @@ def read_bridge_file(text: str) -> tuple[str, Address]:
             return read_token(gabs.token), _address("tcp", str(gabs.port))
         spec = convert(found, _Spec)
     except BadJson as bad:
-        raise BadFile(f"it is no bridge.json: {bad.message}") from None
+        raise BadFile(f"it is not a valid bridge.json: {bad.message}") from None
     return read_token(spec.token), _address(spec.transport.type, spec.transport.address)
 
 

@@ -14,7 +14,7 @@ from bascule.game.machine.processes import GameLauncher
 from bascule.game.machine.settings_file import TomlFile
 from bascule.game.service import GameBridge
 from bascule.game.settings import LiveSettings
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from gabp.bridge_file import bridge_file
 
 # Beside the settings. Which games there are is the user's to say: never a workspace's.
@@ -23,15 +23,15 @@ GAMES_FILE = "games.toml"
 _FIRST_DELAY, _LONGEST_DELAY = 0.1, 1.0
 
 
-def make_games(lent: Lent, ports: Ports) -> Bridge:
+def make_games(kernel: KernelServices, ports: Ports) -> Bridge:
     machine = Machine(
         connector=LoopbackConnector(),
         launcher=GameLauncher(),
-        bridge_file=BridgeJson(bridge_file(paths.home()), lent.clock, lent.log),
-        clock=lent.clock,
-        log=lent.log,
+        bridge_file=BridgeJson(bridge_file(paths.home()), kernel.clock, kernel.log),
+        clock=kernel.clock,
+        log=kernel.log,
         delays=partial(Backoff, _FIRST_DELAY, _LONGEST_DELAY),
         read_token=paths.read_unreachable_file,
     )
     settings = LiveSettings(TomlFile(os.path.join(ports.need(CONFIG_DIR), GAMES_FILE)))
-    return GameBridge(games=Games(settings, machine), store=lent.store, clock=lent.clock).bridge()
+    return GameBridge(games=Games(settings, machine), store=kernel.store, clock=kernel.clock).bridge()

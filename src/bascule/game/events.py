@@ -1,6 +1,6 @@
 """What happened in a game: the last events of all channels, in order, for readers who come when they come.
 
-A reader says after which cursor it wants more. Whoever comes too late is told how much it missed (-32503) in an item
+A reader says after which cursor it wants more. One that is too late learns how much it missed (-32503) from an item
 of its own; a slow reader never holds up the game or another reader.
 """
 
@@ -106,9 +106,9 @@ class EventLog:
             self._dropped[gone.channel] = gone.cursor
             if len(self._dropped) > MAX_DROPPED_CHANNELS:
                 self._dropped_others = self._dropped.pop(next(iter(self._dropped)))
-        self._tell(event)
+        self._publish(event)
 
-    def _tell(self, event: GameEvent) -> None:
+    def _publish(self, event: GameEvent) -> None:
         for reader in self._readers.copy():
             if reader.cursor != event.cursor - 1 or reader.stream.waiting >= reader.room:
                 # It is behind; it says when it has room again.
@@ -167,7 +167,7 @@ class EventLog:
         return later
 
     def end(self) -> None:
-        """The house closes: whoever waits is answered with what there is."""
+        """The daemon stops: answer the waiters with what there is."""
         waiters, self._waiters = self._waiters, []
         for waiter in waiters:
             if not waiter.later.done():

@@ -46,13 +46,13 @@ class Following:
     def _subscribe(self, found: Game, client: Hashable, named: list[str], stream: Stream) -> None:
         work = found.subscribe(client, named) if named else found.subscribe_to_all(client)
 
-        def subscribed(told: Deferred[list[str]]) -> None:
-            if told.cancelled():
+        def subscribed(answer: Deferred[list[str]]) -> None:
+            if answer.cancelled():
                 return
-            error = told.exception()
+            error = answer.exception()
             if error is None:
-                if told.result():
-                    stream.push(_note(found, f"the game has no such channel (yet): {', '.join(told.result())}"))
+                if answer.result():
+                    stream.push(_note(found, f"the game has no such channel (yet): {', '.join(answer.result())}"))
             elif isinstance(error, GameError):
                 # Asked for again at the next connect; what others hear of these channels comes all the same.
                 stream.push(_note(found, f"not subscribed: {error.message}", error.code))
@@ -63,7 +63,7 @@ class Following:
         self._games.answer(work, "games.stream").add_done_callback(subscribed)
 
     def end_of(self, principal: Principal) -> None:
-        """A handle was revoked or taken over: it hears no more."""
+        """A handle was revoked or taken over: end its streams."""
         for stream in list(self._open.get(principal, ())):
             stream.end()
 

@@ -1,4 +1,4 @@
-"""One game: what agents do in it, what its mod tells, and what becomes of it over launches and reconnects."""
+"""One game: what agents do in it, what its mod reports, and its state over launches and reconnects."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -49,8 +49,8 @@ class Game:
         self._noted = 0
         self.events = EventLog(machine.clock.wall_ms)
         self.subscriptions = Subscriptions()
-        # Who hears whatever is announced, also what a later launch announces.
-        self._hears_all: set[Hashable] = set()
+        # Clients subscribed to every announced channel, also to those a later launch announces.
+        self._subscribed_to_all: set[Hashable] = set()
         self.catalog = Catalog([])
         self.attention: messages.Attention | None = None
         self.welcome: messages.Welcome | None = None
@@ -160,7 +160,7 @@ class Game:
         attention = (
             link.ask(messages.ATTENTION_CURRENT, b"{}") if link.session.offers(messages.ATTENTION_CURRENT) else None
         )
-        for client in self._hears_all:
+        for client in self._subscribed_to_all:
             self.subscriptions.add(client, self.announced())
         own = self._own_channels(link)
         wanted = sorted(self.subscriptions.wanted().union(own).difference(messages.ATTENTION_CHANNELS))
@@ -172,9 +172,9 @@ class Game:
             self._note(note)
         await self._look_after(attention)
         if attended is not None:
-            await self._heard(attended, "attention", quietly=not self._attends)
+            await self._await_subscription(attended, "attention", quietly=not self._attends)
         if wanted and subscribes:
-            await self._heard(self.subscriptions.ask(link, wanted, self.announced()), "channels")
+            await self._await_subscription(self.subscriptions.ask(link, wanted, self.announced()), "channels")
 
     async def _look_after(self, attention: Deferred[Any] | None) -> None:
         self.attention = None
@@ -192,7 +192,7 @@ class Game:
             # A mod of 1.0 has no attention.
             self._note(f"no attention: {error}")
 
-    async def _heard(self, subscribing: Awaitable[Any], what: str, *, quietly: bool = False) -> None:
+    async def _await_subscription(self, subscribing: Awaitable[Any], what: str, *, quietly: bool = False) -> None:
         try:
             await subscribing
         except GameError as error:
@@ -295,7 +295,7 @@ class Game:
 
     async def subscribe_to_all(self, client: Hashable) -> list[str]:
         """What is announced now, and whatever will be, until it unsubscribes."""
-        self._hears_all.add(client)
+        self._subscribed_to_all.add(client)
         return await self.subscribe(client, self.announced())
 
     async def subscribe(self, client: Hashable, channels: list[str]) -> list[str]:
@@ -308,7 +308,7 @@ class Game:
 
     async def unsubscribe(self, client: Hashable, channels: list[str] | None = None) -> None:
         if channels is None:
-            self._hears_all.discard(client)
+            self._subscribed_to_all.discard(client)
         gone = self.subscriptions.remove(client, channels)
         link = self._link
         if link is not None:
@@ -342,7 +342,7 @@ class Game:
     def counts(self) -> tuple[int, int]:
         return self._calls.counts
 
-    # -- what the mod tells --
+    # -- events of the mod --
 
     def _on_event(self, came: Came) -> None:
         if came.channel in messages.ATTENTION_CHANNELS:
@@ -378,7 +378,7 @@ class Game:
             return
         self._asking = True
 
-        def heard(later: Deferred[Any]) -> None:
+        def received(later: Deferred[Any]) -> None:
             self._asking = False
             if self._ask_again:
                 # What it says may be the very one that was cleared since it was asked.
@@ -390,7 +390,7 @@ class Game:
                 elif isinstance(error, UnreadableAnswer):
                     self.attention = unreadable(error.message)
 
-        link.ask(messages.ATTENTION_CURRENT, b"{}").add_done_callback(heard)
+        link.ask(messages.ATTENTION_CURRENT, b"{}").add_done_callback(received)
 
     def _list_again(self) -> None:
         link = self._link
@@ -398,12 +398,12 @@ class Game:
             return
         self._relisting = True
 
-        def heard(later: Deferred[Any]) -> None:
+        def received(later: Deferred[Any]) -> None:
             self._relisting = False
             if later.exception() is None:
                 self.catalog = Catalog(later.result().tools)
 
-        link.ask(messages.TOOLS_LIST, b"{}").add_done_callback(heard)
+        link.ask(messages.TOOLS_LIST, b"{}").add_done_callback(received)
 
     def _note(self, text: str) -> None:
         # The mod's own words: bounded, and for the log only.

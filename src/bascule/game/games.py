@@ -154,15 +154,15 @@ class Games(AbstractAsyncContextManager["Games"]):
         if running is not None and running.state is not GameState.STOPPED:
             raise Conflict(f"{game_id} is {running.state} already", hint="stop it first, or choose another name")
         for each in list(self._attached):
-            self._let_go(each)
+            self._forget_attached(each)
         self._attached[game_id] = settings
         try:
             return await self.start(game_id, wait_seconds, started_by=by)
         finally:
-            self._let_go(game_id)
+            self._forget_attached(game_id)
 
-    def _let_go(self, game_id: str) -> None:
-        """Of a name that stands for nothing any more."""
+    def _forget_attached(self, game_id: str) -> None:
+        """Forget the settings of an attached game that is stopped."""
         found = self._games.get(game_id)
         if found is None or found.state is GameState.STOPPED:
             self._attached.pop(game_id, None)
@@ -222,11 +222,11 @@ class Games(AbstractAsyncContextManager["Games"]):
             life.cancel()
         if life is not None:
             await asyncio.wait([life])
-        self._let_go(game_id)
+        self._forget_attached(game_id)
         return self._status(found)
 
     async def forget_client(self, client: Hashable) -> None:
-        """It has gone: nobody hears its events any more."""
+        """It has gone: end its subscriptions."""
         for each in self._games.values():
             await each.unsubscribe(client)
 

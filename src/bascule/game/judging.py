@@ -1,4 +1,4 @@
-"""What the policy is told about a call to a game beyond its params, and how a person sees it.
+"""What the policy knows about a call to a game beyond its params, and how a person sees it.
 
 Rules reach it as `about.*`. It is the bridge's own knowledge, so a caller cannot say it. A rule that needs it can ask
 or deny, and not allow: whether a call is allowed at all is decided before the game is looked at.
@@ -31,7 +31,7 @@ TRUST_RULE = "timed.games.trust"
 MAX_TRUSTED_TOOLS = 500
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class GameFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What only the bridge knows."""
 
     # Its tool is tagged as one.
@@ -46,7 +46,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     own: bool = True
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class JudgedTool(msgspec.Struct, frozen=True, kw_only=True):
     """What the handler calls, as it was judged."""
 
     # Of the tool's description and schemas; None for what is no tool.
@@ -60,7 +60,7 @@ class Judging:
         self._pins = pins
 
     def call_tool(self, call: Call, params: CallToolParams, found: Game, known: KnownTool) -> Resolution:
-        about = About(
+        about = GameFacts(
             destructive=known.is_destructive,
             attached=found.settings.command is None,
             pin=self._pins.compare(found.pinned_as, params.tool, known.schema_hash),
@@ -77,7 +77,7 @@ class Judging:
                 _tool_preview(found, known, about, params.arguments, trusted),
             ),
             bound={"tool": known.schema_hash, "attached": about.attached},
-            target=Target(schema_hash=known.schema_hash, trusted=trusted),
+            target=JudgedTool(schema_hash=known.schema_hash, trusted=trusted),
             tool=params.tool,
         )
 
@@ -91,7 +91,7 @@ class Judging:
         return new if 1 < len(new) <= MAX_TRUSTED_TOOLS else {}
 
     def set_state(self, call: Call, params: SetStateParams, found: Game) -> Resolution:
-        about = About(
+        about = GameFacts(
             attached=found.settings.command is None,
             pin=self._pins.compare(found.pinned_as, SET_STATE, _SET_STATE_HASH),
             own=_is_own(call, found),
@@ -106,11 +106,11 @@ class Judging:
                 f"{_title(found)}\nchanges its state:\n{_indented(params.updates)}{player}",
             ),
             bound={"tool": _SET_STATE_HASH, "attached": about.attached},
-            target=Target(schema_hash=_SET_STATE_HASH),
+            target=JudgedTool(schema_hash=_SET_STATE_HASH),
         )
 
     def end(self, call: Call, params: GameParams, found: Game) -> Resolution:
-        about = About(attached=found.settings.command is None, own=_is_own(call, found))
+        about = GameFacts(attached=found.settings.command is None, own=_is_own(call, found))
         what = "lets go of" if about.attached else "ends"
         owner = found.started_by or "nobody"
         return _resolution(
@@ -133,11 +133,11 @@ class Judging:
 def _resolution(
     call: Call,
     params: Any,
-    about: About,
+    about: GameFacts,
     shown: Callable[[], tuple[str, str]],
     *,
     bound: dict[str, Any],
-    target: Target | None = None,
+    target: JudgedTool | None = None,
     tool: str | None = None,
 ) -> Resolution:
     resolution = Resolution(
@@ -173,7 +173,7 @@ def _offer(call: Call, game_id: str, tool: str) -> Rule:
     )
 
 
-def _trust_offer(call: Call, game_id: str, about: About, tools: int) -> Rule:
+def _trust_offer(call: Call, game_id: str, about: GameFacts, tools: int) -> Rule:
     """All its tools as they are listed now; a list in which anything has changed meanwhile is not meant."""
     return Rule(
         name=TRUST_RULE,
@@ -197,7 +197,7 @@ def _title(found: Game) -> str:
 
 
 def _tool_preview(
-    found: Game, known: KnownTool, about: About, arguments: dict[str, Any], trusted: dict[str, str]
+    found: Game, known: KnownTool, about: GameFacts, arguments: dict[str, Any], trusted: dict[str, str]
 ) -> str:
     tool = known.tool
     lines = [_title(found), f"tool {tool.name}" + (" (destructive)" if about.destructive else "")]

@@ -46,7 +46,7 @@ KILL_SECONDS = 5.0
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """What a game needs of the machine, chosen by whoever composes the daemon."""
+    """What a game needs of the machine, chosen where the daemon is composed."""
 
     connector: Connector
     launcher: Launcher
@@ -155,9 +155,9 @@ class Life:
             keeper.cancel()
         if self.stopping:
             return None
-        said = self.process.output().strip()
+        output = self.process.output().strip()
         before = f"{self._given_up}; " if self._given_up else ""
-        return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{said[-2000:]}" if said else "")
+        return f"{before}it ended with {_ending(code)}" + (f"; it last printed:\n{output[-2000:]}" if output else "")
 
     async def _handed_over(self) -> bool:
         """Nothing that we started is left. A launcher may have handed the game to a program that ran before (Steam):
@@ -305,8 +305,8 @@ class Life:
         for delay in self._machine.delays():
             link = self._owner.new_link()
             try:
-                await self._find_it_again()
-                await self._shake_hands(link)
+                await self._reread_token()
+                await self._handshake(link)
                 await self._owner.discover(link)
             except LaunchFault as fault:
                 # Its launcher may be about to write it.
@@ -334,7 +334,7 @@ class Life:
             await asyncio.sleep(delay)
         raise _GaveUp("no more tries")
 
-    async def _find_it_again(self) -> None:
+    async def _reread_token(self) -> None:
         if self._reads_files:
             await self._read_files()
             if self._refused_token is not None and hmac.compare_digest(self._token, self._refused_token):
@@ -350,7 +350,7 @@ class Life:
         self._refused_token = self._token
         return not self._reads_files
 
-    async def _shake_hands(self, link: Link) -> None:
+    async def _handshake(self, link: Link) -> None:
         if self._address.transport == "stdio":
             assert self.process is not None
             wire = self.process.wire(link.data, link.lost)

@@ -1,4 +1,4 @@
-"""What agents ask of games, and what they are told: the house's side of the game bridge.
+"""What agents ask of games, and the answers: the daemon's side of the game bridge.
 
 What a mod and the bridge say to each other is GABP, and in `game`.
 """

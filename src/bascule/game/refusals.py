@@ -1,4 +1,4 @@
-"""From what a game answers, or fails to answer, to what its caller hears. Code, message and data stay the game's."""
+"""From what a game answers, or fails to answer, to the answer of the caller. Code, message and data stay the game's."""
 
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -30,14 +30,14 @@ _HINTS: Final[dict[int, str]] = {
 
 
 def refusal(error: GameError) -> BasculeError:
-    told: dict[str, Any] = {"code": error.code, "message": error.message}
+    gabp_error: dict[str, Any] = {"code": error.code, "message": error.message}
     if error.data is not None and error.data is not UNSET:
-        told["data"] = error.data
+        gabp_error["data"] = error.data
     if error.peer_code is not None:
-        told["peerCode"] = error.peer_code
+        gabp_error["peerCode"] = error.peer_code
     kind = _BY_CODE.get(error.code, PeerFailed)
     hint = "look at the game before calling it again" if error.executed == "unknown" else _HINTS.get(error.code)
-    return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": told})
+    return kind(error.message, hint=hint, details={"executed": error.executed, "gabp": gabp_error})
 
 
 def act(ask: Callable[[], Deferred[T]], to_answer: Callable[[T], U], effect: RecordedEffect) -> Deferred[U]:
@@ -64,7 +64,7 @@ def act(ask: Callable[[], Deferred[T]], to_answer: Callable[[T], U], effect: Rec
         return to_answer(result)
 
     out: Leavable[U] = Leavable()
-    # Before anybody else hears of it: the record of its end says what is known.
+    # Before callbacks run: the record of its end says what is known.
     out.add_done_callback(lambda _: effect.details.update(executed="unknown") if out.cancelled() else None)
     return answer_with(asked, done, failed, out)
 
@@ -75,7 +75,7 @@ def answer_with(
     failed: Callable[[BaseException], object] = lambda _: None,
     into: Deferred[U] | None = None,
 ) -> Deferred[U]:
-    """What a caller hears of what a game answered; withdrawing it withdraws the question."""
+    """The caller's answer, made from the game's; cancelling it cancels the request."""
     out: Deferred[U] = Deferred() if into is None else into
 
     def settle(_: Deferred[T]) -> None:

@@ -17,7 +17,7 @@ from bascule.game.declared import GameDeclared
 from bascule.game.following import Following
 from bascule.game.game import Game
 from bascule.game.games import Games
-from bascule.game.judging import SET_STATE, TRUST_RULE, Judging, Target
+from bascule.game.judging import SET_STATE, TRUST_RULE, JudgedTool, Judging
 from bascule.game.pins import Pins
 from bascule.game.protocol import (
     Acknowledged,
@@ -127,12 +127,12 @@ class GameBridge:
         await self.games.__aenter__()
 
     def end(self) -> None:
-        """Whoever waits for an event is answered."""
+        """Answer the callers that wait for an event."""
         for each in self.games.running().values():
             each.events.end()
 
     def forget_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: nobody hears the events it asked for."""
+        """A handle was revoked or taken over: end its subscriptions."""
         client = agent_principal(agent_id)
         self.following.end_of(client)
         for each in self.games.running().values():
@@ -217,7 +217,7 @@ class GameBridge:
             known
             for name, known in sorted(found.catalog.tools.items())
             if (params.prefix is None or name.startswith(params.prefix))
-            and (params.query is None or _speaks_of(known.tool, params.query.casefold()))
+            and (params.query is None or _mentions(known.tool, params.query.casefold()))
         ]
         rest = [known for known in wanted if params.cursor is None or known.tool.name > params.cursor]
         shown = rest[: params.limit]
@@ -272,15 +272,15 @@ class GameBridge:
                 call.principal, params.tool, params.arguments, seconds, inline_bytes=params.inline_bytes
             )
 
-        def told(result: Raw | KeptResult) -> CallToolResult:
+        def to_result(result: Raw | KeptResult) -> CallToolResult:
             inline, kept = (UNSET, result) if isinstance(result, KeptResult) else (result, None)
             return CallToolResult(game_id=found.id, tool=params.tool, executed="yes", result=inline, resource=kept)
 
-        return act(ask, told, effect)
+        return act(ask, to_result, effect)
 
     def _pin(self, call: Call, params: CallToolParams | SetStateParams, found: Game, effect: RecordedEffect) -> None:
         """What was judged is what is called: between the two lies a commit, and a mod may list anew at any time."""
-        target: Target = effect.resolution.resolved
+        target: JudgedTool = effect.resolution.resolved
         now = or_refuse(lambda: self._judging.hash_of(params, found))
         if now != target.schema_hash:
             effect.details["executed"] = "no"
@@ -306,34 +306,34 @@ class GameBridge:
     # -- events --
 
     def read_events(self, call: Call, params: GameEventsParams) -> Deferred[EventPage]:
-        """Whoever names channels hears them from now on; what came before is there if anybody else did."""
+        """A caller that names channels is subscribed to them from now on; earlier events are there if others were."""
         found = self.games.find(params.game_id)
         named = names_in(params.channels)
         channels = named or found.announced()
-        heard = found.subscriptions.of(call.principal)
-        told: Deferred[EventPage] = Deferred()
-        if all(each in heard for each in channels):
-            self._wait(found, params, tuple(named), [], told)
-            return told
+        own_channels = found.subscriptions.of(call.principal)
+        answer: Deferred[EventPage] = Deferred()
+        if all(each in own_channels for each in channels):
+            self._wait(found, params, tuple(named), [], answer)
+            return answer
         subscribing = answer_with(self.games.answer(found.subscribe(call.principal, channels), call.method), list)
 
         def subscribed(_: Deferred[list[str]]) -> None:
             error = None if subscribing.cancelled() else subscribing.exception()
-            if told.done():
+            if answer.done():
                 return
             if error is not None:
-                told.set_exception(error)
+                answer.set_exception(error)
             elif subscribing.cancelled():
-                told.cancel()
+                answer.cancel()
             else:
-                self._wait(found, params, tuple(named), subscribing.result(), told)
+                self._wait(found, params, tuple(named), subscribing.result(), answer)
 
         subscribing.add_done_callback(subscribed)
-        return told
+        return answer
 
     @staticmethod
     def _wait(
-        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], told: Deferred[EventPage]
+        found: Game, params: GameEventsParams, wanted: tuple[str, ...], unknown: list[str], answer: Deferred[EventPage]
     ) -> None:
         """Without a task, so that who waits is answered the moment it comes, or the house closes."""
         waiting = found.events.wait(params.since, wanted, params.limit)
@@ -347,12 +347,12 @@ class GameBridge:
             waiting.add_done_callback(lambda _: timer.cancel())
 
         def came(_: Deferred[EventPage]) -> None:
-            if not told.done() and not waiting.cancelled():
+            if not answer.done() and not waiting.cancelled():
                 page = waiting.result()
-                told.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
+                answer.set_result(EventPage(events=page.events, cursor=page.cursor, unknown=unknown))
 
         waiting.add_done_callback(came)
-        told.add_done_callback(lambda _: waiting.cancel())
+        answer.add_done_callback(lambda _: waiting.cancel())
 
     def unsubscribe(self, call: Call, params: UnsubscribeParams) -> Deferred[Subscribed]:
         found = self.games.find(params.game_id)
@@ -405,10 +405,10 @@ class GameBridge:
             validate=params.validate or UNSET,
         )
 
-        def told(result: messages.StateSetResult) -> StateChanged:
+        def to_result(result: messages.StateSetResult) -> StateChanged:
             return StateChanged(game_id=found.id, applied=result.applied, errors=_listed(result.errors))
 
-        return act(lambda: found.set_state(call.principal, asked), told, effect)
+        return act(lambda: found.set_state(call.principal, asked), to_result, effect)
 
     def attention(self, call: Call, params: GameParams) -> AttentionView:
         found = self.games.find(params.game_id)
@@ -418,7 +418,7 @@ class GameBridge:
     def acknowledge(self, call: Call, params: AcknowledgeParams, effect: RecordedEffect) -> Deferred[Acknowledged]:
         found = self.games.find(params.game_id)
 
-        def told(result: messages.AttentionAckResult) -> Acknowledged:
+        def to_result(result: messages.AttentionAckResult) -> Acknowledged:
             return Acknowledged(
                 game_id=found.id,
                 acknowledged=result.acknowledged,
@@ -426,10 +426,10 @@ class GameBridge:
                 attention=result.current_attention,
             )
 
-        return act(lambda: found.acknowledge(call.principal, params.attention_id), told, effect)
+        return act(lambda: found.acknowledge(call.principal, params.attention_id), to_result, effect)
 
 
-def _speaks_of(tool: messages.Tool, query: str) -> bool:
+def _mentions(tool: messages.Tool, query: str) -> bool:
     return any(query in (text or "").casefold() for text in (tool.name, tool.title, tool.description))
 
 

@@ -111,7 +111,7 @@ def problem_of(game_id: str, settings: GameSettings) -> str | None:
         if name.startswith(_RESERVED_ENV):
             return f"`env.{name}` is set by Bascule; remove it"
         if not name or "=" in name or "\0" in name + value:
-            return f"`env`: {name[:40]!r} is no environment variable"
+            return f"`env`: {name[:40]!r} is not a valid name of an environment variable"
     if any("\0" in each for each in (settings.command or "", settings.cwd or "", *settings.args)):
         return "a NUL character in `command`, `args` or `cwd`"
     if settings.command is None:

@@ -58,9 +58,9 @@ class Bridge:
     starters: Mapping[str, Starter] = dataclasses.field(default_factory=dict)
     gauges: Sequence[Gauge] = ()
     http_forms: Mapping[str, HttpForm] = dataclasses.field(default_factory=dict)
-    # Hears of every effect that had begun when the last life ended.
+    # Called with every effect that had begun when the last life ended.
     on_unknown: OnUnknown | None = None
-    # Once at start, after `on_unknown` has heard everything.
+    # Called once at start, after `on_unknown`.
     recover: Callable[[], None] | None = None
     open: Callable[[], Awaitable[None]] | None = None
     # A handle was revoked or taken over: the next holder inherits nothing.
@@ -84,8 +84,8 @@ class Bridge:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Lent:
-    """What the daemon lends to every bridge."""
+class KernelServices:
+    """What every bridge gets from the daemon: store, journal, clock, gate."""
 
     store: JournalStore
     journal: Journal
@@ -98,7 +98,7 @@ class Lent:
     config: Config
     # Keys the digests in store and ledger.
     key: bytes
-    # The broker calls it; every bridge hears of it.
+    # The broker calls it; `forget_agent` of every bridge runs.
     forget_agent: Callable[[str], None]
 
 
@@ -121,7 +121,7 @@ class Provided(NamedTuple):
 
 
 class Ports:
-    """What is provided so far. Bridges are made in the order of the list: a bridge stands behind those it needs."""
+    """What is provided so far. Bridges are made in the order of the list: a bridge comes after those it needs."""
 
     def __init__(self, provided: Iterable[Provided] = ()) -> None:
         self._by_port: dict[Port[Any], Any] = {}

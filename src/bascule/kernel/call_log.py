@@ -1,4 +1,4 @@
-"""What log and metrics say about every call, and what a caller hears of a fault."""
+"""What log and metrics record about every call, and the answer to an unexpected fault."""
 
 from time import perf_counter
 from typing import Any, Protocol

@@ -13,13 +13,13 @@ from bascule.kernel.rows import Row, Shape
 if TYPE_CHECKING:
     import msgspec
 
-    from bascule.kernel.bridge import Bridge, Lent, Ports
+    from bascule.kernel.bridge import Bridge, KernelServices, Ports
     from bascule.kernel.policy.rules import Rule
     from bascule.kernel.route import Route
     from bascule.kernel.settings import Settings
     from bascule.kernel.tool import Toolset
 
-Make: TypeAlias = "Callable[[Lent, Ports], Bridge]"
+Make: TypeAlias = "Callable[[KernelServices, Ports], Bridge]"
 
 
 class Declared:
@@ -63,8 +63,8 @@ class Declared:
         """What its user may set."""
         return None
 
-    def make(self, lent: "Lent", ports: "Ports") -> "Bridge":
-        return cast("Make", named(self.made_by))(lent, ports)
+    def make(self, kernel: "KernelServices", ports: "Ports") -> "Bridge":
+        return cast("Make", named(self.made_by))(kernel, ports)
 
 
 def named(where: str) -> Any:

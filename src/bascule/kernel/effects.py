@@ -2,7 +2,7 @@
 
 The grant for an effect is spent in the transaction that records its beginning. What has begun and not ended has a row
 in the table `begun`; after a crash the next life records it as `unknown`. At most once, and never silently: nothing is
-ever carried out again because of such a row.
+ever executed again because of such a row.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,7 +14,7 @@ from bascule.foundation.clock import Clock
 from bascule.foundation.ids import new_id
 from bascule.kernel.call import Principal
 from bascule.kernel.consent.desk import Desk
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 from bascule.kernel.resolution import PLAIN, Resolution
@@ -127,7 +127,9 @@ class Effects:
     def finish(self, effect: RecordedEffect, outcome: str) -> Transaction:
         """How it ended, in one transaction with the handler's changes; settled when that is on disk."""
         with Transaction() as tx:
-            self._end(tx, effect.begun_id, effect.row, State.UNKNOWN if outcome == UNKNOWN else State.DONE)
+            self._end(
+                tx, effect.begun_id, effect.row, ApprovalState.UNKNOWN if outcome == UNKNOWN else ApprovalState.DONE
+            )
             tx.details = {**(tx.details or {}), **effect.details}
             for change in effect.changes:
                 change(tx)
@@ -139,7 +141,7 @@ class Effects:
         rows = []
         for begun_id, row in list(self.table.rows.items()):
             tx = Transaction()
-            self._end(tx, begun_id, row, State.UNKNOWN)
+            self._end(tx, begun_id, row, ApprovalState.UNKNOWN)
             tx.details = {**(tx.details or {}), "note": "may have run: the daemon ended before it did"}
             for listener in informed:
                 listener(tx, row)
@@ -147,7 +149,7 @@ class Effects:
             rows.append(row)
         return rows
 
-    def _end(self, tx: Transaction, begun_id: str, row: BegunRow, state: State) -> None:
+    def _end(self, tx: Transaction, begun_id: str, row: BegunRow, state: ApprovalState) -> None:
         tx.put(self.table, begun_id, None)
         # Pairs the record of the end with the one of the beginning.
         tx.details = {"begun": begun_id}

@@ -1,7 +1,7 @@
 """Evidence: what a desktop call leaves in the workspace, written so that nobody can make us write elsewhere.
 
 Contract 2.1: a workspace must lie within WORKSPACE_ROOT. Comparing texts is not enough: "/ws-evil" begins with "/ws",
-and whoever may write in the workspace can put a link where a directory was a moment ago. So the root is opened once,
+and a program in the workspace can put a link where a directory was a moment ago. So the root is opened once,
 and everything below it is opened step by step from there, following no link.
 """
 

@@ -1,6 +1,6 @@
 """The gate: every call of every door, and every operation of a run, passes here. Nothing acts otherwise.
 
-    call:     decode -> admit -> a row inside the store is carried out at once: no task, no closure
+    call:     decode -> admit -> a row inside the store is executed at once: no task, no closure
                               -> else one coroutine, for doors and operations alike:
     outside:  resolve -> admit again with its facts -> ask where a rule says so -> prepare -> begin -> act -> finish
 
@@ -33,7 +33,7 @@ from bascule.kernel.call_log import CallLog
 from bascule.kernel.consent.desk import Desk
 from bascule.kernel.consent.questions import lost, params_and_digest, refusal_of, timed_text
 from bascule.kernel.consent.records import Approval
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.effects import UNKNOWN, Effects, RecordedEffect
 from bascule.kernel.identity.ownership import Parties, Starter
 from bascule.kernel.journal import AfterCommit, Journal, Reading, Transaction
@@ -58,7 +58,7 @@ class Quota(Protocol):
         """Raise `Overloaded` when the principal calls too often."""
 
 
-class Seen(Protocol):
+class OnActivity(Protocol):
     def __call__(self, principal: Principal, /) -> None:
         """An authenticated act of this principal: a sign of life."""
 
@@ -88,7 +88,7 @@ class Gate:
         # Those to come, of callers that still wait.
         self._answers: set[Answer] = set()
 
-    def connect(self, *, parties: Parties, seen: Seen, starters: Mapping[str, Starter]) -> None:
+    def connect(self, *, parties: Parties, seen: OnActivity, starters: Mapping[str, Starter]) -> None:
         """What the bridges provide, which are made after the gate; before anything is mounted."""
         self._parties = parties
         self._seen = seen
@@ -113,7 +113,7 @@ class Gate:
     # -- one call --
 
     def call(self, call: Call) -> Any:
-        """Carry out a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
+        """Execute a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
         start = perf_counter()
         try:
             method = self._find(call.method)
@@ -140,7 +140,7 @@ class Gate:
         return method
 
     async def operate(self, passage: Passage) -> Any:
-        """Carry out an operation of a run. It has no door, so it is neither counted nor measured as a call."""
+        """Execute an operation of a run. It has no door, so it is neither counted nor measured as a call."""
         passage.in_task = True
         return await self._outside(passage, self._admit(passage.call, passage.method, passage=passage))
 
@@ -180,7 +180,7 @@ class Gate:
         return verdict
 
     def _decide(self, principal: Principal, row: Row, params: Any) -> Verdict:
-        return self.policy.known(principal, row.name) or self.policy.decide(
+        return self.policy.cached_verdict(principal, row.name) or self.policy.decide(
             principal, row.name, row.effect, lambda: params
         )
 
@@ -209,7 +209,7 @@ class Gate:
         run_id: str | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> Verdict:
-        """What would be decided about a call, timed rules included. Nothing is counted, recorded or carried out."""
+        """What would be decided about a call, timed rules included. Nothing is counted, recorded or executed."""
         row = self.methods[method].row
         verdict = self._decide(principal, row, params if facts is None else facts)
         return self._apply_timed_rule(verdict, principal, row, params, run_id=run_id, facts=facts)
@@ -329,7 +329,7 @@ class Gate:
             except asyncio.CancelledError:
                 answer.cancel()
                 raise
-            except Exception as error:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+            except Exception as error:  # noqa: BLE001 - I4: the caller gets an id, not silence
                 if not answer.done():
                     answer.set_exception(self.call_log.translate(call, error))
             else:
@@ -365,9 +365,9 @@ class Gate:
                 resolution = await resolution.illustrate()
                 continue
             approval = await passage.ask(question_of(passage, verdict, resolution), resolution, verdict)
-            if approval.state is not State.APPROVED:
+            if approval.state is not ApprovalState.APPROVED:
                 raise resolution.adapted(refusal_of(approval, has_person=self.desk.has_person()))
-            # Minutes have passed: whatever was said before is asked again.
+            # Minutes have passed: the policy is asked again.
             self._admit(call, method, passage=passage)
             resolution = await (passage.resolve if resolution.renew is None else resolution.renew)()
         if passage.left:
@@ -392,7 +392,7 @@ class Gate:
         await passage.prepare()
         effect = passage.begin(resolution, verdict, approval_id)
         passage.begun = True
-        first = passage.must_land_first(effect, resolution)
+        first = passage.must_be_durable_first(effect, resolution)
         if first and not effect.started.done():
             await effect.started
         if passage.left:
@@ -402,7 +402,7 @@ class Gate:
         return await passage.finish(effect, outcome, answer, durable=first)
 
     async def _act(self, passage: Passage, effect: RecordedEffect | None) -> tuple[str, Any]:
-        """The effect itself: its outcome, and the answer or why there is none."""
+        """Run the effect: its outcome, and the answer or the error."""
         call = passage.call
         passage.acting = True
         try:
@@ -430,7 +430,7 @@ class Gate:
             method.abandon(method.decoded(call).params, answer)
 
     def end_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: what its last holder asked for and has not begun is not carried out."""
+        """A handle was revoked or taken over: cancel what its last holder asked for and has not begun."""
         principal = agent_principal(agent_id)
         refusal = Unauthenticated(
             f"{agent_id} was revoked or taken over before this call began",

@@ -25,7 +25,7 @@ V = TypeVar("V", bound=msgspec.Struct)
 
 
 class Table(Generic[V]):
-    """Rows by key, and whoever keeps an index over them."""
+    """Rows by key, and the indexes over them."""
 
     __slots__ = ("name", "on_change", "rows", "type")
 
@@ -91,12 +91,12 @@ class Reading(AfterCommit[Any]):
         self._again = again
         self._translate = translate
 
-    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - that of whoever wrote
+    def undone(self, error: BaseException) -> None:  # noqa: ARG002 - the writer's own
         if self.done():
             return
         try:
             answer = self.answer = self._again()
-        except Exception as fault:  # noqa: BLE001 - I4: whoever waits hears an id, not silence
+        except Exception as fault:  # noqa: BLE001 - I4: the caller gets an id, not silence
             self.set_exception(self._translate(fault))
             return
         if isinstance(answer, Deferred):
@@ -168,7 +168,7 @@ class Journal:
         self._pending: list[Transaction] = []
         self._flight: list[Transaction] = []
         self._together = 0
-        # Transactions and whoever else waits for each batch, in the order they came.
+        # Transactions and other waiters of each batch, in the order they came.
         self._pending_answers: list[AfterCommit[Any]] = []
         self._flight_answers: list[AfterCommit[Any]] = []
         # The first failure after a good write, and None again once a write succeeds: for health and logs.
@@ -209,7 +209,7 @@ class Journal:
         return self._queue(tx)
 
     def commit_quietly(self, tx: Transaction) -> Transaction:
-        """For soft state that is no effect of anybody's (presence): no ledger record."""
+        """For soft state such as presence, which is not an effect: no ledger record."""
         tx.head = (self.chain.seq, self.chain.head)
         return self._queue(tx)
 
@@ -224,7 +224,7 @@ class Journal:
     def together(self) -> Iterator[None]:
         """What is committed inside is written as one batch: the end of one effect with the beginning of the next.
 
-        Never across an `await`: whoever commits meanwhile would wait, too.
+        Never across an `await`: other commits would wait, too.
         """
         self._together += 1
         try:

@@ -1,4 +1,4 @@
-"""Limits of a method's params that the kernel holds, too: whoever declares the method imports them from here."""
+"""Limits of a method's params that the kernel holds, too: declarations of methods import them from here."""
 
 # A timed rule outlives a working day nowhere.
 MAX_RULE_MINUTES = 8 * 60

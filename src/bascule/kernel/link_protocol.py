@@ -1,7 +1,7 @@
 """Link: our own framed JSON-RPC over the daemon's unix socket, for client, shim and wrapper.
 
 Frames are `Content-Length: N\\r\\n\\r\\n` + JSON. The first frame is the request `hello`; it may be sent
-again on the same connection to act as somebody else (after registering, for example). Method names are
+again on the same connection to act as another agent (after registering, for example). Method names are
 the gate's. `$/cancel {"id"}` withdraws a request that waits. Streams open with `inbox.stream` or
 `events.stream`; their items are notifications `inbox.item` and `events.item` whose params are
 `{"stream": <id of the opening request>, "item": ...}`, and `$/cancel` of that id closes them.

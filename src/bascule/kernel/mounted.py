@@ -20,7 +20,7 @@ class Mounted(NamedTuple):
     name: str
     params: type
     ownership: Ownership | None
-    # Carried out at once, within the store; else in a coroutine (`Gate._outside`).
+    # Executed at once, within the store; else in a coroutine (`Gate._outside`).
     inside: bool
     streams: bool
     # A person can be asked about it.

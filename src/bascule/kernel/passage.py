@@ -93,7 +93,7 @@ class Passage:
         return await desk.wait(approval.approval_id, seconds)
 
     async def prepare(self) -> None:
-        """Called when everybody has said yes, before anything is recorded."""
+        """Called when policy and person allow it, before anything is recorded."""
 
     def begin(self, resolution: Resolution, verdict: Verdict, approval_id: str | None) -> RecordedEffect:
         call = self.call
@@ -108,7 +108,7 @@ class Passage:
             timed_rule=verdict.timed_rule,
         )
 
-    def must_land_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
+    def must_be_durable_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
         """Whether its records are on disk before the effect and before the answer; else they are on their way."""
         ahead = self.method.row.record is Record.AHEAD
         return ahead or effect.approval_id is not None or resolution.record_first
@@ -122,9 +122,9 @@ class Passage:
             try:
                 await finished
             except StorageFull as error:
-                # It happened, and the disk could not take that it did: nobody may think that it did not.
+                # It happened, and could not be recorded: the answer must not say that it did not happen.
                 raise StorageFull(
-                    "it was carried out, but its end could not be recorded; the ledger will say `unknown`",
+                    "it was executed, but its end could not be recorded; the ledger will say `unknown`",
                     hint="look before you repeat it; free space on the disk that holds the state directory",
                 ) from error
         if isinstance(answer, BaseException):

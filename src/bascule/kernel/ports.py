@@ -3,7 +3,7 @@
 from typing import Any, NamedTuple, Protocol
 
 from bascule.kernel.bridge import Port
-from bascule.kernel.gate import Seen
+from bascule.kernel.gate import OnActivity
 from bascule.kernel.identity.ownership import Parties
 from bascule.kernel.journal import Transaction
 
@@ -11,7 +11,7 @@ from bascule.kernel.journal import Transaction
 
 
 class Presences(Protocol):
-    """Hears when a connection starts or stops acting as an agent."""
+    """Called when a connection starts or stops acting as an agent."""
 
     def connected(self, agent_id: str) -> None: ...
 
@@ -24,13 +24,13 @@ class Presences(Protocol):
 class SpaceAgents(Protocol):
     """Agents whose handle the daemon gives out: a space's commands are one."""
 
-    def move_in(self, handle: str, type_: str, metadata: dict[str, Any]) -> None: ...
+    def add_agent(self, handle: str, type_: str, metadata: dict[str, Any]) -> None: ...
 
-    def is_welcome(self, handle: str) -> bool: ...
+    def may_connect(self, handle: str) -> bool: ...
 
-    def is_out(self, handle: str) -> None: ...
+    def mark_offline(self, handle: str) -> None: ...
 
-    def move_out(self, tx: Transaction, handle: str) -> None: ...
+    def remove_agent(self, tx: Transaction, handle: str) -> None: ...
 
 
 class MailCount(NamedTuple):
@@ -45,7 +45,7 @@ class CountMail(Protocol):
 
 
 PARTIES: Port[Parties] = Port("parties")
-SEEN: Port[Seen] = Port("seen")
+SEEN: Port[OnActivity] = Port("seen")
 PRESENCES: Port[Presences] = Port("presences")
 SPACE_AGENTS: Port[SpaceAgents] = Port("space agents")
 COUNT_MAIL: Port[CountMail] = Port("count mail")

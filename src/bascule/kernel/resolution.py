@@ -30,7 +30,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     record_first: bool = False
     # What the ledger names as its subject where the params do not say.
     subject: str | None = None
-    # For the person; every character is made visible by whoever shows it.
+    # For the person; the view makes every character visible.
     summary: str | None = None
     preview: str = ""
     offers: tuple[Rule, ...] = ()
@@ -40,7 +40,7 @@ class Resolution(msgspec.Struct, frozen=True, kw_only=True):
     describe: Callable[[Verdict], Awaitable["Resolution"]] | None = None
     # Called when nobody has been asked this yet: looks once more, and takes a picture of what it sees.
     illustrate: Callable[[], Awaitable["Resolution"]] | None = None
-    # Called when a person has said yes, in place of resolving again: the handler itself compares with the world when it
+    # Called when a person has approved, in place of resolving again: the handler itself compares with the world when it
     # acts, and refuses what has changed.
     renew: Callable[[], Awaitable["Resolution"]] | None = None
     # Puts a refusal into the form of the bridge's own protocol.

@@ -73,7 +73,7 @@ class WhoKind(StrEnum):
     SELF = "self"
     # A side of the ticket named by a parameter.
     PARTY = "party"
-    # Whoever started the run or command, or opened the space, that a parameter names.
+    # The caller that started the run or command, or opened the space, that a parameter names.
     STARTER = "starter"
     # The daemon's user at their own machine: `local` or the person, never a named agent.
     LOCAL = "local"
@@ -110,7 +110,7 @@ def starter(field: str) -> Who:
 class Consent(StrEnum):
     """What a rule that says `ask` means for a method."""
 
-    # Nobody can be asked about it: the call is refused.
+    # A person cannot be asked about it: the call is refused.
     NEVER = "never"
     # The caller waits a while, then calls again.
     HOLD = "hold"
@@ -169,7 +169,7 @@ class Row:
 
 
 class Bound(NamedTuple):
-    """A row and what carries it out. Made by `bind` of a row, which mypy checks against the handler."""
+    """A row and its handler. Made by `bind` of a row, which mypy checks against the handler."""
 
     row: Row
     handler: Callable[..., Any]
@@ -266,7 +266,7 @@ class Acts(Row, Generic[P, R]):
 
 
 class Operation(Row, Generic[P, R]):
-    """A call inside a run: no route leads to it, and the run carries it out."""
+    """A call inside a run: no route leads to it, and the run executes it."""
 
     shape = Shape.OPERATION
 

@@ -22,7 +22,7 @@ from bascule.local_client.exits import (
     inside_codex_without_network,
     sockets_forbidden,
 )
-from bascule.local_client.peers import can_tell, check_peer, is_itself
+from bascule.local_client.peers import can_identify_peer, check_peer, is_itself
 from bascule.local_client.values import NOT_YET, chunk_size, decode, decode_answer, encode, number_in_header
 
 TYPE_CHECKING = False  # `typing` costs 5 ms of a 40 ms program; mypy knows the name
@@ -82,7 +82,7 @@ class Door:
         token = token or self.bearer
         if not token:
             return []
-        if self.family != socket.AF_UNIX and self.tls is None and not can_tell():
+        if self.family != socket.AF_UNIX and self.tls is None and not can_identify_peer():
             raise Stranger(
                 f"this system does not say whose program {self.where} is: the token was not sent",
                 "use an https:// address, or unset BRIDGE_BROKER_URL to use the daemon's own socket",

@@ -3,7 +3,7 @@
 A token is not sent to another user's program. On a unix socket the kernel names the peer. On TCP it names the owner of
 the socket that accepted this very connection (the ESTABLISHED row with our two addresses swapped), and nothing else
 will do: a listener can be gone by the time somebody looks for it, or have been made by another user than the one who
-accepts from it. Linux only; elsewhere `can_tell` is false and no token crosses plain TCP.
+accepts from it. Linux only; elsewhere `can_identify_peer` is false and no token crosses plain TCP.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def check_peer(sock: socket.socket, where: str, seconds: float) -> None:
     if sock.family == socket.AF_UNIX:
         uid = unix_peer(sock)[0]
         trusted = {os.getuid()}
-    elif not can_tell():
+    elif not can_identify_peer():
         return
     else:
         uid = _accepted_by(sock, where, seconds)
@@ -57,7 +57,7 @@ def unix_peer(sock: socket.socket) -> tuple[int, int]:
     return int.from_bytes(raw[_UID], sys.byteorder), int.from_bytes(raw[_PID], sys.byteorder)
 
 
-def can_tell() -> bool:
+def can_identify_peer() -> bool:
     """Whether this system shows who owns a TCP connection."""
     return os.path.exists(_TABLE4)
 

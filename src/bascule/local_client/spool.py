@@ -101,8 +101,8 @@ def call(path: str, verb: str, where: str, body: Any, *, token: str, seconds: fl
     folder = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         name = os.urandom(16).hex()
-        said = {"verb": verb, "path": where, "body": body, "at": time.time(), "seconds": seconds}
-        write(folder, name + REQUEST, sealed(token, name, said))
+        request = {"verb": verb, "path": where, "body": body, "at": time.time(), "seconds": seconds}
+        write(folder, name + REQUEST, sealed(token, name, request))
         return _answer(_awaited(folder, name, token, seconds))
     finally:
         os.close(folder)
@@ -138,18 +138,18 @@ def _take_back(folder: int, name: str) -> None:
         return
 
 
-def _answer(said: Any) -> Any:
-    if not isinstance(said, dict):
+def _answer(answer: Any) -> Any:
+    if not isinstance(answer, dict):
         raise BadAnswer("the answer in the spool is not an object")
-    if said.get("fault") == "not running":
-        raise NotRunning(str(said.get("where")))
-    if said.get("fault"):
-        raise ConnectionLost(str(said["fault"]))
-    status = said.get("status")
+    if answer.get("fault") == "not running":
+        raise NotRunning(str(answer.get("where")))
+    if answer.get("fault"):
+        raise ConnectionLost(str(answer["fault"]))
+    status = answer.get("status")
     if not isinstance(status, int):
         raise BadAnswer("the answer in the spool has no status")
     if status >= 300:
-        error = said.get("body")
-        retry_after = said.get("retryAfter")
+        error = answer.get("body")
+        retry_after = answer.get("retryAfter")
         raise Refusal(status, error if isinstance(error, dict) else {}, retry_after)
-    return said.get("body")
+    return answer.get("body")

@@ -65,7 +65,7 @@ class AnchorFile:
             if anchor is not None:
                 anchors.append(anchor)
             elif not _was_cut(line):
-                faults.append(f"line {number} of the anchors file is no anchor of ours: changed or damaged")
+                faults.append(f"line {number} of the anchors file is not an anchor of ours: changed or damaged")
         return anchors[-MAX_ANCHORS_READ:], faults
 
 

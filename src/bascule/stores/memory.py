@@ -53,7 +53,7 @@ class MemoryStore:
         future: Future[T] = Future()
         try:
             future.set_result(job(_MemoryLedger(self._ledger, self._base)))
-        except BaseException as error:  # noqa: BLE001 - handed to whoever asked, as the other store does
+        except BaseException as error:  # noqa: BLE001 - raised in the caller, as the other store does
             future.set_exception(error)
         return future
 

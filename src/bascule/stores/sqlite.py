@@ -176,12 +176,12 @@ class SqliteStore:
         future: Future[T] = Future()
 
         def run() -> None:
-            # Whoever asked may have left meanwhile; a cancelled future takes no result.
+            # The caller may have left meanwhile; a cancelled future takes no result.
             if not future.set_running_or_notify_cancel():
                 return
             try:
                 future.set_result(self._read(job))
-            except BaseException as error:  # noqa: BLE001 - handed to whoever asked
+            except BaseException as error:  # noqa: BLE001 - raised in the caller
                 future.set_exception(error)
 
         if self._thread is None:

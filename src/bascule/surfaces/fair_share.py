@@ -1,6 +1,6 @@
 """Turns on the one event loop: nobody keeps it for longer than a moment while others wait for it.
 
-A door asks `take` before it handles what came. Whoever has had its share is called again in the next turn of the
+A door asks `take` before it handles a request. A caller that has had its share is called again in the next turn of the
 loop, behind those of its own that wait already; others are served in between. What a principal sends meanwhile stays
 in its own sockets. That next turn renews the shares, not the clock: `loop.time()` of uvloop moves on within one turn,
 so by the clock a door with a long read to work off would get a new share every millisecond. A share that is used up
@@ -17,7 +17,7 @@ CALLS_PER_TURN = 16
 # A request over HTTP takes as long as two over link.
 HTTP_CALLS = 2
 # A call of 1 MiB keeps the loop for milliseconds, and the disk after it. From this size on calls come one at a time,
-# with a pause in proportion between them, whoever they are from: an ask beside them meets one, not all.
+# with a pause in proportion between them, from any caller: an ask beside them meets one, not all.
 LARGE_BYTES = 64 * 1024
 LARGE_PAUSE_PER_BYTE = 0.050 / (1024 * 1024)
 # What was spent is forgotten after this, also when nobody ever waits: far longer than one turn of the loop takes.

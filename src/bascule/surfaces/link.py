@@ -122,13 +122,13 @@ class LinkConnection(FramedConnection):
         self._requests = requests
         self._turns = turns
         self._mcp_sessions = mcp_sessions
-        # The MCP session that is carried over this connection.
+        # The MCP session of this connection.
         self._mcp: LinkSession | None = None
         self._principal: Principal | None = None
         self._unlocked_until = 0.0
         self._open_calls: dict[int | str, Deferred[Any] | Stream] = {}
         self._deadline: asyncio.TimerHandle | None = None
-        # What the ledger says about whoever set or used the passphrase.
+        # Recorded in the ledger with each use of the passphrase.
         self.peer: str | None = None
 
     # -- what the house asks of a connection --
@@ -207,14 +207,14 @@ class LinkConnection(FramedConnection):
             return
         if type(message) is jsonrpc.Request:
             if message.method == "hello":
-                self._say_hello(message)
+                self._answer_hello(message)
             else:
                 self._request(message.id, message.method, message.params)
         elif type(message) is jsonrpc.Notification:
             try:
                 self._notified(message.method, message.params)
             except codec.BadJson:
-                # A notification has no answer, so nobody hears what is wrong with it.
+                # A notification has no answer, so its error is dropped.
                 return
 
     def _notified(self, method: str, params: Any) -> None:
@@ -344,7 +344,7 @@ class LinkConnection(FramedConnection):
         elif waiting is not None:
             waiting.cancel()
 
-    def _say_hello(self, message: jsonrpc.Request) -> None:
+    def _answer_hello(self, message: jsonrpc.Request) -> None:
         try:
             try:
                 params = _hello.decode(message.params)

@@ -47,9 +47,9 @@ _MCP_REFUSALS: dict[int, str] = {
 }
 # Fields of which a body gives one at most; the handlers refuse both.
 _ONE_OF: dict[str, tuple[str, str]] = {"messages.broadcast": ("agentIds", "type")}
-# Fields that a body must have although decoding does without: what is missing is told in the protocol's own form.
+# Fields that a body must have although decoding does without: what is missing is answered in the protocol's own form.
 _REQUIRED: dict[str, tuple[str, ...]] = {"runs.start": ("operations", "protocolVersion")}
-# What is no message of a published protocol is told in that protocol's form.
+# An invalid message of a published protocol is answered in that protocol's form.
 _IN_THEIR_FORM = frozenset({"runs.start"})
 _SECTION = re.compile(r"\((\d[\d.]*)\)")
 _UNDERSCORE = re.compile(r"_(\w)")
@@ -64,10 +64,10 @@ def document(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> bytes:
 def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]:
     by_name = {row.name: row for row in rows}
     served = [by_name[route.method] for route in routes if route.method in by_name]
-    telling = [by_name[route.method] for route in routes if route.method in by_name and route.status != 204]
-    types = [*(_told(row.result) for row in telling), *(row.params for row in served)]
+    with_content = [by_name[route.method] for route in routes if route.method in by_name and route.status != 204]
+    types = [*(_without_none(row.result) for row in with_content), *(row.params for row in served)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_SCHEMA)
-    results = {row.name: schema for row, schema in zip(telling, schemas, strict=False)}
+    results = {row.name: schema for row, schema in zip(with_content, schemas, strict=False)}
     paths: dict[str, Any] = {}
     ids: Counter[str] = Counter()
     for route in routes:
@@ -115,7 +115,7 @@ def describe(rows: tuple[Row, ...], routes: tuple[Route, ...]) -> dict[str, Any]
     }
 
 
-def _told(result: Any) -> Any:
+def _without_none(result: Any) -> Any:
     """What an answer with content holds: a wait's None is the answer without."""
     kept = [type_ for type_ in get_args(result) if type_ is not NoneType]
     return kept[0] if NoneType in get_args(result) and len(kept) == 1 else result
@@ -182,7 +182,7 @@ def _responses(route: Route, row: Row, result: dict[str, Any]) -> dict[str, Any]
     if row.name in _IN_THEIR_FORM:
         either = {"anyOf": [{"$ref": _SCHEMA.format(name="Error")}, result]}
         responses["400"] = {
-            "description": "No operations message: told in the protocol's own form.",
+            "description": "Not a valid operations message: answered in the protocol's own form.",
             "content": {"application/json": {"schema": either}},
         }
     return responses
@@ -216,8 +216,8 @@ def _mcp(route: Route) -> dict[str, Any]:
     ours = _BEFORE_ANY_METHOD | (frozenset() if route.verb == "GET" else _WITH_A_BODY)
     responses |= {str(status): {"$ref": _RESPONSE.format(status=status)} for status in sorted(ours)}
     either = {"anyOf": [{"$ref": _SCHEMA.format(name=name)} for name in ("Error", "JsonRpcError")]}
-    for status, said in _MCP_REFUSALS.items():
-        responses[str(status)] = {"description": said}
+    for status, description in _MCP_REFUSALS.items():
+        responses[str(status)] = {"description": description}
         if status not in (405, 406):
             responses[str(status)]["content"] = {"application/json": {"schema": either}}
     operation: dict[str, Any] = {
@@ -246,9 +246,9 @@ def _statuses() -> list[int]:
 
 def _error_response(status: int) -> dict[str, Any]:
     errors = [error for error in ALL_ERRORS if error.status == status]
-    said = " ".join(f"`{error.code}`: {(error.__doc__ or '').splitlines()[0]}" for error in errors)
+    description = " ".join(f"`{error.code}`: {(error.__doc__ or '').splitlines()[0]}" for error in errors)
     response: dict[str, Any] = {
-        "description": said,
+        "description": description,
         "content": {"application/json": {"schema": {"$ref": _SCHEMA.format(name="Error")}}},
     }
     if status in _RETRY_LATER:

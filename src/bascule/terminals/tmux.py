@@ -76,8 +76,8 @@ class Tmux:
         except (OSError, subprocess.TimeoutExpired) as fault:
             raise TmuxFailed(f"tmux does not answer: {fault}") from None
         if done.returncode:
-            said = escaped(done.stderr.decode("utf-8", "replace").strip())
-            raise TmuxFailed(said or f"tmux {words[0]} ended with {done.returncode}")
+            message = escaped(done.stderr.decode("utf-8", "replace").strip())
+            raise TmuxFailed(message or f"tmux {words[0]} ended with {done.returncode}")
         return done.stdout.decode("utf-8", "replace")
 
     def panes(self) -> list[Pane]:

@@ -88,7 +88,7 @@ def arm(text: str) -> None:
     found = _ARMED.fullmatch(text)
     if found is None or found["point"] not in POINTS:
         raise InvalidRequest(
-            f"BASCULE_FAILPOINT={text!r} is no failpoint",
+            f"BASCULE_FAILPOINT={text!r} is not a failpoint",
             hint=f"with @3 behind it for the third passing, one of: {', '.join(POINTS)}",
         )
     place, _, side = found["point"].partition(":")

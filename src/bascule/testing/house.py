@@ -19,7 +19,7 @@ import msgspec
 
 from bascule.admin import protocol as house_protocol
 from bascule.bridge_list import BRIDGES
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.broker.service import Broker
 from bascule.daemon.composition import Composition
 from bascule.daemon.config import from_values
@@ -29,9 +29,9 @@ from bascule.desktop.ports import Launcher, Workspaces
 from bascule.desktop.service import DesktopBridge
 from bascule.foundation.deferred import Deferred, within
 from bascule.foundation.stream import Stream
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.call import DAEMON, Call, Principal, agent_principal
-from bascule.kernel.consent.limits import Limits as ConsentLimits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.identity.tokens import TokenBook
 from bascule.kernel.journal import Transaction
@@ -86,7 +86,7 @@ class House:
         *,
         clock: FakeClock | None = None,
         store: JournalStore | None = None,
-        limits: Limits | None = None,
+        limits: BrokerLimits | None = None,
         policy: Policy | None = None,
         consent_limits: ConsentLimits | None = None,
         methods: tuple[Bound, ...] = (),
@@ -98,7 +98,7 @@ class House:
     ) -> None:
         self.clock = clock or FakeClock()
         self.store: JournalStore = store or MemoryStore()
-        self.limits = limits or Limits()
+        self.limits = limits or BrokerLimits()
         self._policy = policy
         self._consent_limits = consent_limits
         # More methods than the house has, or one in place of ours: what a bridge of one's own would do.
@@ -289,42 +289,42 @@ class House:
             self.journal.commit(tx, DAEMON, "daemon.start")
         life.recover()
 
-    def _make_broker(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_broker(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.broker = Broker(
-            store=lent.store,
-            journal=lent.journal,
-            clock=lent.clock,
-            timers=lent.timers,
+            store=kernel.store,
+            journal=kernel.journal,
+            clock=kernel.clock,
+            timers=kernel.timers,
             limits=self.limits,
             tokens=self.tokens,
             files=self.files,
             connections=self.connections,
-            log=lent.log,
-            key=lent.key,
-            on_revoked=lent.forget_agent,
+            log=kernel.log,
+            key=kernel.key,
+            on_revoked=kernel.forget_agent,
         )
         return self.broker.bridge()
 
-    def _make_workspace(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_workspace(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         self.workspace = Workspace(
-            store=lent.store,
-            journal=lent.journal,
-            clock=lent.clock,
-            gate=lent.gate,
+            store=kernel.store,
+            journal=kernel.journal,
+            clock=kernel.clock,
+            gate=kernel.gate,
             files=self.machine,
             sandboxes=FakeSandboxes(self.machine),
             checkpoints=FakeCheckpointStore(self.machine),
             scratch=FakeScratch(self.machine),
-            log=lent.log,
-            key=lent.key,
+            log=kernel.log,
+            key=kernel.key,
             limits=self._workspace_limits,
             sandbox=self.machine.sandbox,
         )
         return self.workspace.bridge()
 
-    def _make_desktop(self, lent: Lent, _ports: Ports) -> Bridge:
+    def _make_desktop(self, kernel: KernelServices, _ports: Ports) -> Bridge:
         assert self._screen is not None
-        self.desktop = compose(lent, self._screen, self._screen, self._screen.program_of)
+        self.desktop = compose(kernel, self._screen, self._screen, self._screen.program_of)
         return self.desktop.bridge()
 
     @property

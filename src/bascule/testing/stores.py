@@ -54,7 +54,7 @@ class HeldStore(MemoryStore):
     def finish(self) -> None:
         """The batch in flight is on disk now."""
         super().write(self.waiting.popleft())
-        self._tell(None)
+        self._complete(None)
 
     def finish_all(self) -> None:
         """And whatever follows from it."""
@@ -64,8 +64,8 @@ class HeldStore(MemoryStore):
     def fail(self, error: BaseException | None = None) -> None:
         """The batch in flight could not be written; nothing of it was."""
         self.waiting.popleft()
-        self._tell(error or OSError(28, "No space left on device"))
+        self._complete(error or OSError(28, "No space left on device"))
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _complete(self, error: BaseException | None) -> None:
         assert self._done is not None, "the journal has not been started"
         self._done(error)

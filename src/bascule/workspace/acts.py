@@ -44,7 +44,7 @@ class FileActs:
         self._now = now
         self._max_read_bytes = max_read_bytes
 
-    def carry_out(self, operation: FileOperation, place: ResolvedPath | FileFault, operation_id: str) -> Acted:
+    def execute(self, operation: FileOperation, place: ResolvedPath | FileFault, operation_id: str) -> Acted:
         """`place` may be why its path cannot be resolved: then that is what came of it."""
         try:
             if isinstance(place, FileFault):

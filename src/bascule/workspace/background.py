@@ -19,9 +19,9 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Decision, Verdict
 from bascule.kernel.resolution import Resolution
 from bascule.workspace import previews
-from bascule.workspace.checkpointing import Checkpointing, say_what_stays
+from bascule.workspace.checkpointing import Checkpointing, report_not_undoable
 from bascule.workspace.commands import sealed_files
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.paths import WorkspacePath
@@ -49,7 +49,7 @@ class Background:
         journal: Journal,
         clock: Clock,
         limits: WorkspaceLimits,
-        teller: Teller,
+        event_factory: EventFactory,
         tasks: Tasks,
         threads: Threads,
     ) -> None:
@@ -61,7 +61,7 @@ class Background:
         self._journal = journal
         self._clock = clock
         self._limits = limits
-        self._teller = teller
+        self._event_factory = event_factory
         self._tasks = tasks
         self._threads = threads
 
@@ -89,7 +89,7 @@ class Background:
                 on_output=lambda stream, data: run.feed.output(_STEP_ID, stream, data),
             )
         except BaseException as error:
-            self._never_was(run, space)
+            self._discard(run, space)
             if isinstance(error, SandboxFault | FileFault):
                 raise Unavailable(str(error), hint="`bascule doctor` says what commands need on this machine") from None
             raise
@@ -153,7 +153,7 @@ class Background:
         self._runs.live[run.run_id] = run
         await recorded
 
-    def _never_was(self, run: Run, space: Space) -> None:
+    def _discard(self, run: Run, space: Space) -> None:
         self._checkpointing.forget(run, space)
         self._runs.live.pop(run.run_id, None)
         tx = Transaction()
@@ -166,9 +166,9 @@ class Background:
         event: ShellEvent | ErrorEvent
         try:
             outcome = await self._processes.wait(process)
-            event = self._teller.shell(step, process.command, process.process_id, outcome, kind=kind)
+            event = self._event_factory.shell(step, process.command, process.process_id, outcome, kind=kind)
         except SandboxFault as error:
-            event = self._teller.error(step, "execution", str(error))
+            event = self._event_factory.error(step, "execution", str(error))
         finally:
             run.process = None
             self._record_end(run, process, outcome)
@@ -176,7 +176,7 @@ class Background:
         run.at = len(run.steps)
         try:
             await self._checkpointing.close(run, space)
-            say_what_stays(run)
+            report_not_undoable(run)
         finally:
             run.count_work(asyncio.get_running_loop().time())
             await self._runs.finish(run, _status(run, outcome))

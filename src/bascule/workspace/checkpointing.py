@@ -64,7 +64,7 @@ class Checkpointing:
 
     async def open(self, run: Run, space: Space) -> None:
         """Before the first change since the run has its turn; without one the run goes on and cannot be undone."""
-        if run.open_segment is not None or run.blind:
+        if run.open_segment is not None or run.without_checkpoint:
             return
         try:
             if run.copy is not None:
@@ -74,13 +74,13 @@ class Checkpointing:
             before = await self._threads.do(checkpoints.take)
             run.repositories = checkpoints.repositories
         except CheckpointFault as error:
-            run.blind = True
+            run.without_checkpoint = True
             run.note = f"not undoable: {error}"
             run.not_undoable[WHOLE] = str(error)
             return
         self._put(run, Segment(before=before, during=tuple(space.working)))
         space.working[run.run_id] = run
-        self._show_life(run, FIRST_SIGN_SECONDS)
+        self._schedule_heartbeat(run, FIRST_SIGN_SECONDS)
 
     def changes(self, run: Run) -> Changes | None:
         """Puts the checkpoint into the transaction that records the first change."""
@@ -90,7 +90,7 @@ class Checkpointing:
 
     async def close(self, run: Run, space: Space) -> None:
         """The checkpoint after; on a copy only the run itself ever works."""
-        run.blind = False
+        run.without_checkpoint = False
         segment = run.open_segment
         if segment is None:
             return
@@ -109,7 +109,7 @@ class Checkpointing:
             run.not_undoable[WHOLE] = f"there is no checkpoint after it: {error}"
             return
         self.forget(run, space)
-        self._meet(space, Beside(run.run_id, segment.before, found.after), segment.during)
+        self._add_concurrent(space, Beside(run.run_id, segment.before, found.after), segment.during)
         run.segments.pop()
         if last is not None and found.joins and not run.beside:
             run.segments[-1] = msgspec.structs.replace(last, after=found.after)
@@ -124,15 +124,15 @@ class Checkpointing:
         """It no longer works here."""
         run.is_open = False
         space.working.pop(run.run_id, None)
-        if run.sign_of_life is not None:
-            run.sign_of_life.cancel()
-            run.sign_of_life = None
+        if run.heartbeat_timer is not None:
+            run.heartbeat_timer.cancel()
+            run.heartbeat_timer = None
 
-    def met(self, space: Space, beside: Beside) -> None:
+    def note_concurrent(self, space: Space, beside: Beside) -> None:
         """An undo or a commit, beside commands in the background."""
-        self._meet(space, beside, tuple(space.working))
+        self._add_concurrent(space, beside, tuple(space.working))
 
-    def _meet(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
+    def _add_concurrent(self, space: Space, beside: Beside, earlier: tuple[str, ...]) -> None:
         for run_id in earlier:
             other = space.working.get(run_id)
             # One more than are kept says that there were too many.
@@ -146,10 +146,10 @@ class Checkpointing:
         run.is_open = True
         run.record = msgspec.structs.replace(run.record, segments=tuple(run.segments))
 
-    def _show_life(self, run: Run, seconds: float) -> None:
-        run.sign_of_life = asyncio.get_running_loop().call_later(seconds, self._still_there, run, seconds)
+    def _schedule_heartbeat(self, run: Run, seconds: float) -> None:
+        run.heartbeat_timer = asyncio.get_running_loop().call_later(seconds, self._write_heartbeat, run, seconds)
 
-    def _still_there(self, run: Run, seconds: float) -> None:
+    def _write_heartbeat(self, run: Run, seconds: float) -> None:
         segment = run.open_segment
         if segment is None:
             return
@@ -160,7 +160,7 @@ class Checkpointing:
         tx = Transaction()
         self._book.put(tx, run.record)
         self._journal.commit_quietly(tx)
-        self._show_life(run, following)
+        self._schedule_heartbeat(run, following)
 
     def _name(self, run: Run, unknown: list[PathReason]) -> None:
         if not unknown:
@@ -187,7 +187,7 @@ def _look(
     return _Found(after, unknown, steering, joins)
 
 
-def say_what_stays(run: Run) -> None:
+def report_not_undoable(run: Run) -> None:
     """In the run's last event, which nobody has seen yet: what undo cannot put back."""
     if not run.not_undoable or run.saved >= len(run.events):
         return

@@ -1,4 +1,4 @@
-"""A run's commands: started in the sandbox, followed, ended with the run, and told as one event."""
+"""A run's commands: started in the sandbox, followed, ended with the run, and answered as one event."""
 
 from datetime import timedelta
 from typing import Any
@@ -7,7 +7,7 @@ import msgspec
 
 from bascule.kernel.gate import Gate
 from bascule.workspace.acts import FAILED, OK, Acted
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run
 from bascule.workspace.paths import WorkspacePath, parse_path
@@ -26,15 +26,15 @@ MAX_RECORDED_PROGRAMS = 64
 
 class Commands:
     def __init__(
-        self, *, spaces: Spaces, processes: Processes, gate: Gate, limits: WorkspaceLimits, teller: Teller
+        self, *, spaces: Spaces, processes: Processes, gate: Gate, limits: WorkspaceLimits, event_factory: EventFactory
     ) -> None:
         self._spaces = spaces
         self._processes = processes
         self._gate = gate
         self._limits = limits
-        self._teller = teller
+        self._event_factory = event_factory
 
-    async def carry_out(self, run: Run, space: Space, step: Step, operation: ShellOperation) -> Acted:
+    async def execute(self, run: Run, space: Space, step: Step, operation: ShellOperation) -> Acted:
         try:
             sandbox = run.copy.sandbox if run.copy is not None else await self._spaces.sandbox_of(space)
             process = await self._processes.start(
@@ -56,21 +56,21 @@ class Commands:
         run.process = process
         try:
             if run.stop is not None and process.running is not None:
-                # It was told to end while the command was being started.
+                # The run was ended while the command was being started.
                 process.running.stop()
             outcome = await self._processes.wait(process)
         except SandboxFault as error:
             return self._not_run(step, error)
         finally:
             run.process = None
-        event = self._teller.shell(step, operation.command, process.process_id, outcome, kind=sandbox.kind)
+        event = self._event_factory.shell(step, operation.command, process.process_id, outcome, kind=sandbox.kind)
         if len(codec.encode(event)) > run.max_event_bytes - run.event_bytes:
             event = msgspec.structs.replace(event, stdout="", stderr="", truncated=True)
         details = {**_record(process, outcome), "sandbox": sandbox.kind}
         return Acted(event, OK if event.success else FAILED, details)
 
     def _not_run(self, step: Step, error: Exception) -> Acted:
-        return Acted(self._teller.error(step, "execution", str(error)), FAILED, {"error": str(error)})
+        return Acted(self._event_factory.error(step, "execution", str(error)), FAILED, {"error": str(error)})
 
 
 def sealed_files(bound: dict[str, str]) -> dict[WorkspacePath, str]:

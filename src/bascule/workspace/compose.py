@@ -5,7 +5,7 @@ import os
 from bascule.daemon.ports import CONFIG_DIR, SIDE_APP, STATE_DIR
 from bascule.daemon.space_doors import SPACE_METHODS, SpaceDoors
 from bascule.foundation import paths
-from bascule.kernel.bridge import Bridge, Lent, Ports
+from bascule.kernel.bridge import Bridge, KernelServices, Ports
 from bascule.kernel.ports import SPACE_AGENTS
 from bascule.surfaces.http.admission import SpaceAdmission
 from bascule.surfaces.http.app import App
@@ -17,8 +17,8 @@ from bascule.workspace.service import Workspace
 from bascule.workspace.settings import WorkspaceSettings
 
 
-def make_workspace(lent: Lent, ports: Ports) -> Bridge:
-    settings = lent.config.of(WorkspaceSettings)
+def make_workspace(kernel: KernelServices, ports: Ports) -> Bridge:
+    settings = kernel.config.of(WorkspaceSettings)
     state_dir = ports.need(STATE_DIR)
     agents = ports.need(SPACE_AGENTS)
     side_app = ports.need(SIDE_APP)
@@ -27,28 +27,28 @@ def make_workspace(lent: Lent, ports: Ports) -> Bridge:
 
     def app(space_id: str) -> App:
         """What a space's own socket leads to: messages, as the space's agent."""
-        agents.move_in(space_id, "space", {"space": workspace.spaces.record(space_id).name})
-        return side_app(SpaceAdmission(space_id, agents.is_welcome), SPACE_METHODS, "it is for messages only")
+        agents.add_agent(space_id, "space", {"space": workspace.spaces.record(space_id).name})
+        return side_app(SpaceAdmission(space_id, agents.may_connect), SPACE_METHODS, "it is for messages only")
 
-    doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.is_out)
+    doors = SpaceDoors(os.path.join(ours, "doors"), app, agents.mark_offline)
     workspace = Workspace(
-        store=lent.store,
-        journal=lent.journal,
-        clock=lent.clock,
-        gate=lent.gate,
+        store=kernel.store,
+        journal=kernel.journal,
+        clock=kernel.clock,
+        gate=kernel.gate,
         # No space may lie in our own directories.
         files=WorkspaceFiles((state_dir, ports.need(CONFIG_DIR))),
         sandboxes=Sandboxes(
-            os.path.join(ours, "sandbox"), log=lent.log, readable=settings.readable_directories(), doors=doors
+            os.path.join(ours, "sandbox"), log=kernel.log, readable=settings.readable_directories(), doors=doors
         ),
         checkpoints=GitCheckpoints(os.path.join(ours, "checkpoints")),
         scratch=ScratchDirectory(os.path.join(ours, "copies")),
-        log=lent.log,
-        key=lent.key,
+        log=kernel.log,
+        key=kernel.key,
         limits=settings.limits(),
         network=settings.workspace_network == "on",
         sandbox=settings.sandbox,
-        on_closed=agents.move_out,
+        on_closed=agents.remove_agent,
         on_shut=doors.close,
     )
     return workspace.bridge()

@@ -11,8 +11,8 @@ from bascule.workspace.protocol import Category, ErrorEvent, Operation, Operatio
 from bascule.workspace.records import Step
 
 
-class Teller:
-    """Events with the time they are told at."""
+class EventFactory:
+    """Makes events, each with its time."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -37,7 +37,7 @@ class Teller:
         )
 
     def invalid(self, sentence: str) -> ErrorEvent:
-        """About a message that is none, so about no operation."""
+        """About an invalid message, so about no operation."""
         return ErrorEvent(timestamp=self.now(), category="validation", message=sentence, details={})
 
     def shell(self, step: Step, command: str, process_id: str, outcome: Outcome, *, kind: str) -> ShellEvent:

@@ -1,4 +1,4 @@
-"""A run as it happens: its events and its output, numbered, for whoever follows it.
+"""A run as it happens: its events and its output, numbered, for followers.
 
 Output is a fact, not a promise: a reader that falls behind is told how much it missed, and finds the whole in
 `runs.show` and `processes.logs`. What is kept is bounded by bytes and shared by all readers; each reader's own

@@ -107,7 +107,7 @@ class FileMethods:
             place = error
         try:
             self._check_resolved(call, place, *judged)
-            acted = await self._threads.do(acts.carry_out, operation, place, "op-1")
+            acted = await self._threads.do(acts.execute, operation, place, "op-1")
         finally:
             if isinstance(place, ResolvedPath):
                 place.close()

@@ -40,7 +40,7 @@ from bascule.workspace.threads import Threads
 _NO_CHECKPOINT = "not undoable"
 
 
-class _Drawn(NamedTuple):
+class _ChangeSet(NamedTuple):
     changes: list[FileChange]
     diff: str
     truncated: bool
@@ -87,7 +87,7 @@ class History:
 
     async def diff(self, params: RunIdParams) -> DiffResult:
         record = self._book.find(params.run_id, params.space_id)
-        return self._result(record, await self.drawn(record))
+        return self._result(record, await self.change_set(record))
 
     async def undo(self, call: Call, params: UndoParams, effect: RecordedEffect) -> UndoResult:
         record = self._undoable(params)
@@ -98,22 +98,22 @@ class History:
             checkpoints = await self._opened(space)
             pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
             if any(len(segment.beside) > self._limits.max_kept_runs for segment in record.segments):
-                said = f"more than {self._limits.max_kept_runs} runs worked here at the same time"
-                raise CheckpointFault(said)  # noqa: TRY301 - as any other
+                message = f"more than {self._limits.max_kept_runs} runs worked here at the same time"
+                raise CheckpointFault(message)  # noqa: TRY301 - as any other
             async with self._beside_others(
                 space, checkpoints, f"the undo of {record.run_id}", really=not params.dry_run
             ):
-                drawn, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
+                change_set, again = await self._threads.do(self._undone, checkpoints, pieces, dry_run=params.dry_run)
         except (CheckpointFault, FileFault) as error:
             raise Conflict(
                 f"{record.run_id} cannot be undone: {error}", hint="undo later runs first, or by hand"
             ) from None
         finally:
             space.turns.give_back()
-        drawn = drawn._replace(unknown=_without_checkpoint(record) + drawn.unknown)
-        effect.details["files"] = len(drawn.changes)
-        if drawn.unknown:
-            effect.details["left_alone"] = len(drawn.unknown)
+        change_set = change_set._replace(unknown=_without_checkpoint(record) + change_set.unknown)
+        effect.details["files"] = len(change_set.changes)
+        if change_set.unknown:
+            effect.details["left_alone"] = len(change_set.unknown)
         if params.dry_run:
             effect.details["dry_run"] = True
         elif not again:
@@ -122,17 +122,17 @@ class History:
         return UndoResult(
             run_id=record.run_id,
             dry_run=params.dry_run,
-            changes=drawn.changes,
-            diff=drawn.diff,
-            truncated=drawn.truncated,
-            left_alone=drawn.unknown,
+            changes=change_set.changes,
+            diff=change_set.diff,
+            truncated=change_set.truncated,
+            left_alone=change_set.unknown,
             note=self._remark(record),
         )
 
     async def commit(self, call: Call, params: RunIdParams, effect: RecordedEffect) -> DiffResult:
         record = self.committable(params)
         space = self._spaces.find(record.space_id)
-        drawn = await self.drawn(record)
+        change_set = await self.change_set(record)
         turn = space.turns.take()
         await within(None, turn)
         left: list[PathReason] = []
@@ -149,20 +149,20 @@ class History:
             ) from None
         finally:
             space.turns.give_back()
-        effect.details["files"] = len(drawn.changes)
+        effect.details["files"] = len(change_set.changes)
         effect.changes.append(lambda tx: self._note(tx, record.run_id, committed=True))
-        return self._result(record, drawn._replace(unknown=left))
+        return self._result(record, change_set._replace(unknown=left))
 
     async def resolve_commit(self, call: Call, params: RunIdParams) -> Resolution:
         """What the person sees before the result of a run on a copy becomes real."""
         record = self.committable(params)
-        drawn = await self.drawn(record)
-        verdict = await judge_changes(self._gate, call, drawn.changes)
+        change_set = await self.change_set(record)
+        verdict = await judge_changes(self._gate, call, change_set.changes)
         asks = record.would_ask
         if asks is not None and (verdict is None or verdict.decision is Decision.ASK):
             verdict = Verdict(Decision.ASK, asks.rule, f"an operation of it asks: {asks.reason}")
-        summary = f"take over {len(drawn.changes)} changed files of {record.run_id}"
-        return _question(summary, record.segments, drawn, verdict, record.steering)
+        summary = f"take over {len(change_set.changes)} changed files of {record.run_id}"
+        return _question(summary, record.segments, change_set, verdict, record.steering)
 
     async def resolve_undo(self, call: Call, params: UndoParams) -> Resolution:
         """What the person sees before a run is undone that changed what they are asked about."""
@@ -177,11 +177,13 @@ class History:
         checkpoints = await self._opened(self._spaces.find(record.space_id))
         try:
             pieces = [await self._piece(record, segment, checkpoints) for segment in record.segments]
-            drawn, _ = await self._threads.do(self._undone, checkpoints, pieces, dry_run=True)
+            change_set, _ = await self._threads.do(self._undone, checkpoints, pieces, dry_run=True)
         except (CheckpointFault, FileFault):
             return nothing
-        verdict = await judge_changes(self._gate, call, drawn.changes)
-        return _question(f"put back {len(drawn.changes)} changed files of {record.run_id}", pieces, drawn, verdict)
+        verdict = await judge_changes(self._gate, call, change_set.changes)
+        return _question(
+            f"put back {len(change_set.changes)} changed files of {record.run_id}", pieces, change_set, verdict
+        )
 
     def committable(self, params: RunIdParams) -> RunRecord:
         record = self._book.find(params.run_id, params.space_id)
@@ -193,11 +195,11 @@ class History:
             raise Conflict(f"{record.run_id} was taken over already")
         return record
 
-    async def drawn(self, record: RunRecord) -> _Drawn:
+    async def change_set(self, record: RunRecord) -> _ChangeSet:
         """What it changed, for people and models. What is not known is named: it is not nothing."""
         unknown = _without_checkpoint(record)
         if not record.segments:
-            return _Drawn([], "", truncated=False, unknown=unknown)
+            return _ChangeSet([], "", truncated=False, unknown=unknown)
         checkpoints = await self._opened(self._spaces.find(record.space_id))
         pieces: list[_Piece] = []
         for segment in record.segments:
@@ -206,28 +208,28 @@ class History:
             except (CheckpointFault, FileFault) as error:
                 unknown.append(PathReason(path=WHOLE, reason=str(error)))
         try:
-            drawn = await self._threads.do(self._draw, checkpoints, pieces)
+            change_set = await self._threads.do(self._collect_changes, checkpoints, pieces)
         except CheckpointFault as error:
             raise Conflict(f"the changes of {record.run_id} cannot be shown: {error}") from None
-        return drawn._replace(unknown=unknown + drawn.unknown)
+        return change_set._replace(unknown=unknown + change_set.unknown)
 
-    def _result(self, record: RunRecord, drawn: _Drawn) -> DiffResult:
+    def _result(self, record: RunRecord, change_set: _ChangeSet) -> DiffResult:
         return DiffResult(
             run_id=record.run_id,
-            changes=drawn.changes,
-            diff=drawn.diff,
-            truncated=drawn.truncated,
-            unknown=drawn.unknown,
+            changes=change_set.changes,
+            diff=change_set.diff,
+            truncated=change_set.truncated,
+            unknown=change_set.unknown,
             note=self._remark(record),
             steering=list(record.steering),
         )
 
     def _remark(self, record: RunRecord) -> str | None:
-        said: list[str] = []
+        notes: list[str] = []
         if not is_over(record):
-            said.append("it is not over yet: this is what changed so far")
+            notes.append("it is not over yet: this is what changed so far")
         elif any(segment.after is None for segment in record.segments):
-            said.append(
+            notes.append(
                 "there is no checkpoint after it: what it changed is read from the workspace as it is now, "
                 "without what changed later"
             )
@@ -235,10 +237,10 @@ class History:
         if others:
             more = f" and {len(others) - MAX_NAMED} more" if len(others) > MAX_NAMED else ""
             named = ", ".join(others[:MAX_NAMED]) + more
-            said.append(f"others worked here at the same time, and what they changed may be in this too: {named}")
+            notes.append(f"others worked here at the same time, and what they changed may be in this too: {named}")
         if record.background:
-            said.append("it ran in the background: what anybody changed here meanwhile is in this too")
-        return "; ".join(said) or None
+            notes.append("it ran in the background: what anybody changed here meanwhile is in this too")
+        return "; ".join(notes) or None
 
     # -- checkpoints that belong together --
 
@@ -285,11 +287,11 @@ class History:
             yield
         finally:
             after = await self._threads.do(checkpoints.take)
-            self._checkpointing.met(space, Beside(who, before, after))
+            self._checkpointing.note_concurrent(space, Beside(who, before, after))
 
     # -- on threads --
 
-    def _draw(self, checkpoints: Checkpoints, pieces: list[_Piece]) -> _Drawn:
+    def _collect_changes(self, checkpoints: Checkpoints, pieces: list[_Piece]) -> _ChangeSet:
         changes: list[FileChange] = []
         unknown: list[PathReason] = []
         parts: list[str] = []
@@ -302,9 +304,9 @@ class History:
             parts.append(text)
             left = max(0, left - len(text))
             truncated = truncated or cut
-        return _Drawn(changes, "".join(parts), truncated, unknown)
+        return _ChangeSet(changes, "".join(parts), truncated, unknown)
 
-    def _undone(self, checkpoints: Checkpoints, pieces: list[_Piece], *, dry_run: bool) -> tuple[_Drawn, bool]:
+    def _undone(self, checkpoints: Checkpoints, pieces: list[_Piece], *, dry_run: bool) -> tuple[_ChangeSet, bool]:
         """Backwards, the last piece first, all tried before any is changed; and whether the same may be tried again."""
         touched: set[str] = set()
         for piece in pieces:
@@ -318,13 +320,13 @@ class History:
         if not dry_run:
             done = [self._undo(checkpoints, piece, dry_run=False) for piece in reversed(pieces)]
         left = {each.path: each for undone in done for each in undone.left_alone}
-        drawn = _Drawn(
+        change_set = _ChangeSet(
             [change for undone in done for change in undone.changes],
             "".join(undone.diff for undone in done),
             any(undone.truncated for undone in done),
             list(left.values()),
         )
-        return drawn, any(undone.again for undone in done)
+        return change_set, any(undone.again for undone in done)
 
     def _undo(self, checkpoints: Checkpoints, piece: _Piece, *, dry_run: bool) -> Undone:
         return checkpoints.undo(
@@ -373,12 +375,12 @@ class History:
         for record in self._book.all():
             kept = trees.setdefault(record.space_id, set())
             run = self._live.get(record.run_id)
-            met = list(run.beside) if run is not None else []
+            note_concurrent = list(run.beside) if run is not None else []
             for segment in record.segments:
                 kept.add(segment.before)
                 kept.update(() if segment.after is None else (segment.after,))
-                met += segment.beside
-            kept.update(tree for each in met for tree in (each.before, each.after))
+                note_concurrent += segment.beside
+            kept.update(tree for each in note_concurrent for tree in (each.before, each.after))
         return {space_id: frozenset(kept) for space_id, kept in trees.items()}
 
     def collect(self) -> "asyncio.Future[int]":
@@ -417,15 +419,15 @@ class History:
 def _question(
     summary: str,
     pieces: Iterable[Segment | _Piece],
-    drawn: _Drawn,
+    change_set: _ChangeSet,
     verdict: Verdict | None,
     steering: Iterable[str] = (),
 ) -> Resolution:
     return Resolution(
         summary=summary,
         preview="".join(f"{each}\n" for each in steering)
-        + drawn.diff
-        + ("\n[the diff goes on: runs.diff]\n" if drawn.truncated else ""),
+        + change_set.diff
+        + ("\n[the diff goes on: runs.diff]\n" if change_set.truncated else ""),
         bound={"trees": [[each.before, each.after] for each in pieces]},
         verdict=verdict,
     )

@@ -10,7 +10,7 @@ class WorkspaceLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_spaces: int = 100
     # Runs of one principal that work or wait for their turn: an agent has one per tool call of its model.
     max_runs: int = 16
-    # Runs waiting for their turn in one space, whoever started them.
+    # Runs waiting for their turn in one space, of all callers together.
     max_queued_runs: int = 64
     # Runs of one principal that wait for the person; each holds the rest of its operations.
     max_paused_runs: int = 16

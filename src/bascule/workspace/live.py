@@ -22,7 +22,7 @@ from bascule.workspace.protocol import (
     MessageOperation,
     ReadFileOperation,
 )
-from bascule.workspace.records import AWAITING, ENDED, RUNNING, Question, RunRecord, Segment, Step
+from bascule.workspace.records import AWAITING, ENDED, RUNNING, RunQuestion, RunRecord, Segment, Step
 
 
 class Stop(NamedTuple):
@@ -34,7 +34,7 @@ class Stop(NamedTuple):
 
 
 class Unfinished(NamedTuple):
-    """An operation that was carried out; its record rides with that of the next one's beginning."""
+    """An executed operation; its record is written with that of the next one's beginning."""
 
     effect: RecordedEffect
     outcome: str
@@ -91,17 +91,17 @@ class Run:
         # When it was opened.
         self.opened_ms = 0
         # No checkpoint could be taken since it has its turn.
-        self.blind = False
+        self.without_checkpoint = False
         # What others did in the space since its checkpoint, and the next note that it is still there.
         self.beside: list[Beside] = []
-        self.sign_of_life: asyncio.TimerHandle | None = None
+        self.heartbeat_timer: asyncio.TimerHandle | None = None
         # Paths that undo cannot put back, and why.
         self.not_undoable: dict[str, str] = {}
         self.segments: list[Segment] = list(record.segments)
         self.note: str | None = record.note
         self.would_ask = record.would_ask
         # What it was asked before `answer` came.
-        self.asked: Question | None = None
+        self.asked: RunQuestion | None = None
         # The workspace it works in, when that is a copy.
         self.copy: Copy | None = None
         # Since when it works, on the loop's clock; what is before that is in its record.
@@ -128,7 +128,7 @@ class Run:
         )
 
     def call(self, method: str, params: Any) -> Call:
-        """An operation as a call of whoever started the run."""
+        """An operation as a call of the principal that started the run."""
         return Call(self.principal, method, params, door="run")
 
     def count_work(self, now: float) -> None:
@@ -153,8 +153,8 @@ class Run:
         waiting = [question.event] if question is not None and self.record.status == AWAITING else []
         return events_message(self.run_id, self.record.status, [*self.events, *waiting], self.record.steering)
 
-    def tell(self) -> None:
-        """It is over, or asks: everybody who waits for that is answered."""
+    def answer_waiters(self) -> None:
+        """The run is over, or asks: answer its waiters."""
         waiters, self.waiters = self.waiters, {}
         for waiter in waiters:
             if not waiter.done():

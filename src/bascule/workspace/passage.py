@@ -31,7 +31,7 @@ NOWHERE = "nowhere"
 
 
 class Paused(Exception):
-    """The operation is not carried out now."""
+    """The operation is not executed now."""
 
     def __init__(self, *, waits: bool) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class OperationPassage(Passage):
             elif place.elsewhere:
                 bound["resolved"] = place.path
         bound["files"] = pinned.files
-        again = self._why_again(bound)
+        again = self._reason_to_ask_again(bound)
         return Resolution(
             bound=bound,
             summary=previews.summary(operation, bound.get("resolved")),
@@ -108,7 +108,7 @@ class OperationPassage(Passage):
             resolved=again,
         )
 
-    def _why_again(self, bound: dict[str, Any]) -> str | None:
+    def _reason_to_ask_again(self, bound: dict[str, Any]) -> str | None:
         run = self.run
         if run.answer is None or run.asked is None:
             return None
@@ -165,7 +165,7 @@ class OperationPassage(Passage):
                 resolution=resolution,
             )
 
-    def must_land_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
+    def must_be_durable_first(self, effect: RecordedEffect, resolution: Resolution) -> bool:
         return True
 
     def act(self, effect: RecordedEffect | None) -> Any:
@@ -175,7 +175,7 @@ class OperationPassage(Passage):
     async def finish(self, effect: RecordedEffect, outcome: str, answer: Any, *, durable: bool) -> Acted:
         """The record of its end rides with the beginning of the next one; see `Runner.settle`."""
         if isinstance(answer, BasculeError):
-            answer = Acted(self._runner.teller.error(self.step, "system", answer.message), outcome)
+            answer = Acted(self._runner.event_factory.error(self.step, "system", answer.message), outcome)
         elif isinstance(answer, BaseException):
             raise answer
         acted: Acted = answer

@@ -11,17 +11,16 @@ from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import Overloaded, StorageFull, TooLarge
 from bascule.kernel.asking import create_question
 from bascule.kernel.consent.records import Approval, Question
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
-from bascule.workspace.events import Teller, type_of
+from bascule.workspace.events import EventFactory, type_of
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop
 from bascule.workspace.protocol import ApprovalRequiredEvent, MessageOperation, ShellOperation
-from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunRecord, RunRest, Step
-from bascule.workspace.records import Question as RunQuestion
+from bascule.workspace.records import AWAITING, ERROR, RUNNING, RunQuestion, RunRecord, RunRest, Step
 from bascule.workspace.runbook import RunBook
 from gabp import codec
 
@@ -34,7 +33,7 @@ class Pausing:
         gate: Gate,
         journal: Journal,
         limits: WorkspaceLimits,
-        teller: Teller,
+        event_factory: EventFactory,
         live: Mapping[str, Run],
         go_on: Callable[[Run], None],
     ) -> None:
@@ -42,7 +41,7 @@ class Pausing:
         self._gate = gate
         self._journal = journal
         self._limits = limits
-        self._teller = teller
+        self._event_factory = event_factory
         self._live = live
         self._go_on = go_on
 
@@ -59,7 +58,7 @@ class Pausing:
 
         try:
             if self._book.paused_bytes + rest.size > self._limits.max_paused_bytes:
-                raise TooLarge(  # noqa: TRY301 - told like what the desk itself refuses
+                raise TooLarge(  # noqa: TRY301 - answered like what the desk itself refuses
                     f"runs that wait for the person hold {self._limits.max_paused_bytes} bytes of operations already",
                     hint="have the waiting ones answered, or send less in one run",
                 )
@@ -67,20 +66,20 @@ class Pausing:
             if durable is not None:
                 await durable
         except StorageFull as error:
-            run.events.append(self._teller.error(step, "system", f"{error.message}; {error.hint}"))
+            run.events.append(self._event_factory.error(step, "system", f"{error.message}; {error.hint}"))
             run.lost = True
             run.end_early(Stop("system", error.message, ERROR))
             return False
         except (Overloaded, TooLarge) as error:
             # Nobody can be asked now: the same as no.
-            run.events.append(self._teller.denied(step, error.message, error.hint))
+            run.events.append(self._event_factory.denied(step, error.message, error.hint))
             return False
         run.record = paused[0]
         waits_for = run.record.question
         assert waits_for is not None
         run.feed.event(waits_for.event, len(question.preview))
         run.feed.status(AWAITING)
-        run.tell()
+        run.answer_waiters()
         self.watch(run.run_id, waits_for.approval_id)
         return True
 
@@ -101,7 +100,7 @@ class Pausing:
         if resolution.resolved is not None:
             details["again"] = resolution.resolved
         event = ApprovalRequiredEvent(
-            timestamp=self._teller.now(),
+            timestamp=self._event_factory.now(),
             operation_id=step.id,
             operation_type=type_of(operation),
             reason=verdict.reason,
@@ -130,7 +129,7 @@ class Pausing:
         question = run.record.question if run is not None else None
         if run is None or question is None or question.approval_id != approval.approval_id:
             return
-        if approval.state is State.WITHDRAWN or run.record.status != AWAITING:
+        if approval.state is ApprovalState.WITHDRAWN or run.record.status != AWAITING:
             return
         run.answer = approval
         run.record = msgspec.structs.replace(run.record, status=RUNNING)

@@ -192,7 +192,7 @@ class SandboxFault(Exception):
 
 
 class Door(Protocol):
-    """A listening socket for the commands of one space; whoever connects there acts as that space's agent."""
+    """A listening socket for the commands of one space; every connection there acts as that space's agent."""
 
     path: str
     # The handle of that agent.

@@ -48,7 +48,7 @@ class Process:
         later.add_done_callback(lambda _: self._more.remove(later) if later in self._more else None)
         return later
 
-    def told(self) -> None:
+    def wake(self) -> None:
         waiting, self._more = self._more, []
         for later in waiting:
             if not later.done():
@@ -70,7 +70,7 @@ class Process:
         )
 
     def seen_by(self, principal: Principal) -> ProcessView:
-        """What somebody else runs may hold what is none of theirs: they see which program, not its arguments."""
+        """Arguments may hold secrets: callers other than the starter see which program runs, not its arguments."""
         view = self.view()
         if principal in (self.started_by, PERSON):
             return view
@@ -136,8 +136,8 @@ class Processes:
         process = Process(new_id("prc"), space_id, command, started_by, self._clock.wall_ms(), background=limit is None)
         process.run_id = run_id
 
-        def heard(stream: "str", data: bytes) -> None:
-            process.told()
+        def on_data(stream: "str", data: bytes) -> None:
+            process.wake()
             if on_output is not None:
                 on_output(stream, data)  # type: ignore[arg-type] # the port's own two names
 
@@ -154,7 +154,7 @@ class Processes:
         )
         self._all[process.process_id] = process
         try:
-            process.running = await sandbox.start(wanted, heard)
+            process.running = await sandbox.start(wanted, on_data)
         except BaseException:
             del self._all[process.process_id]
             process.ended.set_result(None)
@@ -170,7 +170,7 @@ class Processes:
         finally:
             if not process.ended.done():
                 process.ended.set_result(None)
-            process.told()
+            process.wake()
             self._make_room()
 
     def stop(self, process: Process) -> Deferred[None]:

@@ -293,7 +293,7 @@ class SpaceView(Result, frozen=True, kw_only=True):
 class RunParams(Params, frozen=True, kw_only=True):
     """The spec's operations message, and where it runs.
 
-    `protocolVersion` and `operations` are any JSON here: what is wrong with them is told in the protocol's own
+    `protocolVersion` and `operations` are any JSON here: what is wrong with them is answered in the protocol's own
     form (an `error` event), not in ours.
     """
 

@@ -35,7 +35,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=Fal
     problem: str | None = None
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class RunQuestion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What a paused run waits for."""
 
     approval_id: str
@@ -83,7 +83,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, g
     committed: bool = False
     undone: bool = False
     segments: tuple[Segment, ...] = ()
-    question: Question | None = None
+    question: RunQuestion | None = None
     # Why it cannot be undone, or how it ended.
     note: str | None = None
     # What it left that other programs of the user obey, one sentence each.

@@ -24,7 +24,7 @@ class Recovery:
         self._clock = clock
 
     def interrupted(self, record: RunRecord, begun: list[BegunRow]) -> None:
-        """Nothing of it is carried out again: what had begun may have happened, the rest has not."""
+        """Nothing of it is executed again: what had begun may have happened, the rest has not."""
         now = self._clock.wall_ms()
         begun_ids = {row.operation_id for row in begun}
         plan = self._book.plan(record.run_id)

@@ -6,7 +6,7 @@ from bascule.workspace.protocol import ErrorEvent, EventsMessage
 
 
 def status_of(answer: Any) -> int:
-    """A message that is none is the client's fault, and HTTP's word for that is 400; the body is the protocol's."""
+    """An invalid message is the client's fault, so HTTP answers 400; the body is the protocol's."""
     return 400 if is_invalid(answer) else 200
 
 

@@ -84,7 +84,7 @@ class RunBook:
     # -- changing --
 
     def save(self, run: Run, tx: Transaction) -> None:
-        """Its events so far, in this transaction; they are told to followers when it is durable."""
+        """Its events so far, in this transaction; followers get them when it is durable."""
         fresh = run.events[run.saved :]
         if not fresh:
             return
@@ -92,11 +92,11 @@ class RunBook:
         self.put_events(tx, run.run_id, run.saved, RunEvents(events=fresh, size=sum(sizes)))
         run.saved = len(run.events)
 
-        def tell() -> None:
+        def publish() -> None:
             for event, size in zip(fresh, sizes, strict=True):
                 run.feed.event(event, size)
 
-        tx.after.append(tell)
+        tx.after.append(publish)
 
     def coalesce(self, run: Run, tx: Transaction) -> None:
         """A run that is over has its events in one row: a thousand of them would be kept as long as it is."""

@@ -1,7 +1,7 @@
-"""Carries out a run: its operations in order, each passes the gate (`passage`) and is answered by one event.
+"""Executes a run: its operations in order, each passes the gate (`passage`) and is answered by one event.
 
 The finish of an operation and the beginning of the next are one write. Nothing here is cancelled from outside: a run
-that must end is told so (`Run.end_early`), ends its command, and still says for every operation what became of it.
+that must end is stopped (`Run.end_early`), ends its command, and still says for every operation what became of it.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from bascule.kernel.journal import Journal, Transaction
 from bascule.kernel.policy.decision import Verdict
 from bascule.kernel.resolution import Resolution
 from bascule.workspace.acts import FAILED, Acted, FileActs
-from bascule.workspace.checkpointing import Checkpointing, say_what_stays
+from bascule.workspace.checkpointing import Checkpointing, report_not_undoable
 from bascule.workspace.commands import Commands
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop, now_running
 from bascule.workspace.passage import OperationPassage, Paused
@@ -51,7 +51,7 @@ _DIGEST_CHARS = 16
 
 
 class RunStore(Protocol):
-    """What the runner needs of whoever keeps the runs."""
+    """What the runner needs of the keeper of runs."""
 
     def save(self, run: Run, tx: Transaction) -> None:
         """Events so far, in this transaction; they are shown when it is durable."""
@@ -73,7 +73,7 @@ class Runner:
         checkpointing: Checkpointing,
         gate: Gate,
         journal: Journal,
-        teller: Teller,
+        event_factory: EventFactory,
         limits: WorkspaceLimits,
         threads: Threads,
         key: bytes,
@@ -85,7 +85,7 @@ class Runner:
         self.checkpointing = checkpointing
         self.gate = gate
         self.journal = journal
-        self.teller = teller
+        self.event_factory = event_factory
         self.limits = limits
         self.threads = threads
         self._key = key
@@ -94,18 +94,18 @@ class Runner:
     # -- the whole run --
 
     async def work(self, run: Run, space: Space) -> None:
-        """Until it is over or asks. Nothing is raised: whoever waits gets an answer, whatever happened."""
+        """Until it is over or asks. Nothing is raised: waiters get an answer, whatever happened."""
         try:
             await self._run_exclusively(run, space)
-        except Exception as error:  # noqa: BLE001 - I4: of what we did not foresee an id is told, the log has the rest
+        except Exception as error:  # noqa: BLE001 - I4: the answer is an id, the log has the rest
             run.stop = Stop("system", self._internal(error).message, ERROR)
             try:
                 await self._end(run, space)
-            except Exception as again:  # noqa: BLE001 - and whoever waits is answered even then
+            except Exception as again:  # noqa: BLE001 - waiters are answered even then
                 self._internal(again)
                 self.checkpointing.forget(run, space)
                 run.record = msgspec.structs.replace(run.record, status=ERROR)
-                run.tell()
+                run.answer_waiters()
 
     async def _run_exclusively(self, run: Run, space: Space) -> None:
         queued = run.changes and not run.record.on_copy
@@ -151,10 +151,10 @@ class Runner:
     async def _end(self, run: Run, space: Space) -> None:
         if run.stop is not None:
             for step in run.steps[run.at :]:
-                run.events.append(self.teller.error(step, run.stop.category, f"not run: {run.stop.sentence}"))
+                run.events.append(self.event_factory.error(step, run.stop.category, f"not run: {run.stop.sentence}"))
             run.at = len(run.steps)
         await self.checkpointing.close(run, space)
-        say_what_stays(run)
+        report_not_undoable(run)
         run.count_work(asyncio.get_running_loop().time())
         if run.stop is None:
             await self.store.finish(run, COMPLETED)
@@ -167,10 +167,10 @@ class Runner:
         """Whether it has its event; else the run waits for the person."""
         operation = step.operation
         if operation is None:
-            self._add(run, self.teller.error(step, "validation", step.problem or "not an operation"))
+            self._add(run, self.event_factory.error(step, "validation", step.problem or "not an operation"))
             return True
         if isinstance(operation, MessageOperation):
-            self._add(run, MessageEvent(timestamp=self.teller.now(), operation_id=step.id, success=True))
+            self._add(run, MessageEvent(timestamp=self.event_factory.now(), operation_id=step.id, success=True))
             return True
         passage = OperationPassage(self, run, space, step, operation)
         try:
@@ -179,16 +179,16 @@ class Runner:
             return not paused.waits
         except (PolicyDenied, Conflict) as error:
             # Conflict: the grant expired between looking and spending.
-            self._add(run, self.teller.denied(step, error.message, error.hint))
+            self._add(run, self.event_factory.denied(step, error.message, error.hint))
         except StorageFull as error:
             # What cannot be recorded is not done, and the next operation would meet the same disk.
-            run.events.append(self.teller.error(step, "system", f"{error.message}; {error.hint}"))
+            run.events.append(self.event_factory.error(step, "system", f"{error.message}; {error.hint}"))
             run.lost = True
             run.stop = Stop("system", error.message, ERROR)
         except FileFault as error:
-            self._add(run, self.teller.error(step, "execution", str(error)))
+            self._add(run, self.event_factory.error(step, "execution", str(error)))
         except BasculeError as error:
-            self._add(run, self.teller.error(step, "system", error.message))
+            self._add(run, self.event_factory.error(step, "system", error.message))
         else:
             self._add(run, acted.event)
         finally:
@@ -210,11 +210,11 @@ class Runner:
             return True
         run.answer = None
         if answer.state.value == "denied":
-            said = f"a person denied it: {answer.decided_reason}" if answer.decided_reason else "a person denied it"
+            message = f"a person denied it: {answer.decided_reason}" if answer.decided_reason else "a person denied it"
             hint = "do without it, or ask the person what would be allowed"
         else:
-            said, hint = "nobody answered in time", "ask a person to look at `bascule approvals`, then run it again"
-        self._add(run, self.teller.denied(step, said, hint))
+            message, hint = "nobody answered in time", "ask a person to look at `bascule approvals`, then run it again"
+        self._add(run, self.event_factory.denied(step, message, hint))
         return False
 
     # -- what an operation does on its way through the gate --
@@ -222,25 +222,25 @@ class Runner:
     async def act(self, passage: OperationPassage) -> Acted:
         run, step, operation = passage.run, passage.step, passage.operation
         if isinstance(operation, ShellOperation):
-            return await self._commands.carry_out(run, passage.space, step, operation)
+            return await self._commands.execute(run, passage.space, step, operation)
         assert not isinstance(operation, MessageOperation)
         assert passage.root is not None
         assert passage.place is not None
-        acts = FileActs(passage.root, self.teller.now, self.limits.max_read_bytes)
-        acted = await self.threads.do(acts.carry_out, operation, passage.place, step.id)
+        acts = FileActs(passage.root, self.event_factory.now, self.limits.max_read_bytes)
+        acted = await self.threads.do(acts.execute, operation, passage.place, step.id)
         if isinstance(operation, ReadFileOperation):
             return self._within_budget(run, acted)
         return acted
 
     def _within_budget(self, run: Run, acted: Acted) -> Acted:
-        """A run's answer has a size too; what no longer fits is said, never cut silently."""
+        """A run's answer has a limit too; what no longer fits is an error, never cut silently."""
         event = acted.event
         if not isinstance(event, ReadFileEvent) or not event.success:
             return acted
         if len(codec.encode(event)) <= run.max_event_bytes - run.event_bytes:
             return acted
-        said = f"the events of this run hold {run.max_event_bytes} bytes; read it in a run of its own, or in parts"
-        failed = msgspec.structs.replace(event, success=False, content=UNSET, encoding=UNSET, size=UNSET, error=said)
+        message = f"the events of this run hold {run.max_event_bytes} bytes; read it in a run of its own, or in parts"
+        failed = msgspec.structs.replace(event, success=False, content=UNSET, encoding=UNSET, size=UNSET, error=message)
         return Acted(failed, FAILED, acted.details)
 
     # -- where it works --

@@ -1,4 +1,4 @@
-"""Runs: started, followed, answered, ended. What carries them out is the `runner`."""
+"""Runs: started, followed, answered, ended. The `runner` executes them."""
 
 import asyncio
 from collections import Counter, OrderedDict
@@ -19,7 +19,7 @@ from bascule.kernel.call import Call, Principal
 from bascule.kernel.effects import BegunRow
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import Journal, Transaction
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.feeds import Feed
 from bascule.workspace.limits import WorkspaceLimits
 from bascule.workspace.live import Run, Stop, events_message, is_over
@@ -48,7 +48,7 @@ from bascule.workspace.recovery import Recovery
 from bascule.workspace.runbook import RunBook
 from bascule.workspace.runner import Runner
 from bascule.workspace.spaces import Space, Spaces
-from bascule.workspace.steps import said_type, steps_of
+from bascule.workspace.steps import declared_type, steps_of
 from bascule.workspace.threads import Threads
 from bascule.workspace.validation import BadOperation, check_message, operation_ids
 
@@ -72,7 +72,7 @@ class Runs:
         limits: WorkspaceLimits,
         tasks: Tasks,
         threads: Threads,
-        teller: Teller,
+        event_factory: EventFactory,
     ) -> None:
         self.book = book
         self._spaces = spaces
@@ -82,7 +82,7 @@ class Runs:
         self._limits = limits
         self._tasks = tasks
         self._threads = threads
-        self._teller = teller
+        self._event_factory = event_factory
         # Put in by the service: the two need each other.
         self.runner: Runner | None = None
         # Prepares and takes down the copy of a run that works on one.
@@ -100,7 +100,7 @@ class Runs:
             gate=gate,
             journal=journal,
             limits=limits,
-            teller=teller,
+            event_factory=event_factory,
             live=self.live,
             go_on=self._go_on,
         )
@@ -131,10 +131,10 @@ class Runs:
         wait_ms: int | None = None,
         on_copy: bool = False,
     ) -> None:
-        """The run is in the store when `tx` is; then it works, and the caller waits for what it is to hear."""
+        """The run is in the store when `tx` is; then it works, and the caller waits for the answer."""
         self._check_room(call.principal, space)
         self._check_waits(call.principal)
-        plan = RunPlan(ids=operation_ids(items), types=[said_type(item) for item in items])
+        plan = RunPlan(ids=operation_ids(items), types=[declared_type(item) for item in items])
         record = RunRecord(
             run_id=new_id("run"),
             space_id=space.space_id,
@@ -165,7 +165,7 @@ class Runs:
         tx.then = go
 
     def invalid(self, sentence: str) -> EventsMessage:
-        return events_message(new_id("run"), ERROR, [self._teller.invalid(sentence)])
+        return events_message(new_id("run"), ERROR, [self._event_factory.invalid(sentence)])
 
     def _check_room(self, principal: Principal, space: Space) -> None:
         mine = [run for run in self.live.values() if run.principal == principal and not run.record.background]
@@ -232,11 +232,11 @@ class Runs:
         run = self.live.get(record.run_id)
         feed = run.feed if run is not None else self._feeds.get(record.run_id)
         if feed is None:
-            return self._told_again(record, params.since)
+            return self._replay(record, params.since)
         self._hold(call.principal)
-        return feed.follow(params.since, lambda: self._let_go(call.principal))
+        return feed.follow(params.since, lambda: self._release_wait(call.principal))
 
-    def _told_again(self, record: RunRecord, since: int) -> Stream:
+    def _replay(self, record: RunRecord, since: int) -> Stream:
         """A run of an earlier life or of long ago: its events, and how it ended."""
         events = self.book.events(record.run_id) if since == 0 else []
         stream = Stream(limit=len(events) + 1)
@@ -295,11 +295,11 @@ class Runs:
             timer = asyncio.get_running_loop().call_later(min(wait_ms, MAX_WAIT_MS) / 1000, nothing_yet)
 
         def over(_: Deferred[EventsMessage]) -> None:
-            self._let_go(principal)
+            self._release_wait(principal)
             if timer is not None:
                 timer.cancel()
             if waiter.cancelled() and attached:
-                run.end_early(Stop("execution", "cancelled: whoever started it left", CANCELLED))
+                run.end_early(Stop("execution", "cancelled: the caller that started it left", CANCELLED))
 
         waiter.add_done_callback(over)
         return waiter
@@ -321,7 +321,7 @@ class Runs:
                 f"{principal} waits for {self._limits.max_followers} runs already", hint="close some", retry_after=1.0
             )
 
-    def _let_go(self, principal: Principal) -> None:
+    def _release_wait(self, principal: Principal) -> None:
         self._waits[principal] -= 1
         if not self._waits[principal]:
             del self._waits[principal]
@@ -384,7 +384,7 @@ class Runs:
         return waiters
 
     def stop(self) -> None:
-        """The daemon ends: runs under way are told, paused ones stay for its next life."""
+        """The daemon ends: stop runs under way; paused ones stay for its next life."""
         self._stopping = True
         for run in list(self.live.values()):
             if run.record.status == AWAITING:
@@ -440,7 +440,7 @@ class Runs:
         self._feeds[run.run_id] = run.feed
         while len(self._feeds) > KEPT_FEEDS:
             self._feeds.popitem(last=False)
-        run.tell()
+        run.answer_waiters()
 
     # -- a new life --
 

@@ -26,7 +26,7 @@ from bascule.workspace.background import Background
 from bascule.workspace.checkpointing import Checkpointing
 from bascule.workspace.commands import Commands
 from bascule.workspace.declared import WorkspaceDeclared
-from bascule.workspace.events import Teller
+from bascule.workspace.events import EventFactory
 from bascule.workspace.files import FileMethods
 from bascule.workspace.history import History
 from bascule.workspace.limits import WorkspaceLimits
@@ -57,7 +57,7 @@ from bascule.workspace.runs import Runs
 from bascule.workspace.spaces import Space, Spaces
 from bascule.workspace.threads import Threads
 
-# Runs and sandboxes end at once when told to; what does not is left to the end of the process.
+# Runs and sandboxes end at once when stopped; what does not is left to the end of the process.
 CLOSE_SECONDS = 10.0
 # Checkpoints of runs that are no longer kept are removed so often at most: it walks all objects.
 COLLECT_EVERY_MS = 60 * 60 * 1000
@@ -106,7 +106,7 @@ class Workspace:
             network=network,
             sandbox=sandbox,
         )
-        teller = Teller(clock)
+        event_factory = EventFactory(clock)
         self.processes = Processes(sandboxes, clock, self.limits, self.threads, self.tasks)
         self.book = RunBook(store, self.limits)
         self.runs = Runs(
@@ -118,7 +118,7 @@ class Workspace:
             limits=self.limits,
             tasks=self.tasks,
             threads=self.threads,
-            teller=teller,
+            event_factory=event_factory,
         )
         checkpointing = Checkpointing(
             spaces=self.spaces,
@@ -137,7 +137,7 @@ class Workspace:
             journal=journal,
             clock=clock,
             limits=self.limits,
-            teller=teller,
+            event_factory=event_factory,
             tasks=self.tasks,
             threads=self.threads,
         )
@@ -172,12 +172,12 @@ class Workspace:
                 processes=self.processes,
                 gate=gate,
                 limits=self.limits,
-                teller=teller,
+                event_factory=event_factory,
             ),
             checkpointing=checkpointing,
             gate=gate,
             journal=journal,
-            teller=teller,
+            event_factory=event_factory,
             limits=self.limits,
             threads=self.threads,
             key=key,
@@ -333,17 +333,17 @@ class Workspace:
     # -- lives --
 
     def on_unknown(self, tx: Transaction, row: BegunRow) -> None:
-        """Told of every operation that had begun when the last life ended."""
+        """Called with every operation that had begun when the last life ended."""
         if row.run_id is not None:
             self._begun.setdefault(row.run_id, []).append(row)
 
     def recover(self) -> None:
-        """Once, at start, after `on_unknown` has heard everything."""
+        """Called once at start, after `on_unknown`."""
         self.runs.recover(self._begun)
         self._begun.clear()
 
     def end(self) -> None:
-        """The daemon stops: runs end now, so that whoever waits for them hears of it."""
+        """The daemon stops: end runs now, so that waiting callers are answered."""
         self.runs.stop()
 
     async def close(self) -> None:

@@ -108,7 +108,7 @@ class Spaces:
         return space
 
     async def open(self, call: Call, params: SpaceOpenParams, check_real: Callable[[str], None]) -> SpaceRecord:
-        """`check_real` hears where the path really leads, when that is not what it says, and may refuse."""
+        """`check_real` is called with the real path when it differs, and may refuse."""
         if not os.path.isabs(params.path):
             raise InvalidRequest("`path` must be absolute", hint="a space is a directory of this machine")
         try:

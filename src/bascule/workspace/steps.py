@@ -18,7 +18,7 @@ def steps_of(items: list[Any], ids: list[str]) -> list[Step]:
     return steps
 
 
-def said_type(item: Any) -> OperationType | None:
-    """What an operation says it is, right or not; None for what is none."""
-    said = item.get("type") if isinstance(item, dict) else None
-    return next((type_ for type_ in OPERATION_TYPES if type_ == said), None)
+def declared_type(item: Any) -> OperationType | None:
+    """The `type` of an operation, valid or not; None when it has none that we know."""
+    declared = item.get("type") if isinstance(item, dict) else None
+    return next((type_ for type_ in OPERATION_TYPES if type_ == declared), None)

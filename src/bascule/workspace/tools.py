@@ -390,10 +390,10 @@ def _summary(run: dict[str, Any]) -> Result:
 
 def _next(run: dict[str, Any]) -> dict[str, Any]:
     """What every answer about a run ends with."""
-    return {**({"steering": run["steering"]} if run.get("steering") else {}), **_what_next(run)}
+    return {**({"steering": run["steering"]} if run.get("steering") else {}), **_next_hint(run)}
 
 
-def _what_next(run: dict[str, Any]) -> dict[str, Any]:
+def _next_hint(run: dict[str, Any]) -> dict[str, Any]:
     if run["status"] == "running":
         return {"next": "workspace_run"}
     if run["status"] == "awaiting_approval":

@@ -57,7 +57,7 @@ class BadOperation(ValueError):
         super().__init__(f"{field}: {reason}" if field else reason)
 
     def within(self, where: str) -> "BadOperation":
-        """The same, told from outside: `path` becomes `operations[2].path`."""
+        """The same, seen from outside: `path` becomes `operations[2].path`."""
         joined = f"{where}{self.field}" if self.field.startswith("[") else f"{where}.{self.field}"
         return BadOperation(joined if self.field else where, self.reason)
 
@@ -103,7 +103,7 @@ def parse_operations_message(value: object) -> OperationsMessage:
     if not isinstance(plain, Mapping):
         raise BadOperation("", f"an operations message is a JSON object, not {_kind(plain)}")
     if unknown := sorted(set(plain) - {"protocolVersion", "operations"}):
-        raise BadOperation(_shown(unknown[0]), "is no field of an operations message")
+        raise BadOperation(_shown(unknown[0]), "is not a field of an operations message")
     items = check_message(plain.get("protocolVersion"), plain.get("operations"))
     operations = []
     for number, item in enumerate(items):
@@ -196,7 +196,7 @@ def check_command(command: str, cwd: str | None, env: Mapping[str, str]) -> Work
     size = 0
     for name, value in env.items():
         if _ENV_NAME.fullmatch(name) is None:
-            raise BadOperation("env", f"{_shown(name)} is no name of a variable: letters, digits and _, no digit first")
+            raise BadOperation("env", f"{_shown(name)} is not a variable name: letters, digits and _, no digit first")
         _no_nul(f"env.{name}", value)
         size += len(name) + len(_bytes(f"env.{name}", value))
     if size > MAX_ENV_BYTES:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from bascule.kernel.policy.programs import ProgramRules
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from bascule.workspace.machine.sandbox.space import SpaceSandbox
 from bascule.workspace.ports import Command, OnOutput, Outcome, RunningCommand
@@ -70,7 +70,7 @@ class Space:
     async def run(self, command: str, **more: Any) -> Outcome:
         return await (await self.start(command, **more)).wait()
 
-    async def said(self, command: str, **more: Any) -> str:
+    async def output_of(self, command: str, **more: Any) -> str:
         """Both streams of a command that succeeds."""
         outcome = await self.run(command, **more)
         assert outcome.exit_code == 0, outcome
@@ -84,7 +84,7 @@ async def a_space(
     *,
     kind: Any = "bubblewrap",
     network: bool = False,
-    limits: Limits | None = None,
+    limits: SandboxLimits | None = None,
     sandboxes: Sandboxes | None = None,
     owner: int | None = None,
     readable: tuple[str, ...] = (),
@@ -103,5 +103,5 @@ async def a_space(
         folder.close()
 
 
-def some_sandboxes(tmp_path: Path, *, limits: Limits | None = None, readable: tuple[str, ...] = ()) -> Sandboxes:
+def some_sandboxes(tmp_path: Path, *, limits: SandboxLimits | None = None, readable: tuple[str, ...] = ()) -> Sandboxes:
     return Sandboxes(str(tmp_path / "ours"), log=lambda *_, **__: None, limits=limits, readable=readable)

@@ -10,13 +10,13 @@ import pytest
 
 from adapters.sandbox.cells import a_space
 from bascule.workspace.machine.sandbox.groups import Groups, find_groups
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from faults.lacking import missing_here
 
 # The loop of a machine that is busy with the bomb; a loop that reads a bomb in one go would stand for seconds.
 MOST_LAG = 1.0
-SMALL = Limits(
+SMALL = SandboxLimits(
     memory_bytes=256 * MIB,
     processes=64,
     cpu_seconds=20,
@@ -68,7 +68,7 @@ def test_a_memory_bomb_is_ended_and_named(tmp_path: Path, sandboxes: Sandboxes):
             else:
                 assert "MemoryError" in outcome.stderr.text
             assert lag < MOST_LAG
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())
 
@@ -85,7 +85,7 @@ def test_a_fork_bomb_is_contained(outside: Path, sandboxes: Sandboxes, bomb: str
                 assert "limit of 64 processes" in outcome.note
             assert lag < MOST_LAG
             # The spawner, the shell, and what it asks with.
-            assert int(await space.said("ls -d /proc/[0-9]* | wc -l")) <= 4
+            assert int(await space.output_of("ls -d /proc/[0-9]* | wc -l")) <= 4
 
     asyncio.run(story())
 
@@ -136,15 +136,15 @@ def test_processor_time_is_counted_over_the_whole_tree(tmp_path: Path):
 def test_a_gigabyte_of_output_neither_fills_memory_nor_stops_the_loop(tmp_path: Path):
     async def story():
         async with a_space(tmp_path, limits=SMALL) as space:
-            heard = 0
+            received = 0
 
-            def hear(_: str, data: bytes) -> None:
-                nonlocal heard
-                heard += len(data)
+            def receive(_: str, data: bytes) -> None:
+                nonlocal received
+                received += len(data)
 
             before = resident()
-            outcome, lag = await lag_beside(space.run(f"yes | head -c {BIG}", on_output=hear))
-            assert (outcome.exit_code, outcome.stdout.size, heard) == (0, BIG, BIG)
+            outcome, lag = await lag_beside(space.run(f"yes | head -c {BIG}", on_output=receive))
+            assert (outcome.exit_code, outcome.stdout.size, received) == (0, BIG, BIG)
             assert outcome.stdout.truncated
             assert len(outcome.stdout.text) < SMALL.shown_bytes + 200
             assert resident() - before < 64 * MIB

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from adapters.sandbox.cells import Folder, a_space, some_sandboxes
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.machine.sandbox import messages
-from bascule.workspace.machine.sandbox.cell import Cell, State
+from bascule.workspace.machine.sandbox.cell import Cell, CellState
 from bascule.workspace.machine.sandbox.launch import Child
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
 from gabp.codec import BadJson
@@ -70,16 +70,16 @@ LIES = [
 def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say(READY)
         await cell.start(SETUP, [])
         ended = []
         reader, writer = os.pipe()
-        cell.run(b"{}", (writer, writer), lambda *told: ended.append(told))
+        cell.run(b"{}", (writer, writer), lambda *outcome: ended.append(outcome))
         liar.say(lie)
         await cell.gone
-        assert cell.state is State.GONE
-        assert [told[0] for told in ended] == [None]
+        assert cell.state is CellState.GONE
+        assert [outcome[0] for outcome in ended] == [None]
         for end in (reader, writer):
             os.close(end)
         liar.theirs.close()
@@ -90,7 +90,7 @@ def test_a_spawner_that_says_anything_else_is_killed_and_its_command_lost(lie):
 def test_an_end_that_nobody_waits_for_is_not_believed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say(READY)
         await cell.start(SETUP, [])
         liar.say(ENDED)
@@ -103,11 +103,11 @@ def test_an_end_that_nobody_waits_for_is_not_believed():
 def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits())
+        cell = Cell(liar.child, None, SandboxLimits())
         liar.say({"ready": {"seen": [[1, 2]]}})
         with pytest.raises(SandboxFault, match="moved or replaced"):
             await cell.start(SETUP, [(1, 3)])
-        assert cell.state is State.GONE
+        assert cell.state is CellState.GONE
         liar.theirs.close()
 
     asyncio.run(story())
@@ -116,7 +116,7 @@ def test_a_workspace_that_was_exchanged_while_it_started_is_not_used():
 def test_a_spawner_that_never_answers_is_given_up():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits(start_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(start_seconds=0.05))
         with pytest.raises(SandboxFault, match=r"did not start within 0\.05 s; run `bascule doctor`"):
             await cell.start(SETUP, [])
         liar.theirs.close()
@@ -127,7 +127,7 @@ def test_a_spawner_that_never_answers_is_given_up():
 def test_a_spawner_that_does_not_end_a_command_is_killed():
     async def story():
         liar = Liar()
-        cell = Cell(liar.child, None, Limits(end_seconds=0.05))
+        cell = Cell(liar.child, None, SandboxLimits(end_seconds=0.05))
         liar.say(READY)
         await cell.start(SETUP, [])
         reader, writer = os.pipe()
@@ -151,20 +151,20 @@ def test_any_bytes_from_inside_are_read_or_refused(data):
 
 def test_commands_run_beside_each_other_up_to_a_limit(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(cells=3)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(cells=3)) as space:
             running = [await space.start("while ! [ -e go ]; do sleep 0.01; done", timeout=PATIENCE) for _ in range(3)]
             with pytest.raises(SandboxFault, match="3 commands are running in this space"):
                 await space.start("true")
             (space.path / "go").touch()
             assert [(await each.wait()).exit_code for each in running] == [0, 0, 0]
-            assert await space.said("echo room again") == "room again\n"
+            assert await space.output_of("echo room again") == "room again\n"
 
     asyncio.run(story())
 
 
 def test_all_spaces_together_have_a_limit_too(tmp_path: Path):
     async def story():
-        sandboxes = some_sandboxes(tmp_path, limits=Limits(all_cells=1))
+        sandboxes = some_sandboxes(tmp_path, limits=SandboxLimits(all_cells=1))
         async with (
             a_space(tmp_path, "one", sandboxes=sandboxes) as one,
             a_space(tmp_path, "two", sandboxes=sandboxes) as two,
@@ -180,14 +180,14 @@ def test_all_spaces_together_have_a_limit_too(tmp_path: Path):
 
 def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(idle_seconds=0.2)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(idle_seconds=0.2)) as space:
             namespace = "readlink /proc/self/ns/pid"
-            first = await space.said(namespace)
-            assert await space.said(namespace) == first
+            first = await space.output_of(namespace)
+            assert await space.output_of(namespace) == first
             (cell,) = space.sandbox._cells
             async with asyncio.timeout(PATIENCE):
                 await cell.gone
-            assert await space.said(namespace)
+            assert await space.output_of(namespace)
 
     asyncio.run(story())
 
@@ -195,7 +195,7 @@ def test_a_warm_cell_is_used_again_and_an_old_one_goes(tmp_path: Path):
 def test_a_closed_space_runs_nothing(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("true")
+            await space.output_of("true")
             await space.sandbox.close()
             with pytest.raises(SandboxFault, match="closed"):
                 await space.start("true")
@@ -226,7 +226,7 @@ def test_a_workspace_may_lie_anywhere(tmp_path: Path):
 
 async def outcome_or_refusal(space) -> str:
     try:
-        return await space.said("cat file")
+        return await space.output_of("cat file")
     except SandboxFault as fault:
         return str(fault)
 
@@ -234,12 +234,12 @@ async def outcome_or_refusal(space) -> str:
 def test_a_moved_workspace_is_still_the_one_that_was_opened(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("echo mine > file")
+            await space.output_of("echo mine > file")
             space.path.rename(tmp_path / "moved")
             (tmp_path / "work").mkdir()
             (tmp_path / "work" / "file").write_text("another's")
             # A cell that runs has it bound; a new one is refused rather than given another directory.
-            assert await space.said("cat file") == "mine\n"
+            assert await space.output_of("cat file") == "mine\n"
             sleeper = await space.start("sleep 60")
             assert await outcome_or_refusal(space) != "another's"
             sleeper.stop()
@@ -269,7 +269,7 @@ for module, name, more in (
     (test_confinement, "test_no_setting_of_the_kernel_can_be_written", (None,)),
     (test_confinement, "test_the_spawner_and_the_kernels_corners_withstand", (None,)),
     (test_confinement, "test_what_git_would_run_and_what_others_left_cannot_be_written", ()),
-    (test_execs, "test_what_is_denied_is_told_with_its_rule", ()),
+    (test_execs, "test_what_is_denied_is_reported_with_its_rule", ()),
     (test_execs, "test_a_file_is_known_by_any_name", ()),
 ):
     place = Path(sys.argv[2]) / str(ran)
@@ -280,7 +280,7 @@ print("ran", ran)
 """
 
 
-def test_it_all_works_for_who_is_not_root():
+def test_cells_work_for_a_user_who_is_not_root():
     """Some of the tests again as nobody, as most people's daemons are somebody."""
     if os.getuid() != 0:
         missing_here("only root can become nobody; this already is a run without root")
@@ -314,14 +314,14 @@ def test_ctrl_c_in_the_daemons_terminal_does_not_reach_a_command(tmp_path: Path)
 def test_a_cell_that_died_while_idle_is_replaced(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            await space.said("true")
+            await space.output_of("true")
             (cell,) = space.sandbox._cells
             signal.pidfd_send_signal(cell._inner, signal.SIGKILL)
             # Dead, while the loop has had no turn to hear of it.
             dead = select.poll()
             dead.register(cell._inner, select.POLLIN)
             assert dead.poll(PATIENCE * 1000)
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())
 
@@ -331,14 +331,14 @@ def test_a_listener_that_fails_keeps_nobody_waiting(tmp_path: Path):
         faults = []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
 
-        def hear(*_: object) -> None:
+        def on_data(*_: object) -> None:
             raise RuntimeError("not me")
 
         async with a_space(tmp_path) as space:
             for command in ("echo short", "echo long; sleep 0.1; echo end"):
-                outcome = await space.run(command, on_output=hear)
+                outcome = await space.run(command, on_output=on_data)
                 assert outcome.exit_code == 0
             assert {str(fault) for fault in faults} == {"not me"}
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())

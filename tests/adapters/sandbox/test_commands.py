@@ -19,7 +19,7 @@ def test_a_command_says_what_it_says_and_its_exit_code_is_told(tmp_path: Path, k
             assert (outcome.exit_code, outcome.ended_by) == (7, "exit")
             assert (outcome.stdout.text, outcome.stderr.text) == ("out\n", "err\n")
             assert outcome.note is None
-            assert (await space.said("pwd")).strip() == str(space.path)
+            assert (await space.output_of("pwd")).strip() == str(space.path)
 
     asyncio.run(story())
 
@@ -69,7 +69,7 @@ def test_a_directory_that_is_not_there_is_said(tmp_path: Path):
             assert outcome.exit_code == 126
             assert "nowhere: No such file or directory; cwd must be a directory of the workspace" in outcome.note
             (space.path / "deep" / "er").mkdir(parents=True)
-            assert (await space.said("pwd", cwd="deep/er")).endswith("/deep/er\n")
+            assert (await space.output_of("pwd", cwd="deep/er")).endswith("/deep/er\n")
 
     asyncio.run(story())
 
@@ -81,6 +81,6 @@ def test_what_cannot_be_a_command_is_refused_with_what_to_do(tmp_path: Path):
                 await space.start("echo \0")
             with pytest.raises(SandboxFault, match="put the rest into a file"):
                 await space.start("true", env={"LARGE": "x" * 200_000})
-            assert await space.said("echo $SMALL", env={"SMALL": "yes"}) == "yes\n"
+            assert await space.output_of("echo $SMALL", env={"SMALL": "yes"}) == "yes\n"
 
     asyncio.run(story())

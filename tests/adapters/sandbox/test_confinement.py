@@ -69,7 +69,7 @@ def test_no_socket_of_the_machine_can_be_reached(outside: Path, owner: int | Non
 
     async def story():
         async with a_space(outside, owner=owner, network=network) as space:
-            return await space.said(f"/usr/bin/python3 -c {quoted(PROBE, *names)}")
+            return await space.output_of(f"/usr/bin/python3 -c {quoted(PROBE, *names)}")
 
     try:
         with listening(*names):
@@ -119,16 +119,16 @@ def test_the_files_of_the_machine_are_not_there(outside: Path, owner: int | None
 
     async def story():
         async with a_space(outside, owner=owner) as space:
-            there = await space.said(f"for n in {quoted(*names)}; do [ -e $n ] && echo $n; done; true")
+            there = await space.output_of(f"for n in {quoted(*names)}; do [ -e $n ] && echo $n; done; true")
             assert there == ""
-            assert set((await space.said("ls /")).split()) <= {
+            assert set((await space.output_of("ls /")).split()) <= {
                 "bin", "dev", "etc", "lib", "lib32", "lib64", "libx32", "proc", "run", "sbin", "tmp", "usr",
             }  # fmt: skip
             for place in ("/", "/usr", "/etc", "/dev", "/run"):
                 outcome = await space.run(f"touch {place}/mine")
                 assert "Read-only file system" in outcome.stderr.text, place
             assert (await space.run("echo x > mine && echo y > /tmp/mine && cat mine /tmp/mine")).exit_code == 0
-            assert (await space.said("cat /etc/passwd")).count("\n") == 1
+            assert (await space.output_of("cat /etc/passwd")).count("\n") == 1
 
     asyncio.run(story())
 
@@ -154,7 +154,7 @@ for top, folders, files in os.walk("/proc"):
 def test_no_setting_of_the_kernel_can_be_written(outside: Path, owner: int | None):
     async def story():
         async with a_space(outside, owner=owner) as space:
-            assert await space.said(f"/usr/bin/python3 -c {quoted(WRITABLE)}") == ""
+            assert await space.output_of(f"/usr/bin/python3 -c {quoted(WRITABLE)}") == ""
 
     asyncio.run(story())
 
@@ -173,17 +173,17 @@ def test_nothing_of_the_caller_comes_along(outside: Path, owner: int | None, mon
 
     async def story():
         async with a_space(outside, owner=owner) as space:
-            environment = await space.said("env")
+            environment = await space.output_of("env")
             assert "secret" not in environment
             assert "HOME=/tmp/home\n" in environment
             # Standard streams, and the directory that `ls` itself has open.
-            assert (await space.said("ls /proc/self/fd")).split() == ["0", "1", "2", "3"]
-            assert (await space.said("readlink /proc/self/fd/0")).strip() == "/dev/null"
-            status = await space.said("grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status")
+            assert (await space.output_of("ls /proc/self/fd")).split() == ["0", "1", "2", "3"]
+            assert (await space.output_of("readlink /proc/self/fd/0")).strip() == "/dev/null"
+            status = await space.output_of("grep -E 'Cap|NoNewPrivs|Seccomp:' /proc/self/status")
             values = dict(line.split(":\t") for line in status.splitlines())
             assert {values[name] for name in values if name.startswith("Cap")} == {"0000000000000000"}
             assert (values["NoNewPrivs"], values["Seccomp"]) == ("1", "2")
-            assert (await space.said("id -u")).strip() == str(os.getuid() if owner is None else owner)
+            assert (await space.output_of("id -u")).strip() == str(os.getuid() if owner is None else owner)
 
     asyncio.run(story())
 
@@ -228,8 +228,8 @@ def test_the_spawner_and_the_kernels_corners_withstand(outside: Path, owner: int
     async def story():
         async with a_space(outside, owner=owner) as space:
             (space.path / "attack.py").write_text(ATTACKS)
-            assert await space.said("/usr/bin/python3 attack.py") == ""
-            assert await space.said("echo still here") == "still here\n"
+            assert await space.output_of("/usr/bin/python3 attack.py") == ""
+            assert await space.output_of("echo still here") == "still here\n"
 
     asyncio.run(story())
 
@@ -249,11 +249,11 @@ def test_two_spaces_do_not_see_each_other(outside: Path):
             a_space(outside, "one", sandboxes=sandboxes) as one,
             a_space(outside, "two", sandboxes=sandboxes) as two,
         ):
-            await one.said("echo mine > file; echo mine > /tmp/file; echo mine > $HOME/file")
+            await one.output_of("echo mine > file; echo mine > /tmp/file; echo mine > $HOME/file")
             sleeper = await one.start("exec sleep 60")
-            assert await one.said("cat file ~/file; ls /tmp/file 2>/dev/null; true") == "mine\n" * 2
-            assert await two.said(f"ls -A /tmp/file ~ {one.path} 2>/dev/null; true") == "/tmp/home:\n"
-            assert "sleep" not in await two.said("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
+            assert await one.output_of("cat file ~/file; ls /tmp/file 2>/dev/null; true") == "mine\n" * 2
+            assert await two.output_of(f"ls -A /tmp/file ~ {one.path} 2>/dev/null; true") == "/tmp/home:\n"
+            assert "sleep" not in await two.output_of("cat /proc/[0-9]*/cmdline | tr '\\0' ' '")
             sleeper.stop()
             await sleeper.wait()
 
@@ -292,7 +292,9 @@ def test_a_link_in_a_protected_place_opens_nothing(outside: Path):
 
     async def story():
         async with a_space(outside) as space:
-            await space.said(f"ln -s {outside}/secret artifacts; mkdir .git; ln -s {outside}/secret/key .git/config")
+            await space.output_of(
+                f"ln -s {outside}/secret artifacts; mkdir .git; ln -s {outside}/secret/key .git/config"
+            )
             # A new cell is made: the workspace looks different now.
             outcome = await space.run("cat artifacts/key .git/config")
             assert outcome.exit_code != 0
@@ -306,11 +308,11 @@ def test_a_cell_that_was_not_left_as_it_was_is_not_used_again(outside: Path):
         async with a_space(outside) as space:
             # The namespace's number can be given again at once; when its first process began cannot.
             cell = "readlink /proc/self/ns/mnt; cut -d ' ' -f 22 /proc/1/stat"
-            first = await space.said(cell)
-            assert await space.said(cell) == first
-            await space.said("echo mine > /dev/shm/left")
-            assert await space.said("ls -A /dev/shm") == ""
-            assert await space.said(cell) != first
+            first = await space.output_of(cell)
+            assert await space.output_of(cell) == first
+            await space.output_of("echo mine > /dev/shm/left")
+            assert await space.output_of("ls -A /dev/shm") == ""
+            assert await space.output_of(cell) != first
 
     asyncio.run(story())
 
@@ -319,7 +321,7 @@ def test_a_cell_that_was_not_left_as_it_was_is_not_used_again(outside: Path):
 def test_commands_run_as_the_workspaces_owner(outside: Path):
     async def story():
         async with a_space(outside, owner=65534) as space:
-            assert await space.said("id -un; touch mine; stat -c %u mine") == "agent\n65534\n"
+            assert await space.output_of("id -un; touch mine; stat -c %u mine") == "agent\n65534\n"
 
     asyncio.run(story())
 

@@ -11,7 +11,7 @@ import pytest
 
 from adapters.sandbox.cells import NO_RULES, Folder
 from bascule.workspace.machine.sandbox.doorway import Doorway
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.sandboxes import Sandboxes
 from bascule.workspace.ports import Command, SandboxFault
 from faults.lacking import missing_here
@@ -53,19 +53,19 @@ class FakeDoors:
 class Scene:
     def __init__(self, folder: Path) -> None:
         self.doors = FakeDoors(folder)
-        limits = Limits(warm_cells=2)
+        limits = SandboxLimits(warm_cells=2)
         self.sandboxes = Sandboxes(str(folder / "ours"), log=lambda *_, **__: None, doors=self.doors, limits=limits)
         self.folder = Folder(folder / "work")
         self._number = 0
 
-    async def said(self, sandbox: Any, command: str = LOOK) -> str:
+    async def output(self, sandbox: Any, command: str = LOOK) -> str:
         self._number += 1
         running = await sandbox.start(
             Command(process_id=f"prc_{self._number}", command=command, programs=NO_RULES), lambda *_: None
         )
         outcome = await running.wait()
-        said: str = outcome.stdout.text
-        return said
+        output: str = outcome.stdout.text
+        return output
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def play(act: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_all_cells_of_a_space_share_one_door_which_closes_with_it(scene):
     async def act() -> None:
         sandbox = scene.sandboxes.open("spc_work", scene.folder, network=False, door=True)
-        assert await asyncio.gather(*(scene.said(sandbox, f"{LOOK}; sleep 0.1") for _ in range(2))) == [HERE, HERE]
+        assert await asyncio.gather(*(scene.output(sandbox, f"{LOOK}; sleep 0.1") for _ in range(2))) == [HERE, HERE]
         assert scene.doors.opened == [("spc_work", os.getuid())]
         assert (scene.doors.folder / "1").exists()
         await sandbox.close()
@@ -101,7 +101,7 @@ def test_all_cells_of_a_space_share_one_door_which_closes_with_it(scene):
 def test_without_a_sandbox_or_without_being_asked_for_there_is_no_door(scene, how):
     async def act() -> None:
         sandbox = scene.sandboxes.open("spc_work", scene.folder, network=False, **how)
-        assert (await scene.said(sandbox)).startswith("[ ]\n")
+        assert (await scene.output(sandbox)).startswith("[ ]\n")
         assert scene.doors.opened == []
         await sandbox.close()
 
@@ -113,7 +113,7 @@ def test_where_a_cell_gets_no_unix_sockets_there_is_no_door_to_promise(scene, mo
         machine = scene.sandboxes._found()
         monkeypatch.setattr(scene.sandboxes, "_machine", machine._replace(scope=0))
         sandbox = scene.sandboxes.open("spc_work", scene.folder, network=True, door=True)
-        assert await scene.said(sandbox) == "[ ]\n"
+        assert await scene.output(sandbox) == "[ ]\n"
         assert scene.doors.opened == []
         await sandbox.close()
 
@@ -125,9 +125,9 @@ def test_a_door_that_cannot_be_opened_is_said_and_the_next_command_tries_again(s
         scene.doors.fault = OSError(24, "Too many open files")
         sandbox = scene.sandboxes.open("spc_work", scene.folder, network=False, door=True)
         with pytest.raises(SandboxFault, match=r"space.sock could not be opened: .*Too many open files"):
-            await scene.said(sandbox)
+            await scene.output(sandbox)
         scene.doors.fault = None
-        assert await scene.said(sandbox) == HERE
+        assert await scene.output(sandbox) == HERE
         await sandbox.close()
 
     play(act)

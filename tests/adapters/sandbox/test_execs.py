@@ -8,7 +8,7 @@ from pathlib import Path
 
 from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from policy.corpus import denied, fill, harmless
 
 LONG = bool(os.environ.get("BASCULE_LONG"))
@@ -97,7 +97,7 @@ def test_harmless_commands_are_not_taken_for_denied_ones(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_what_ran_is_told_with_its_words_and_how_often(tmp_path: Path):
+def test_what_ran_is_reported_with_its_words_and_how_often(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
             (space.path / "tool").write_text("#!/bin/sh\nexec true\n")
@@ -116,7 +116,7 @@ def test_what_ran_is_told_with_its_words_and_how_often(tmp_path: Path):
     asyncio.run(story())
 
 
-def test_what_is_denied_is_told_with_its_rule(tmp_path: Path):
+def test_what_is_denied_is_reported_with_its_rule(tmp_path: Path):
     rules = ProgramRules((ProgramRule("no-git-push", "git", ("push",)), ProgramRule("no-env", "printenv")))
 
     async def story():
@@ -199,14 +199,14 @@ def test_programs_that_execute_themselves_may(tmp_path: Path):
                 "if len(sys.argv) > 1: sys.exit(print('again'))\n"
                 "os.execv('/proc/self/exe', ['python3', 'own.py', 'x'])\n"
             )
-            assert await space.said("/usr/bin/python3 own.py") == "again\n"
+            assert await space.output_of("/usr/bin/python3 own.py") == "again\n"
 
     asyncio.run(story())
 
 
 def test_more_programs_than_are_listed_are_counted(tmp_path: Path):
     async def story():
-        async with a_space(tmp_path, limits=Limits(programs=5)) as space:
+        async with a_space(tmp_path, limits=SandboxLimits(programs=5)) as space:
             outcome = await space.run("for i in 1 2 3 4 5 6 7 8 9; do /bin/true $i; done")
             assert len(outcome.programs) == 5
             assert outcome.note == "5 more programs ran than are listed"

@@ -46,7 +46,7 @@ def test_execs_are_asked_about_and_the_corners_refused(calls):
     for number in (calls.clone, calls.unshare):
         assert answer(code, calls.arch, number, CLONE_NEWUSER | CLONE_VM) == refused(errno.EPERM)
         assert answer(code, calls.arch, number, CLONE_VM) == ALLOW
-    for number in calls.of_a_pid:
+    for number in calls.pid_calls:
         assert answer(code, calls.arch, number, 1) == refused(errno.EPERM)
         assert answer(code, calls.arch, number, 0) == ALLOW
         assert answer(code, calls.arch, number, 77) == ALLOW

@@ -145,9 +145,9 @@ def test_a_command_cannot_make_the_users_git_run_a_program(outside: Path, name: 
 
     async def story():
         async with a_space(outside) as space:
-            running = await space.start(f"{EVIL}\n{attack}\necho done; exec sleep 60", env=ME, on_output=heard)
+            running = await space.start(f"{EVIL}\n{attack}\necho done; exec sleep 60", env=ME, on_output=on_data)
             async with asyncio.timeout(60):
-                await said.wait()
+                await printed.wait()
             git(work, "status", check=False)
             assert not (work / "canary").exists(), "while the command runs"
             running.stop()
@@ -155,11 +155,11 @@ def test_a_command_cannot_make_the_users_git_run_a_program(outside: Path, name: 
             git(work, "status", check=False)
             assert not (work / "canary").exists(), "after it has ended"
 
-    said = asyncio.Event()
+    printed = asyncio.Event()
 
-    def heard(stream: str, data: bytes) -> None:
+    def on_data(stream: str, data: bytes) -> None:
         if stream == "stdout" and b"done" in data:
-            said.set()
+            printed.set()
 
     asyncio.run(story())
 
@@ -214,7 +214,7 @@ def test_the_users_git_takes_no_file_into_the_repository_that_a_command_names(ou
 
     async def story():
         async with a_space(outside, kind=kind) as space:
-            await space.said(f"printf '%s\\t%s\\0' {'1' * 40} ../secret > .git/MERGE_RR")
+            await space.output_of(f"printf '%s\\t%s\\0' {'1' * 40} ../secret > .git/MERGE_RR")
 
     asyncio.run(story())
     git(work, "commit", "-q", "--allow-empty", "-m", "two")
@@ -321,8 +321,8 @@ def test_git_is_used_in_a_cell_as_ever(outside: Path, owner: int | None):
                 assert outcome.note is None, (command, outcome)
                 # One repository, seen from both sides, after each command.
                 both = "git rev-parse HEAD; git symbolic-ref HEAD; git status --short; git branch"
-                outside_says = "".join(git(work, *line.split()[1:]) for line in both.split("; "))
-                assert await space.said(both) == outside_says, command
+                outside_status = "".join(git(work, *line.split()[1:]) for line in both.split("; "))
+                assert await space.output_of(both) == outside_status, command
             assert os.lstat(work / ".git" / "HEAD").st_uid == (os.getuid() if owner is None else owner)
             # And what the user does is seen inside.
             git(work, "checkout", "-q", "-b", "users")
@@ -330,11 +330,11 @@ def test_git_is_used_in_a_cell_as_ever(outside: Path, owner: int | None):
             git(work, "add", "users")
             git(work, "config", "user.name", "someone")
             git(work, "pack-refs", "--all")
-            await space.said("git branch -D feature", env=ME)
-            assert await space.said("git symbolic-ref --short HEAD; git status --short; git config user.name") == (
+            await space.output_of("git branch -D feature", env=ME)
+            assert await space.output_of("git symbolic-ref --short HEAD; git status --short; git config user.name") == (
                 "users\nA  users\nsomeone\n"
             )
-            assert (await space.said("git branch")).split() == git(work, "branch").split()
+            assert (await space.output_of("git branch")).split() == git(work, "branch").split()
 
     asyncio.run(story())
     git(work, "fsck", "--no-progress")
@@ -342,7 +342,7 @@ def test_git_is_used_in_a_cell_as_ever(outside: Path, owner: int | None):
     assert left <= {"ORIG_HEAD", "packed-refs", "logs", "COMMIT_EDITMSG", "AUTO_MERGE", "MERGE_RR", "index"}, left
 
 
-def is_out(work: Path) -> bool:
+def mark_offline(work: Path) -> bool:
     return git(work, "symbolic-ref", "HEAD") == "refs/heads/mine\n" and not git(work, "status", "--short")
 
 
@@ -353,7 +353,7 @@ def test_a_commit_of_a_long_command_is_seen_outside_before_it_ends(outside: Path
         async with a_space(outside) as space:
             command = "git checkout -qb mine; echo x > x; git add x; git commit -qm x; exec sleep 60"
             running = await space.start(command, env=ME)
-            await asyncio.to_thread(eventually, lambda: is_out(work), "the commit outside", 60.0)
+            await asyncio.to_thread(eventually, lambda: mark_offline(work), "the commit outside", 60.0)
             running.stop()
             await running.wait()
 
@@ -390,7 +390,7 @@ def test_a_rebase_in_the_middle_stays_in_the_sandbox_and_can_go_on_there(outside
             outcome = await space.run("git rebase main topic", env=ME)
             assert "stays in the sandbox" in (outcome.note or ""), outcome
             assert not (work / ".git" / "rebase-merge").exists()
-            await space.said("echo both > file; git add file; GIT_EDITOR=true git rebase --continue", env=ME)
+            await space.output_of("echo both > file; git add file; GIT_EDITOR=true git rebase --continue", env=ME)
             assert (await space.run("git status --short")).note is None
 
     asyncio.run(story())
@@ -402,12 +402,14 @@ def test_nothing_but_known_names_leaves_and_nothing_else_stays_for_the_next_comm
 
     async def story():
         async with a_space(outside) as space:
-            await space.said("echo evil > .git/commondir2; mkdir .git/own; ln -s / .git/link; echo x > .git/index.lock")
-            assert "own" not in await space.said("ls .git")
+            await space.output_of(
+                "echo evil > .git/commondir2; mkdir .git/own; ln -s / .git/link; echo x > .git/index.lock"
+            )
+            assert "own" not in await space.output_of("ls .git")
             # A link instead of a file is not followed, and HEAD comes back.
             outcome = await space.run("rm .git/HEAD; ln -s /etc/passwd .git/HEAD; ln -sf /etc/passwd .git/MERGE_MSG")
             assert ".git/HEAD" in (outcome.note or "")
-            assert await space.said("git symbolic-ref HEAD") == "refs/heads/main\n"
+            assert await space.output_of("git symbolic-ref HEAD") == "refs/heads/main\n"
 
     names = set(os.listdir(work / ".git")) | {"COMMIT_EDITMSG"}
     asyncio.run(story())
@@ -421,7 +423,7 @@ def test_a_nested_repository_is_sealed_and_used_as_well(outside: Path):
 
     async def story():
         async with a_space(outside) as space:
-            await space.said("cd deep/down/project; echo two >> file; git commit -qam two", env=ME)
+            await space.output_of("cd deep/down/project; echo two >> file; git commit -qam two", env=ME)
             for attack in (
                 "echo x > .git/config",
                 "echo x > .git/hooks/post-checkout",
@@ -440,15 +442,17 @@ def test_refs_that_a_command_packed_or_put_away_are_all_there(outside: Path):
 
     async def story():
         async with a_space(outside) as space:
-            await space.said("git branch a; git branch b/c; git tag t; git pack-refs --all; rm -rf .git/logs", env=ME)
+            await space.output_of(
+                "git branch a; git branch b/c; git tag t; git pack-refs --all; rm -rf .git/logs", env=ME
+            )
             assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a", "b/c", "main", "t"]
             # A branch becomes a directory of branches, and the other way round.
-            await space.said(
+            await space.output_of(
                 "git branch -D -q a b/c; git update-ref refs/heads/a/d HEAD; git update-ref refs/heads/b HEAD"
             )
             assert git(work, "for-each-ref", "--format=%(refname:short)").split() == ["a/d", "b", "main", "t"]
-            await space.said("rm -rf .git/refs; ln -s /nowhere .git/refs")
-            assert "a/d" in await space.said("git branch")
+            await space.output_of("rm -rf .git/refs; ln -s /nowhere .git/refs")
+            assert "a/d" in await space.output_of("git branch")
             # What both sides wrote to a log stays.
             running = await space.start("read x < go; git commit -q --allow-empty -m inside", env=ME)
             git(work, "checkout", "-q", "b")

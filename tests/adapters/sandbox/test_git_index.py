@@ -14,8 +14,8 @@ from bascule.workspace.machine.sandbox.git_index import (
     SHA1_BYTES,
     SHA256_BYTES,
     UnreadableIndex,
+    foreign_gitlinks,
     gitlinks,
-    gitlinks_of_a_stranger,
 )
 
 
@@ -40,7 +40,7 @@ def test_gitlinks_are_found_in_every_form_of_index(tmp_path: Path, kind: str, ve
         git(folder, "update-index", "--add", "--cacheinfo", f"160000,{commit},{place}")
     assert gitlinks((folder / ".git" / "index").read_bytes()) == {b"a/nested", b"zzz"}
     size = SHA1_BYTES if kind == "sha1" else SHA256_BYTES
-    assert gitlinks_of_a_stranger((folder / ".git" / "index").read_bytes(), size) == {b"a/nested", b"zzz"}
+    assert foreign_gitlinks((folder / ".git" / "index").read_bytes(), size) == {b"a/nested", b"zzz"}
     git(folder, "update-index", "--skip-worktree", "a/link")
     assert gitlinks((folder / ".git" / "index").read_bytes()) == {b"a/nested", b"zzz"}, "with extended flags"
     git(folder, "update-index", "--split-index")
@@ -82,7 +82,7 @@ def a_forged_index(*entries: bytes, extensions: bytes = b"") -> bytes:
 @pytest.mark.parametrize("mode", [0o160000, 0o160001, 0o160644, 0o160777, 0x1000E000])
 def test_a_gitlink_is_what_git_takes_for_one(mode: int):
     index = a_forged_index(an_entry(b"file"), an_entry(b"sub", mode))
-    assert gitlinks_of_a_stranger(index, SHA1_BYTES) == {b"sub"}
+    assert foreign_gitlinks(index, SHA1_BYTES) == {b"sub"}
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def test_a_gitlink_is_what_git_takes_for_one(mode: int):
 )
 def test_an_index_that_git_may_read_otherwise_is_refused(index: bytes):
     with pytest.raises(UnreadableIndex):
-        gitlinks_of_a_stranger(index, SHA1_BYTES)
+        foreign_gitlinks(index, SHA1_BYTES)

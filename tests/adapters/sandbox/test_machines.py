@@ -16,7 +16,7 @@ from bascule.cli.checks.patient import Mark, Patient
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from bascule.workspace.cli import checks
 from bascule.workspace.machine.sandbox import groups, launch, probe
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import SandboxFault
 
 TOOLS = launch.Tools(bwrap="/usr/bin/bwrap", setpriv="/usr/bin/setpriv", python="/usr/bin/python3", prefix=None,
@@ -91,7 +91,7 @@ def test_a_bubblewrap_that_fails_later_is_quoted(tmp_path: Path):
 def test_an_older_bubblewrap_binds_by_name_and_is_checked_afterwards(tmp_path: Path):
     async def story():
         async with a_space(tmp_path, sandboxes=changed(tmp_path, tools={"bind_by_descriptor": False})) as space:
-            assert await space.said("echo x > file; cat file; pwd") == f"x\n{space.path}\n"
+            assert await space.output_of("echo x > file; cat file; pwd") == f"x\n{space.path}\n"
 
     asyncio.run(story())
 
@@ -124,7 +124,7 @@ def test_our_own_interpreter_does_where_there_is_none_in_usr(tmp_path: Path, out
     async def story():
         made = changed(tmp_path, tools={"python": python, "prefix": prefix})
         async with a_space(tmp_path, sandboxes=made) as space:
-            assert await space.said("echo fine") == "fine\n"
+            assert await space.output_of("echo fine") == "fine\n"
 
     asyncio.run(story())
 
@@ -137,7 +137,7 @@ def test_where_execs_cannot_be_supervised_every_outcome_says_so(tmp_path: Path):
         async with a_space(tmp_path, sandboxes=made) as space:
             outcome = await space.run("true", rules=rules)
             assert outcome.note == "programs were not supervised as they ran: the kernel is too old"
-            assert (await space.said("grep Seccomp: /proc/self/status")).split() == ["Seccomp:", "2"]
+            assert (await space.output_of("grep Seccomp: /proc/self/status")).split() == ["Seccomp:", "2"]
 
     asyncio.run(story())
 
@@ -160,8 +160,8 @@ def test_there_is_a_network_only_where_it_is_allowed(tmp_path: Path):
             async with a_space(tmp_path, network=False) as space:
                 assert "Connection refused" in (await space.run(ask)).stderr.text
             async with a_space(tmp_path, "other", network=True) as space:
-                assert await space.said(ask) == "reached\n"
-                assert await space.said(ABSTRACT) == "between ourselves\n"
+                assert await space.output_of(ask) == "reached\n"
+                assert await space.output_of(ABSTRACT) == "between ourselves\n"
 
     asyncio.run(story())
 
@@ -171,7 +171,7 @@ def test_without_landlock_a_cell_on_the_network_has_no_unix_sockets(tmp_path: Pa
 
     async def story():
         async with a_space(tmp_path, network=True, sandboxes=changed(tmp_path, scope=0)) as space:
-            assert "Address family not supported" in await space.said(ABSTRACT)
+            assert "Address family not supported" in await space.output_of(ABSTRACT)
 
     asyncio.run(story())
 
@@ -196,7 +196,7 @@ def test_groups_are_found_where_they_can_be_made_and_nowhere_else(tmp_path: Path
     mine.write_text("0::/elsewhere\n")
     assert groups._version_2() == {}
     mounts.write_text("")
-    assert groups.find_groups(Limits()).kept == frozenset()
+    assert groups.find_groups(SandboxLimits()).kept == frozenset()
 
 
 def refuse_below(folder: str):
@@ -247,7 +247,7 @@ def test_what_an_earlier_daemon_left_is_cleared(tmp_path: Path):
     assert not elsewhere.exists()
 
 
-def test_a_young_group_of_nobody_is_left_to_whoever_makes_it(tmp_path: Path):
+def test_a_young_group_without_members_is_left_alone(tmp_path: Path):
     """A daemon in another process namespace is not in our /proc, and its group is empty until its first process."""
     nobody = 2**22 + 1
     young, old = tmp_path / f"bascule-{nobody}-1", tmp_path / f"bascule-{nobody}-2"

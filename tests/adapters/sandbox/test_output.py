@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from adapters.sandbox.cells import a_space
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import HeadAndTail, Spool
 from bascule.workspace.machine.sandbox.sandboxes import SpoolShelf
 from bascule.workspace.ports import SandboxFault
@@ -56,7 +56,7 @@ def test_bytes_that_are_no_text_are_shown_replaced(tmp_path: Path):
 @given(chunks=st.lists(st.binary(max_size=30), max_size=30), offset=st.integers(0, 300), limit=st.integers(0, 300))
 def test_a_spool_gives_back_what_was_fed_up_to_its_limit(tmp_path_factory, chunks, offset, limit):
     path = tmp_path_factory.mktemp("spool") / "x"
-    spool = Spool(str(path), Limits(spool_bytes=200, spool_in_memory_bytes=50))
+    spool = Spool(str(path), SandboxLimits(spool_bytes=200, spool_in_memory_bytes=50))
     data = b"".join(chunks)
     for chunk in chunks:
         spool.feed(chunk)
@@ -70,14 +70,14 @@ def test_a_spool_gives_back_what_was_fed_up_to_its_limit(tmp_path_factory, chunk
 
 
 def test_a_full_disk_costs_output_not_the_command(tmp_path: Path):
-    spool = Spool(str(tmp_path / "nowhere" / "x"), Limits(spool_in_memory_bytes=4))
+    spool = Spool(str(tmp_path / "nowhere" / "x"), SandboxLimits(spool_in_memory_bytes=4))
     spool.feed(b"abc")
     spool.feed(b"defg")
     assert (spool.size, spool.dropped, spool.page(0, 10).data) == (3, 4, b"abc")
 
 
 def test_the_oldest_ended_output_goes_first_and_running_output_stays(tmp_path: Path):
-    shelf = SpoolShelf(str(tmp_path), Limits(kept_logs=2, spool_in_memory_bytes=4))
+    shelf = SpoolShelf(str(tmp_path), SandboxLimits(kept_logs=2, spool_in_memory_bytes=4))
     for name in ("one", "two", "three", "four"):
         shelf.new(name)[0].feed(b"much of it: " + name.encode())
     for name in ("two", "one", "three"):
@@ -95,20 +95,20 @@ def test_the_oldest_ended_output_goes_first_and_running_output_stays(tmp_path: P
 
 @pytest.mark.parametrize("name", ["../x", "", "a/b", "a\nb", "x" * 200])
 def test_an_id_that_could_be_another_file_is_refused(tmp_path: Path, name: str):
-    with pytest.raises(SandboxFault, match="is no process id"):
-        SpoolShelf(str(tmp_path), Limits()).new(name)
+    with pytest.raises(SandboxFault, match="is not a process id"):
+        SpoolShelf(str(tmp_path), SandboxLimits()).new(name)
 
 
 def test_output_can_be_read_while_the_command_runs(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            heard = asyncio.Event()
+            received = asyncio.Event()
             running = await space.start(
                 "seq 3000; echo all >&2; sleep 60",
-                on_output=lambda stream, _: stream == "stderr" and heard.set(),
+                on_output=lambda stream, _: stream == "stderr" and received.set(),
                 timeout=None,
             )
-            await heard.wait()
+            await received.wait()
             page = space.sandboxes.logs(running.process_id, "stdout", 2, 6)
             assert page.data == b"2\n3\n4\n"
             running.stop()
@@ -122,14 +122,14 @@ def test_output_can_be_read_while_the_command_runs(tmp_path: Path):
 def test_output_comes_as_it_is_said(tmp_path: Path):
     async def story():
         async with a_space(tmp_path) as space:
-            heard: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
+            received: asyncio.Queue[tuple[str, bytes]] = asyncio.Queue()
             running = await space.start(
                 "echo one; while ! [ -e go ]; do sleep 0.01; done; echo two >&2",
-                on_output=lambda stream, data: heard.put_nowait((stream, data)),
+                on_output=lambda stream, data: received.put_nowait((stream, data)),
             )
-            assert await heard.get() == ("stdout", b"one\n")
+            assert await received.get() == ("stdout", b"one\n")
             (space.path / "go").touch()
-            assert await heard.get() == ("stderr", b"two\n")
+            assert await received.get() == ("stderr", b"two\n")
             assert (await running.wait()).exit_code == 0
 
     asyncio.run(story())

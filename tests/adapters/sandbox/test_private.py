@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from adapters.sandbox.cells import Space, a_space, some_sandboxes
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.ports import SandboxFault
 from daemon.living import eventually
 
@@ -23,19 +23,19 @@ ENDLESS = 1 << 60
 def test_tmp_is_emptied_after_each_command(outside: Path):
     async def story():
         async with a_space(outside) as space:
-            first = await space.said(NAMESPACE)
-            await space.said(
+            first = await space.output_of(NAMESPACE)
+            await space.output_of(
                 "mkdir -p /tmp/a/b; echo x > /tmp/a/b/c; chmod 0 /tmp/a/b; ln -s / /tmp/l; echo x > ~/kept"
             )
             # The workspace of this test lies below /tmp as well.
-            await space.said(f"echo x > {outside}/beside")
-            assert await space.said(f"ls -A /tmp {outside}; cat ~/kept") == (
+            await space.output_of(f"echo x > {outside}/beside")
+            assert await space.output_of(f"ls -A /tmp {outside}; cat ~/kept") == (
                 f"/tmp:\n{outside.name}\nhome\n\n{outside}:\nwork\nx\n"
             )
-            assert await space.said(NAMESPACE) == first, "the same cell"
+            assert await space.output_of(NAMESPACE) == first, "the same cell"
             many = "i=0; while [ $i -lt 1000 ]; do i=$((i+1)); : > /tmp/$i; done"
-            await space.said(many)
-            assert await space.said("ls /tmp | wc -l") == "2\n"
+            await space.output_of(many)
+            assert await space.output_of("ls /tmp | wc -l") == "2\n"
 
     asyncio.run(story())
 
@@ -43,12 +43,12 @@ def test_tmp_is_emptied_after_each_command(outside: Path):
 def test_a_workspace_that_was_moved_below_tmp_is_not_emptied(outside: Path):
     async def story():
         async with a_space(outside) as space:
-            await space.said("mkdir kept; echo x > kept/file; echo x > ~/file")
-            first = await space.said(NAMESPACE)
+            await space.output_of("mkdir kept; echo x > kept/file; echo x > ~/file")
+            first = await space.output_of(NAMESPACE)
             # Allowed, for the directory itself is not mounted, only what is in it.
-            await space.said(f"mkdir /tmp/elsewhere; mv {outside} /tmp/elsewhere/moved")
-            assert await space.said("cat kept/file ~/file") == "x\nx\n"
-            assert await space.said(NAMESPACE) != first, "that cell is not used again"
+            await space.output_of(f"mkdir /tmp/elsewhere; mv {outside} /tmp/elsewhere/moved")
+            assert await space.output_of("cat kept/file ~/file") == "x\nx\n"
+            assert await space.output_of(NAMESPACE) != first, "that cell is not used again"
             assert (space.path / "kept" / "file").read_text() == "x\n"
 
     asyncio.run(story())
@@ -56,10 +56,10 @@ def test_a_workspace_that_was_moved_below_tmp_is_not_emptied(outside: Path):
 
 def test_tmp_has_a_limit_and_no_place_on_a_disk(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(tmp_bytes=16 * MIB)) as space:
+        async with a_space(outside, limits=SandboxLimits(tmp_bytes=16 * MIB)) as space:
             outcome = await space.run("head -c 100000000 /dev/zero > /tmp/large")
             assert "No space left on device" in outcome.stderr.text
-            assert await space.said("stat -f -c %T /tmp") == "tmpfs\n"
+            assert await space.output_of("stat -f -c %T /tmp") == "tmpfs\n"
 
     asyncio.run(story())
 
@@ -70,11 +70,11 @@ def test_home_belongs_to_one_principal(outside: Path):
 
     async def story():
         async with a_space(outside) as space:
-            await space.said(planted, principal="agent:Tom")
+            await space.output_of(planted, principal="agent:Tom")
             sleeper = await space.start("exec sleep 60", timeout=None, principal="agent:Tom")
             for other in ("agent:Jerry", "agent:tom", "local", "person"):
-                assert await space.said(look, principal=other) == "", other
-            assert await space.said("ls ~/.local/lib/python3/site-packages", principal="agent:Tom") == "planted\n"
+                assert await space.output_of(look, principal=other) == "", other
+            assert await space.output_of("ls ~/.local/lib/python3/site-packages", principal="agent:Tom") == "planted\n"
             sleeper.stop()
             await sleeper.wait()
 
@@ -83,7 +83,7 @@ def test_home_belongs_to_one_principal(outside: Path):
 
 def test_a_home_that_grows_too_large_ends_its_command(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(home_bytes=48 * MIB)) as space:
+        async with a_space(outside, limits=SandboxLimits(home_bytes=48 * MIB)) as space:
             many = "i=0; while :; do i=$((i+1)); head -c 8000000 /dev/zero > ~/f$i; sync ~/f$i; done"
             outcome = await space.run(many)
             assert outcome.ended_by == "disk", outcome
@@ -94,8 +94,8 @@ def test_a_home_that_grows_too_large_ends_its_command(outside: Path):
 
 def test_a_command_that_writes_is_ended_before_the_stores_disk_is_full(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(keep_free_bytes=ENDLESS, blame_bytes=8 * MIB)) as space:
-            assert await space.said("echo little > ~/file; cat ~/file") == "little\n"
+        async with a_space(outside, limits=SandboxLimits(keep_free_bytes=ENDLESS, blame_bytes=8 * MIB)) as space:
+            assert await space.output_of("echo little > ~/file; cat ~/file") == "little\n"
             outcome = await space.run("head -c 100000000 /dev/zero > ~/large; sync ~/large; exec sleep 60")
             assert outcome.ended_by == "disk", outcome
 
@@ -104,7 +104,7 @@ def test_a_command_that_writes_is_ended_before_the_stores_disk_is_full(outside: 
 
 def test_no_command_starts_when_the_stores_disk_is_nearly_full(outside: Path):
     async def story():
-        async with a_space(outside, limits=Limits(store_free_bytes=ENDLESS)) as space:
+        async with a_space(outside, limits=SandboxLimits(store_free_bytes=ENDLESS)) as space:
             with pytest.raises(SandboxFault, match="MiB are free on the disk of Bascule's store"):
                 await space.start("true")
 
@@ -144,23 +144,23 @@ async def exchanged(space: Space, **more: object) -> list[str]:
     swapper = await space.start("exec python3 swap.py", timeout=None, on_output=lambda *_: going.set())
     async with asyncio.timeout(60):
         await going.wait()
-    said = []
+    notes = []
     for _ in range(20):
         with contextlib.suppress(SandboxFault):
-            said.append((await space.run("sh ./run.sh", **more)).stdout.text)
+            notes.append((await space.run("sh ./run.sh", **more)).stdout.text)
     # It goes on as if nothing had happened.
     before = written(space)
     await asyncio.to_thread(eventually, lambda: written(space) != before, "the next exchange", 60.0)
     swapper.stop()
     await swapper.wait()
-    return said
+    return notes
 
 
 def test_a_script_that_is_exchanged_all_the_time_runs_as_approved_or_not_at_all(outside: Path):
     async def story():
         async with a_space(outside) as space:
-            said = await exchanged(space, sealed={"run.sh": digest(GOOD)})
-            assert set(said) == {"good\n"}
+            notes = await exchanged(space, sealed={"run.sh": digest(GOOD)})
+            assert set(notes) == {"good\n"}
 
     asyncio.run(story())
 
@@ -203,8 +203,8 @@ def test_a_sealed_script_can_be_executed_and_its_cell_is_used_once(outside: Path
             text = f"#!/bin/sh\n{NAMESPACE}\n"
             (space.path / "bin" / "tool").write_text(text)
             (space.path / "bin" / "tool").chmod(0o755)
-            first = await space.said("bin/tool", sealed={"bin/tool": digest(text)})
-            assert await space.said(NAMESPACE) != first
+            first = await space.output_of("bin/tool", sealed={"bin/tool": digest(text)})
+            assert await space.output_of(NAMESPACE) != first
 
     asyncio.run(story())
 
@@ -215,7 +215,7 @@ def test_a_sealed_script_can_be_executed_and_its_cell_is_used_once(outside: Path
 def test_an_interrupt_does_not_end_the_spawner(outside: Path):
     async def story():
         async with a_space(outside) as space:
-            first = await space.said(NAMESPACE)
+            first = await space.output_of(NAMESPACE)
             assert (await space.run("kill -INT 1; echo on")).stdout.text == "on\n"
             running = await space.start("echo up; exec sleep 60", on_output=lambda *_: up.set())
             async with asyncio.timeout(60):
@@ -226,7 +226,7 @@ def test_an_interrupt_does_not_end_the_spawner(outside: Path):
             signal.pidfd_send_signal(spawner, signal.SIGINT)
             running.stop()
             assert (await running.wait()).ended_by == "cancelled"
-            assert await space.said(NAMESPACE) == first, "the same cell"
+            assert await space.output_of(NAMESPACE) == first, "the same cell"
             # Commands have the signal as it is for every program.
             assert (await space.run("sh -c 'kill -INT $$; echo on'")).stdout.text == ""
 
@@ -239,7 +239,7 @@ def test_homes_are_gone_when_the_space_is_closed(tmp_path: Path):
 
     async def story():
         async with a_space(tmp_path, sandboxes=sandboxes) as space:
-            await space.said("echo x > ~/file")
+            await space.output_of("echo x > ~/file")
 
     asyncio.run(story())
     assert list((tmp_path / "ours" / "tmp").iterdir()) == []

@@ -150,7 +150,7 @@ def test_a_cell_that_is_killed_takes_its_command_with_it(tmp_path: Path):
             outcome = await running.wait()
             assert (outcome.exit_code, outcome.ended_by) == (255, "lost")
             assert with_word(word) == []
-            assert await space.said("echo again") == "again\n"
+            assert await space.output_of("echo again") == "again\n"
 
     asyncio.run(story())
 
@@ -189,7 +189,7 @@ def test_closing_a_space_ends_its_background_commands(tmp_path: Path):
         async with a_space(tmp_path) as space:
             background = [await space.start("setsid sleep 300 & sleep 300", env={name: value}, timeout=None)
                           for _ in range(3)]  # fmt: skip
-            assert await space.said("echo beside them") == "beside them\n"
+            assert await space.output_of("echo beside them") == "beside them\n"
         assert with_word(word) == []
         assert {(await running.wait()).ended_by for running in background} == {"cancelled"}
 

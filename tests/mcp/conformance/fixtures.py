@@ -52,16 +52,16 @@ def _wav() -> str:
     return base64.b64encode(whole).decode()
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(text_: str) -> dict[str, str]:
+    return {"type": "text", "text": text_}
 
 
 IMAGE = {"type": "image", "data": _png(), "mimeType": "image/png"}
 AUDIO = {"type": "audio", "data": _wav(), "mimeType": "audio/wav"}
 
 
-def resource(uri: str, kind: str, said: str) -> dict[str, Any]:
-    return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": said}}
+def resource(uri: str, kind: str, text_: str) -> dict[str, Any]:
+    return {"type": "resource", "resource": {"uri": uri, "mimeType": kind, "text": text_}}
 
 
 def tool(name: str, **arguments: str) -> Callable[[ToolBody], ToolBody]:
@@ -128,8 +128,8 @@ TOOLS["test_header_argument"] = (
 
 @tool("test_tool_with_logging")
 async def log_three_times(context: Context, _params: types.CallToolRequestParams) -> Answer:
-    for said in ("Tool execution started", "Tool processing data", "Tool execution completed"):
-        await context.session.send_log_message("info", said, related_request_id=context.request_id)
+    for text_ in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await context.session.send_log_message("info", text_, related_request_id=context.request_id)
         await asyncio.sleep(PAUSE_SECONDS)
     return {"content": [text("logged")]}
 
@@ -166,14 +166,14 @@ async def change_prompts(_context: Context, _params: types.CallToolRequestParams
 @tool("test_sampling", prompt="string")
 async def sample(context: Context, params: types.CallToolRequestParams) -> Answer:
     asked = types.SamplingMessage(role="user", content=types.TextContent(text=(params.arguments or {})["prompt"]))
-    said = await context.session.create_message([asked], max_tokens=100, related_request_id=context.request_id)
-    return {"content": [text(f"LLM response: {said.content}")]}
+    text_ = await context.session.create_message([asked], max_tokens=100, related_request_id=context.request_id)
+    return {"content": [text(f"LLM response: {text_.content}")]}
 
 
 async def elicit(context: Context, message: str, properties: dict[str, Any], required: list[str]) -> Answer:
     schema = {"type": "object", "properties": properties, "required": required}
-    said = await context.session.elicit_form(message, schema, related_request_id=context.request_id)
-    return {"content": [text(f"Elicitation completed: action={said.action}, content={said.content}")]}
+    text_ = await context.session.elicit_form(message, schema, related_request_id=context.request_id)
+    return {"content": [text(f"Elicitation completed: action={text_.action}, content={text_.content}")]}
 
 
 @tool("test_elicitation", message="string")
@@ -247,9 +247,9 @@ def asking(name: str, *, state: str | None = None, **questions: Answer) -> None:
 
     @tool(name)
     async def body(_context: Context, params: types.CallToolRequestParams) -> Answer:
-        carried = unseal(params.request_state)
+        passed_on = unseal(params.request_state)
         answers = params.input_responses or {}
-        if set(questions) <= set(answers) and carried == state:
+        if set(questions) <= set(answers) and passed_on == state:
             return {"content": [text(f"state-ok {sorted(answers)}")]}
         return asks(state=state, **questions)
 

@@ -327,9 +327,9 @@ class Answering:
         try:
             return to_json(result)
         except (TypeError, ValueError, RecursionError, OverflowError) as fault:
-            log.error("%s returned what is no JSON: %s", label, fault)  # noqa: TRY400 - the game's own fault, one line
+            log.error("%s returned a value that is not valid JSON: %s", label, fault)  # noqa: TRY400 - the game's own fault, one line
             return GameError(
-                ErrorCode.TOOL_FAILED, f"{label} ran, but its result is no JSON: {fault}", {"executed": True}
+                ErrorCode.TOOL_FAILED, f"{label} ran, but its result is not valid JSON: {fault}", {"executed": True}
             )
 
     def _deliver(self, connection: Connection, request: Asked, answer: bytes | GameError) -> None:

@@ -37,7 +37,7 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
         # Five digits: int() itself refuses thousands of them, with an error of another kind.
         plain = self.address.isascii() and self.address.isdecimal() and len(self.address) <= 5
         if not plain or int(self.address) > 65535:
-            raise BadEndpoint(f"{self.source}: the port {self.address[:20]!r} is none")
+            raise BadEndpoint(f"{self.source}: {self.address[:20]!r} is not a valid port")
         return int(self.address)
 
 

@@ -56,7 +56,7 @@ class Registry:
 
     def add_channel(self, name: str) -> None:
         if not 0 < len(name) <= MAX_NAME_CHARS or name.endswith("/*"):
-            raise BadTool(f"{name[:60]!r} is no channel: 1 to {MAX_NAME_CHARS} characters, like enemy/spawned")
+            raise BadTool(f"{name[:60]!r} is not a channel name: 1 to {MAX_NAME_CHARS} characters, like enemy/spawned")
         with self._lock:
             if name in self.channels:
                 return

@@ -21,7 +21,7 @@ _URI: Final = re.compile(r"gabp://(system|game|mod|bridge)/\S+")
 class ResourceEntry:
     def __init__(self, uri: str, function: Callable[..., Any], name: str, description: str, mime_type: str) -> None:
         if not _URI.fullmatch(uri):
-            raise BadTool(f"{uri!r} is no resource: gabp://game/... , or system, mod or bridge in place of game")
+            raise BadTool(f"{uri!r} is not a resource URI: gabp://game/... , or system, mod or bridge in place of game")
         self.uri = uri
         self._function = function
         self._mime_type = mime_type

@@ -77,7 +77,7 @@ class ToolEntry:
         name = options.name or f"{namespace}/{own}"
         if not _NAME.fullmatch(name):
             raise BadTool(
-                f"{name!r} is no tool name: small letters, digits, - and _, with at least one slash, like player/move"
+                f"{name!r} is not a tool name: small letters, digits, - and _, at least one slash, like player/move"
             )
         self._function = function
         self.signature: Signature = read_signature(function, name)

@@ -1,6 +1,6 @@
 """GABP (game-agent bridge protocol), both sides of it, without one socket: bytes in, messages out.
 
-msgspec is its only dependency; it imports nothing of Bascule. No I/O, no clock, no logger: whoever owns the bytes feeds
+msgspec is its only dependency; it imports nothing of Bascule. No I/O, no clock, no logger: the owner of the bytes feeds
 them in any cut, and gets the same messages, or one documented error after which the reader stays dead.
 
     text            letters that nobody sees, escaped

@@ -165,32 +165,32 @@ class BridgeSession(Session):
 
     # -- the mod's moves --
 
-    def _meet(self, message: envelopes.Message | envelopes.BadMessage) -> None:
+    def _handle(self, message: envelopes.Message | envelopes.BadMessage) -> None:
         match message:
             case envelopes.Response():
-                self._meet_response(message)
+                self._handle_response(message)
             case envelopes.Event():
-                self._meet_event(message)
+                self._handle_event(message)
             case envelopes.Request():
                 # gabp.md: requests go from the bridge to the mod only.
                 self._violation(f"the mod sent a request ({message.method}); only bridges do")
             case envelopes.BadMessage():
-                self._meet_bad(message)
+                self._handle_bad(message)
 
-    def _meet_bad(self, bad: envelopes.BadMessage) -> None:
+    def _handle_bad(self, bad: envelopes.BadMessage) -> None:
         if bad.fatal:
             self.break_off(ErrorCode.PARSE_ERROR, bad.message)
         elif isinstance(bad, envelopes.SkippedMessage):
-            self._meet_skipped(bad)
+            self._handle_skipped(bad)
         elif bad.id == self._hello_id and self.state is State.GREETING:
-            self._refused(GameError(bad.code, f"the mod's answer to hello is none: {bad.message}"))
+            self._refused(GameError(bad.code, f"the mod's answer to hello is not valid: {bad.message}"))
         elif bad.id in self._in_flight:
             method = self._in_flight.pop(bad.id)
             self._happen(Answered(bad.id, method, None, _no_answer(method, bad.code, bad.message)))
         else:
-            self._violation(f"a message that is none: {bad.message}")
+            self._violation(f"a message that is not valid: {bad.message}")
 
-    def _meet_skipped(self, skipped: envelopes.SkippedMessage) -> None:
+    def _handle_skipped(self, skipped: envelopes.SkippedMessage) -> None:
         """Fails the call it answers, as far as that can be known, and nothing else.
 
         Its own id stands in front of or behind the result in what every known mod writes. One that is not found there
@@ -209,10 +209,10 @@ class BridgeSession(Session):
         error = _too_large(method, skipped.length, self.limits.max_receive_bytes)
         self._happen(Answered(id_, method, None, error))
 
-    def _meet_response(self, message: envelopes.Response) -> None:
+    def _handle_response(self, message: envelopes.Response) -> None:
         id_ = message.id
         if self.state is _GREETING and id_ in (self._hello_id, envelopes.NIL_ID):
-            self._meet_welcome(message)
+            self._handle_welcome(message)
         elif (method := self._in_flight.pop(id_, None)) is not None:
             self._happen(self._answer(id_, method, message))
         elif id_ == envelopes.NIL_ID:
@@ -224,7 +224,7 @@ class BridgeSession(Session):
         else:
             self._violation(f"a response to nothing we asked (id {id_})")
 
-    def _meet_welcome(self, message: envelopes.Response) -> None:
+    def _handle_welcome(self, message: envelopes.Response) -> None:
         if isinstance(message.error, envelopes.ErrorBody):
             self._refused(from_peer(message.error.code, message.error.message, message.error.data))
             return
@@ -262,7 +262,7 @@ class BridgeSession(Session):
             return Answered(id_, method, None, _no_answer(method, ErrorCode.INVALID_VALUE, bad.message))
         return Answered(id_, method, value)
 
-    def _meet_event(self, message: envelopes.Event) -> None:
+    def _handle_event(self, message: envelopes.Event) -> None:
         if self.state is not _OPEN and after(self.state, Side.MOD, Move.EVENT) is None:
             self._violation(f"an event ({message.channel}) before the welcome")
             return

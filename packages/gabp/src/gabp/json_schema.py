@@ -79,7 +79,7 @@ class _Walk:
     def judge(self, schema: Any, value: Any, where: str) -> None:
         self.spend(1)
         if schema is False:
-            self.say(where, lambda: "is not allowed here")
+            self.report(where, lambda: "is not allowed here")
         if type(schema) is not dict or (value is None and schema.get("nullable") is True):
             return
         self._nesting += 1
@@ -103,7 +103,7 @@ class _Walk:
             self._quiet, self._nesting = quiet, nesting
         return True
 
-    def say(self, where: str, problem: Callable[[], str]) -> None:
+    def report(self, where: str, problem: Callable[[], str]) -> None:
         if not self._quiet:
             self.found.append(f"{where}: {problem()}")
         if self._quiet or len(self.found) == MAX_PROBLEMS:
@@ -191,17 +191,17 @@ def _type(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> 
     walk.spend(len(names))
     if not any(_is(value, name) for name in names):
         wanted = " or ".join(_ARTICLES[name] for name in names[:MAX_LISTED])
-        walk.say(where, lambda: f"must be {wanted}, not {_shown(value)}")
+        walk.report(where, lambda: f"must be {wanted}, not {_shown(value)}")
 
 
 def _enum(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     if type(rule) is list and not any(walk.same(value, each) for each in rule):
-        walk.say(where, lambda: f"must be one of {', '.join(map(_shown, rule[:MAX_LISTED]))}, not {_shown(value)}")
+        walk.report(where, lambda: f"must be one of {', '.join(map(_shown, rule[:MAX_LISTED]))}, not {_shown(value)}")
 
 
 def _const(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     if not walk.same(value, rule):
-        walk.say(where, lambda: f"must be {_shown(rule)}, not {_shown(value)}")
+        walk.report(where, lambda: f"must be {_shown(rule)}, not {_shown(value)}")
 
 
 def _all_of(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
@@ -217,7 +217,7 @@ def _any_of(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -
         # Only one alternative is of the value's kind: what is wrong with that one is what helps.
         walk.judge((alike or rule)[0], value, where)
     else:
-        walk.say(where, lambda: f"fits none of the {len(rule)} alternatives, being {_shown(value)}")
+        walk.report(where, lambda: f"fits none of the {len(rule)} alternatives, being {_shown(value)}")
 
 
 # -- objects --------------------------------------------------------------------------------------
@@ -237,7 +237,7 @@ def _required(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any])
         walk.spend(len(rule))
         for name in rule:
             if isinstance(name, str) and name not in value:
-                walk.say(f"{where}.{_readable(name)}", lambda: "is missing")
+                walk.report(f"{where}.{_readable(name)}", lambda: "is missing")
 
 
 def _additional(walk: _Walk, rule: Any, value: Any, where: str, schema: dict[str, Any]) -> None:
@@ -251,7 +251,7 @@ def _additional(walk: _Walk, rule: Any, value: Any, where: str, schema: dict[str
         if name in known:
             continue
         if rule is False:
-            walk.say(f"{where}.{_readable(name)}", lambda: f"is not known; known: {_names(known)}")
+            walk.report(f"{where}.{_readable(name)}", lambda: f"is not known; known: {_names(known)}")
         else:
             walk.judge(rule, each, f"{where}.{_readable(name)}")
 
@@ -263,7 +263,7 @@ def _names(known: dict[str, Any]) -> str:
 def _property_names(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     for name in value if type(value) is dict else ():
         if not walk.fits(rule, name):
-            walk.say(where, lambda name=name: f"must not have the key {_shown(name)}")  # type: ignore[misc]  # a default
+            walk.report(where, lambda name=name: f"must not have the key {_shown(name)}")  # type: ignore[misc]  # a default
 
 
 # -- arrays ---------------------------------------------------------------------------------------
@@ -292,7 +292,7 @@ def _unique(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -
         texts = [encode(each) for each in value]
         walk.spend_text(b"".join(texts))
         if len(set(texts)) < len(texts):
-            walk.say(where, lambda: "must not have the same item twice")
+            walk.report(where, lambda: "must not have the same item twice")
 
 
 # -- strings and numbers --------------------------------------------------------------------------
@@ -300,7 +300,7 @@ def _unique(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -
 
 def _pattern(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
     if walk.trusted and type(value) is str and not re.search(rule, value):
-        walk.say(where, lambda: f"must match {_readable(rule)}, and {_shown(value)} does not")
+        walk.report(where, lambda: f"must match {_readable(rule)}, and {_shown(value)} does not")
 
 
 _FORMATS: Final = {
@@ -315,7 +315,7 @@ def _format(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -
     if known is not None and type(value) is str:
         walk.spend_text(value)
         if not known.fullmatch(value):
-            walk.say(where, lambda: f"must be a {rule}, not {_shown(value)}")
+            walk.report(where, lambda: f"must be a {rule}, not {_shown(value)}")
 
 
 _Check = Callable[[_Walk, Any, Any, str, dict[str, Any]], None]
@@ -326,7 +326,7 @@ def _sized(kind: type[list[Any]] | type[str], words: str, noun: str) -> _Check:
 
     def check(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
         if type(value) is kind and type(rule) is int and not holds(len(value), rule):
-            walk.say(where, lambda: f"must have {words} {_shown(rule)} {noun}, not {len(value)}")
+            walk.report(where, lambda: f"must have {words} {_shown(rule)} {noun}, not {len(value)}")
 
     return check
 
@@ -334,7 +334,7 @@ def _sized(kind: type[list[Any]] | type[str], words: str, noun: str) -> _Check:
 def _bounded(holds: Callable[[Any, Any], bool], words: str) -> _Check:
     def check(walk: _Walk, rule: Any, value: Any, where: str, _: dict[str, Any]) -> None:
         if _is(value, "number") and _is(rule, "number") and not holds(value, rule):
-            walk.say(where, lambda: f"must be {words} {_shown(rule)}, not {_shown(value)}")
+            walk.report(where, lambda: f"must be {words} {_shown(rule)}, not {_shown(value)}")
 
     return check
 

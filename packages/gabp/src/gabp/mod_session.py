@@ -76,16 +76,16 @@ class ModSession(Session):
 
     # -- the bridge's moves --
 
-    def _meet(self, message: envelopes.Message | envelopes.BadMessage) -> None:
+    def _handle(self, message: envelopes.Message | envelopes.BadMessage) -> None:
         match message:
             case envelopes.Request():
-                self._meet_request(message)
+                self._handle_request(message)
             case envelopes.Response() | envelopes.Event():
                 self._violation("a bridge sends requests only")
             case envelopes.BadMessage():
-                self._meet_bad(message)
+                self._handle_bad(message)
 
-    def _meet_bad(self, bad: envelopes.BadMessage) -> None:
+    def _handle_bad(self, bad: envelopes.BadMessage) -> None:
         if bad.fatal:
             self.break_off(ErrorCode.PARSE_ERROR, bad.message)
         elif bad.type in ("response", "event"):
@@ -94,7 +94,7 @@ class ModSession(Session):
         else:
             self._send(envelopes.error_response(bad.id, bad.code, bad.message))
 
-    def _meet_request(self, message: envelopes.Request) -> None:
+    def _handle_request(self, message: envelopes.Request) -> None:
         hello = message.method == messages.HELLO
         following = _AFTER_REQUEST if self.state is _OPEN and not hello else self._following(message, hello=hello)
         if following is None:

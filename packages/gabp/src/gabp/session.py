@@ -108,7 +108,7 @@ class Session:
             if self.closed:
                 # Ended by an earlier one: nothing after a violation is dispatched.
                 break
-            self._meet(message)
+            self._handle(message)
         if failure is not None and not self.closed:
             self.break_off(ErrorCode.PARSE_ERROR, f"the framing is broken: {failure}")
         happened, self._happened = self._happened, []
@@ -143,7 +143,7 @@ class Session:
 
     # -- for subclasses --
 
-    def _meet(self, message: envelopes.Message | envelopes.BadMessage) -> None:
+    def _handle(self, message: envelopes.Message | envelopes.BadMessage) -> None:
         raise NotImplementedError
 
     def _move(self, move: Move) -> None:

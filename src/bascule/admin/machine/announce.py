@@ -14,7 +14,7 @@ import subprocess
 from collections.abc import Mapping
 
 from bascule.kernel.consent.records import Approval
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal_ports import Log
 
@@ -51,50 +51,52 @@ class Announcer:
         self._program_seconds = program_seconds
         self._more = 0
         self._timer: asyncio.TimerHandle | None = None
-        self._telling: asyncio.Future[None] | None = None
+        self._announcing: asyncio.Future[None] | None = None
 
     def __call__(self, approval: Approval) -> None:
-        if approval.state is not State.PENDING:
+        if approval.state is not ApprovalState.PENDING:
             return
         if self._timer is not None:
             self._more += 1
             return
         asked = approval.question
-        self._tell(f"{asked.principal} asks for {asked.method}: bascule approvals show {approval.approval_id}")
+        self._start_announcement(
+            f"{asked.principal} asks for {asked.method}: bascule approvals show {approval.approval_id}"
+        )
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _tell(self, text: str, questions: int = 1) -> None:
+    def _start_announcement(self, text: str, questions: int = 1) -> None:
         loop = asyncio.get_running_loop()
         self._timer = loop.call_later(self._pause, self._pause_over)
-        if self._telling is not None and not self._telling.done():
+        if self._announcing is not None and not self._announcing.done():
             # The last one hangs; the next may get through, and speaks of these too.
             self._more += questions
             return
-        self._telling = loop.run_in_executor(None, self._announce, _safe(text))
-        self._telling.add_done_callback(self._told)
+        self._announcing = loop.run_in_executor(None, self._announce, _safe(text))
+        self._announcing.add_done_callback(self._log_failure)
 
     def _pause_over(self) -> None:
         self._timer = None
         more, self._more = self._more, 0
         if more:
-            self._tell(f"{more} more questions wait: bascule approvals", more)
+            self._start_announcement(f"{more} more questions wait: bascule approvals", more)
 
-    def _told(self, telling: "asyncio.Future[None]") -> None:
-        if not telling.cancelled() and (error := telling.exception()) is not None:
+    def _log_failure(self, future: "asyncio.Future[None]") -> None:
+        if not future.cancelled() and (error := future.exception()) is not None:
             log_fault(self._log, error)
 
     # -- on a thread --
 
     def _announce(self, text: str) -> None:
-        for tell in (self._on_desktop, self._in_tmux):
+        for announce in (self._on_desktop, self._in_tmux):
             try:
-                tell(text)
+                announce(text)
             except (OSError, subprocess.SubprocessError) as error:
-                self._log("announce", level="debug", how=tell.__name__, error=error)
+                self._log("announce", level="debug", how=announce.__name__, error=error)
 
     def _on_desktop(self, text: str) -> None:
         program = self._find("notify-send")

@@ -16,7 +16,8 @@ def add_parser(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") 
     revoke = verbs.add_parser("revoke", help="revoke an agent's token and free its handle (asks for the passphrase)")
     revoke.set_defaults(run=run_revoke)
     takeover = verbs.add_parser(
-        "takeover", help="give a handle a new token, for whoever acts as it from now on (asks for the passphrase)"
+        "takeover",
+        help="give a handle a new token, for the program that acts as it from now on (asks for the passphrase)",
     )
     takeover.set_defaults(run=run_takeover)
     for verb in (revoke, takeover):
@@ -47,7 +48,7 @@ def run_revoke(args: argparse.Namespace) -> int:
     if args.json:
         show_json(result)
     else:
-        show(f"{args.agent} is revoked; its inbox stays for whoever registers the handle next")
+        show(f"{args.agent} is revoked; its inbox stays for the next agent that registers the handle")
     return 0
 
 

@@ -29,7 +29,7 @@ def run(args: argparse.Namespace) -> int:
         # Before the ticket is read: an event between the two is shown, not lost.
         newest = client.call("events.recent", {"limit": 1})
         view = client.ticket(wanted)
-        _tell(view, as_json=args.json)
+        _show_ticket(view, as_json=args.json)
         if is_over(view):
             return _end(view)
         return _follow(client, wanted, newest[-1]["id"] if newest else 0, expects=view.expect_reply, as_json=args.json)
@@ -60,7 +60,7 @@ def describe(event: Event) -> str:
     return one_line(f"{event.at[11:19]}  {event.event.removeprefix('ticket.')}  {event.agent_id or ''}{about}")
 
 
-def _tell(view: TicketView, *, as_json: bool) -> None:
+def _show_ticket(view: TicketView, *, as_json: bool) -> None:
     if as_json:
         show_json(codec.decode(codec.encode(view), dict[str, object]))
         return

@@ -136,8 +136,8 @@ def _tcp_door(patient: Patient) -> str:
     """What the daemon says, or would open: `http://127.0.0.1:5050`; port 0 when there is none."""
     if isinstance(patient.daemon, Daemon):
         doors = patient.daemon.status.get("doors")
-        said = str(doors.get("tcp", "")) if isinstance(doors, dict) else ""
-        return said if said.rpartition(":")[2].isdigit() else "http://127.0.0.1:0"
+        address = str(doors.get("tcp", "")) if isinstance(doors, dict) else ""
+        return address if address.rpartition(":")[2].isdigit() else "http://127.0.0.1:0"
     settings = patient.settings
     if settings is None or isinstance(settings, BasculeError):
         port = DEFAULT_PORT

@@ -42,7 +42,7 @@ CLAUDE_ALLOWED = tuple(f"mcp__{SERVER}__{tool}" for tool in ("wait_for_message",
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wish:
+class SetupRequest:
     """What the user asked for."""
 
     # The programs of this installation, with their full paths.
@@ -116,8 +116,8 @@ class JsonEdit:
 class Planner:
     """Collects the changes of one client; `undo` turns each of them round."""
 
-    def __init__(self, wish: Wish, client: str, record: Record, *, undo: bool) -> None:
-        self.wish = wish
+    def __init__(self, request: SetupRequest, client: str, record: Record, *, undo: bool) -> None:
+        self.request = request
         self.client = client
         self.plan = Plan()
         self._record = record
@@ -126,7 +126,7 @@ class Planner:
     def server_in_json(
         self, path: str, *, mode: int = 0o644, comments: bool = False, env: Mapping[str, str] | None = None
     ) -> None:
-        entry: dict[str, Any] = {"command": self.wish.bascule, "args": self.wish.server_arguments}
+        entry: dict[str, Any] = {"command": self.request.bascule, "args": self.request.server_arguments}
         if env is not None:
             entry["env"] = dict(env)
         self._piece(path, {"mcpServers": {SERVER: entry}})
@@ -146,10 +146,10 @@ class Planner:
 
     def server_in_toml(self, path: str) -> None:
         values: dict[str, str | list[str]] = {
-            "command": self.wish.bascule,
-            "args": self.wish.server_arguments,
+            "command": self.request.bascule,
+            "args": self.request.server_arguments,
             "env_vars": PASSED_VARIABLES,
-            **({"default_tools_approval_mode": "approve"} if self.wish.allow_tools else {}),
+            **({"default_tools_approval_mode": "approve"} if self.request.allow_tools else {}),
         }
         where = ("mcp_servers", SERVER)
         self.plan.pieces.append((path, toml_text.set_table("", where, values)))
@@ -166,7 +166,7 @@ class Planner:
         self._change(path, edit, mode=0o600)
 
     def instructions(self, path: str) -> None:
-        if not self.wish.instructions and not self._undo:
+        if not self.request.instructions and not self._undo:
             return
         block = texts.instructions(self.client)
         self.plan.pieces.append((path, block))
@@ -184,8 +184,8 @@ class Planner:
     ) -> None:
         """`{"hooks": {EVENT: [{"hooks": [HANDLER]}]}}`, both clients have the same form; and the tools that
         Claude Code uses without asking, `{"permissions": {"allow": [RULE]}}`. One change: they share a file."""
-        hooks = hooks if self.wish.hooks else {}
-        rules = allowed if self.wish.allow_tools else ()
+        hooks = hooks if self.request.hooks else {}
+        rules = allowed if self.request.allow_tools else ()
         if not hooks and not rules and not self._undo:
             return
         shown: dict[str, Any] = {"permissions": {"allow": list(rules)}} if rules else {}
@@ -223,21 +223,21 @@ class Planner:
 
 
 def claude(planner: Planner) -> Plan:
-    wish = planner.wish
-    folder = wish.folder(".claude", "CLAUDE_CONFIG_DIR")
-    if wish.project is not None:
-        planner.server_in_json(os.path.join(wish.project, ".mcp.json"), env=PROJECT_VARIABLES)
+    request = planner.request
+    folder = request.folder(".claude", "CLAUDE_CONFIG_DIR")
+    if request.project is not None:
+        planner.server_in_json(os.path.join(request.project, ".mcp.json"), env=PROJECT_VARIABLES)
     else:
-        beside = folder if wish.environment.get("CLAUDE_CONFIG_DIR") else wish.home
+        beside = folder if request.environment.get("CLAUDE_CONFIG_DIR") else request.home
         # Claude Code keeps its sign-in there: nobody else reads it.
         planner.server_in_json(os.path.join(beside, ".claude.json"), mode=0o600)
-    planner.instructions(os.path.join(wish.project or folder, "CLAUDE.md"))
+    planner.instructions(os.path.join(request.project or folder, "CLAUDE.md"))
     bell = {"asyncRewake": True, "timeout": BELL_TIMEOUT_SECONDS}
     notice = {"timeout": NOTICE_TIMEOUT_SECONDS}
     planner.settings_in_json(
         os.path.join(folder, "settings.json"),
         {
-            event: [_handler(wish, "claude", event, **fields)]
+            event: [_handler(request, "claude", event, **fields)]
             for event, fields in {
                 "SessionStart": bell,
                 "UserPromptSubmit": notice,
@@ -249,10 +249,10 @@ def claude(planner: Planner) -> Plan:
     )
     planner.plan.notes.append(
         "Claude Code reads MCP servers when it starts: begin a new session, and approve `agent-bridge` when it asks."
-        if wish.project is not None
+        if request.project is not None
         else "Claude Code reads MCP servers when it starts: begin a new session."
     )
-    if wish.hooks and not wish.allow_tools:
+    if request.hooks and not request.allow_tools:
         planner.plan.notes.append(
             "A woken Claude Code asks you before it fetches and answers a message, and the sender waits meanwhile: "
             "`bascule setup claude --allow-tools` lets it use wait_for_message and post_reply without asking."
@@ -261,27 +261,27 @@ def claude(planner: Planner) -> Plan:
 
 
 def codex(planner: Planner) -> Plan:
-    wish = planner.wish
-    folder = wish.folder(".codex", "CODEX_HOME")
+    request = planner.request
+    folder = request.folder(".codex", "CODEX_HOME")
     config = os.path.join(folder, "config.toml")
     planner.server_in_toml(config)
-    planner.instructions(os.path.join(wish.project or folder, "AGENTS.md"))
+    planner.instructions(os.path.join(request.project or folder, "AGENTS.md"))
     events = ("SessionStart", "UserPromptSubmit", "PostToolUse", "Stop")
-    hooks = {event: [_handler(wish, "codex", event, timeout=NOTICE_TIMEOUT_SECONDS)] for event in events}
-    queue = codex_can_queue(wish.environment) if wish.hooks else None
+    hooks = {event: [_handler(request, "codex", event, timeout=NOTICE_TIMEOUT_SECONDS)] for event in events}
+    queue = codex_can_queue(request.environment) if request.hooks else None
     if queue is None:
         # `async` lets it wait beside the session; Codex ends it with the session.
         fields: dict[str, Any] = {"async": True, "timeout": BELL_TIMEOUT_SECONDS}
-        hooks["Stop"].append(_handler(wish, "codex", "Stop", "--queue", **fields))
+        hooks["Stop"].append(_handler(request, "codex", "Stop", "--queue", **fields))
     planner.settings_in_json(os.path.join(folder, "hooks.json"), hooks)
     notes = planner.plan.notes
-    if not wish.allow_tools:
+    if not request.allow_tools:
         notes.append(
             "Codex asks you before each of our tools that changes something, and `codex exec`, which cannot ask, "
             "refuses them: `bascule setup codex --allow-tools` sets `default_tools_approval_mode`. Bascule's policy "
             "and questions stay."
         )
-    if wish.hooks:
+    if request.hooks:
         notes.append("Codex runs a new hook only after you have looked at it: type /hooks in Codex and trust ours.")
         if queue is not None:
             notes.append(f"An idle Codex is not woken: {queue}. Messages are announced when a turn begins or ends.")
@@ -289,21 +289,21 @@ def codex(planner: Planner) -> Plan:
             notes.append("An idle Codex is woken from its first turn on; before that it has no session to wake.")
         if _has_toml_hooks(config):
             notes.append(f"{config} has [hooks] too; Codex runs both and warns that it would rather have one place.")
-    if wish.project is not None:
+    if request.project is not None:
         notes.append("Codex reads a project's .codex directory only when the project is trusted.")
     return planner.plan
 
 
 def gemini(planner: Planner) -> Plan:
-    wish = planner.wish
-    folder = wish.folder(".gemini")
+    request = planner.request
+    folder = request.folder(".gemini")
     planner.server_in_json(os.path.join(folder, "settings.json"), comments=True)
-    planner.instructions(os.path.join(wish.project or folder, "GEMINI.md"))
+    planner.instructions(os.path.join(request.project or folder, "GEMINI.md"))
     planner.plan.notes.append(
         "Where Gemini CLI's folder trust is on (security.folderTrust), it starts no MCP server in a folder that you "
         "have not trusted: answer its question there, or type /permissions."
     )
-    if wish.hooks:
+    if request.hooks:
         planner.plan.notes.append(
             "No hooks for Gemini CLI: it has none that wakes an idle agent. "
             "It hears of messages with its next agent-bridge call, or from `bridge-wait` in another terminal."
@@ -319,8 +319,8 @@ def codex_can_queue(environment: Mapping[str, str]) -> str | None:
     program = shutil.which("codex", path=environment.get("PATH"))
     if program is None:
         return "there is no `codex` in PATH"
-    said = _probe(program, "--version", environment)
-    version = re.search(r"(\d+)\.(\d+)\.(\d+)", said or "")
+    output = _probe(program, "--version", environment)
+    version = re.search(r"(\d+)\.(\d+)\.(\d+)", output or "")
     if version is None:
         return "`codex --version` does not say its version"
     if tuple(map(int, version.groups())) < CODEX_ASYNC:
@@ -347,8 +347,8 @@ def _probe(program: str, words: str, environment: Mapping[str, str]) -> str | No
     return done.stdout if done.returncode == 0 else None
 
 
-def _handler(wish: Wish, client: str, event: str, *words: str, **fields: Any) -> dict[str, Any]:
-    return {"type": "command", "command": wish.hook_command(client, event, *words), **fields}
+def _handler(request: SetupRequest, client: str, event: str, *words: str, **fields: Any) -> dict[str, Any]:
+    return {"type": "command", "command": request.hook_command(client, event, *words), **fields}
 
 
 def _add_rules(document: JsonText, rules: tuple[str, ...]) -> None:
@@ -370,8 +370,8 @@ def _set_handlers(document: JsonText, client: str, event: str, wanted: list[dict
     left = {_purpose(handler): handler for handler in wanted}
     groups = document.get("hooks", event)
     for number in reversed(range(len(groups) if isinstance(groups, list) else 0)):
-        said = groups[number].get("hooks") if isinstance(groups[number], dict) else None
-        handlers: list[Any] = said if isinstance(said, list) else []
+        hooks = groups[number].get("hooks") if isinstance(groups[number], dict) else None
+        handlers: list[Any] = hooks if isinstance(hooks, list) else []
         ours = [place for place, each in enumerate(handlers) if _is_our_handler(each, client)]
         for place in reversed(ours):
             handler = left.pop(_purpose(handlers[place]), None)

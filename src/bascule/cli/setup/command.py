@@ -88,13 +88,13 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def run_client(args: argparse.Namespace) -> int:
-    from bascule.cli.setup.clients import CLIENTS, Planner, Wish
+    from bascule.cli.setup.clients import CLIENTS, Planner, SetupRequest
     from bascule.cli.setup.record import Record
 
     project = os.path.abspath(args.project) if args.project is not None else None
     if project is not None and not os.path.isdir(project):
         raise WrongUsage(f"{args.project} is not a directory")
-    wish = Wish(
+    request = SetupRequest(
         bascule=paste.command(),
         bridge_wait=_beside(paste.command(), "bridge-wait"),
         home=_home(args),
@@ -108,8 +108,8 @@ def run_client(args: argparse.Namespace) -> int:
         environment=os.environ,
     )
     record = Record(paths.state_dir(args.state_dir))
-    plan = CLIENTS[args.client](Planner(wish, args.client, record, undo=args.undo))
-    return _carry_out(args, plan, record)
+    plan = CLIENTS[args.client](Planner(request, args.client, record, undo=args.undo))
+    return _apply(args, plan, record)
 
 
 def run_shell(args: argparse.Namespace) -> int:
@@ -128,10 +128,10 @@ def run_shell(args: argparse.Namespace) -> int:
     home = _home(args)
     config = os.environ.get("BASCULE_CONFIG_DIR") or os.path.join(home, ".config", "bascule")
     place = shell.Place(home=home, config=os.path.abspath(config), environment=os.environ)
-    return _carry_out(args, shell.plan(name, script, place, record, undo=args.undo), record)
+    return _apply(args, shell.plan(name, script, place, record, undo=args.undo), record)
 
 
-def _carry_out(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
+def _apply(args: argparse.Namespace, plan: "Plan", record: "Record") -> int:
     if args.only_print:
         for path, piece in plan.pieces:
             show_exactly(f"# {path}\n{piece}")

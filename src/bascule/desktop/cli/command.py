@@ -182,7 +182,7 @@ def run_observe(args: argparse.Namespace) -> int:
         return 0
     text = "\n".join(result.get("diff") or ["nothing has changed"]) if args.diff else result.get("snapshot") or ""
     show(visible(text))
-    _say_evidence(result)
+    _show_evidence(result)
     return 0
 
 
@@ -247,7 +247,7 @@ def _act(args: argparse.Namespace, method: str, params: dict[str, Any]) -> int:
         show_json(result)
     else:
         show(_EFFECTS[result["effect"]])
-        _say_evidence(result)
+        _show_evidence(result)
     return 0
 
 
@@ -306,7 +306,7 @@ def _evidence_of_the_daemon(args: argparse.Namespace) -> str:
     return EvidencePlaces(settings.directory(), paths.desktop_dir(state_of(args)), ()).own
 
 
-def _say_evidence(result: dict[str, Any]) -> None:
+def _show_evidence(result: dict[str, Any]) -> None:
     """On stderr: beside what was asked for, not in it."""
     say(f"evidence: {visible(result['evidence']['dir'])}\npage: bascule desktop report {result['executionId']}")
 

@@ -64,13 +64,15 @@ def _meaning(display: str | None, policy: str | None, keys: str | None) -> str:
 
 def run_disable(args: argparse.Namespace) -> int:
     status = ask_daemon(args, "desktop.disable")
-    _tell(args, status, "disabled; no agent sees or uses the desktop, and which apps they might look at is forgotten")
+    _show_result(
+        args, status, "disabled; no agent sees or uses the desktop, and which apps they might look at is forgotten"
+    )
     return 0
 
 
 def run_stop(args: argparse.Namespace) -> int:
     result = ask(args, "desktop.stop", {}) if args.socket is not None else ask_daemon(args, "desktop.stop")
-    _tell(args, result, f"stopped; {result['aborted']} aborted. Go on with: bascule desktop resume")
+    _show_result(args, result, f"stopped; {result['aborted']} aborted. Go on with: bascule desktop resume")
     return 0
 
 
@@ -81,7 +83,7 @@ def run_resume(args: argparse.Namespace) -> int:
         with connect(args) as client:
             unlock(client)
             result = client.call("desktop.resume", {})
-    _tell(args, result, "input is taken again")
+    _show_result(args, result, "input is taken again")
     return 0
 
 
@@ -141,5 +143,5 @@ def _of_display(status: dict[str, Any]) -> str:
     return f" for {visible(status['display'])}" if status.get("display") else ""
 
 
-def _tell(args: argparse.Namespace, result: dict[str, Any], words: str) -> None:
+def _show_result(args: argparse.Namespace, result: dict[str, Any], words: str) -> None:
     show_json(result) if args.json else show(words)

@@ -33,11 +33,11 @@ def ask(
     """The answer as plain JSON values."""
     if args.socket is not None:
         return _of_a_host(args, method, params, confirmed=confirmed, timeout_ms=timeout_ms)
-    said: dict[str, Any] = {**params, "timeoutMs": timeout_ms}
+    arguments: dict[str, Any] = {**params, "timeoutMs": timeout_ms}
     if (workspace := _workspace(args)) is not None:
-        said["workspacePath"] = workspace
+        arguments["workspacePath"] = workspace
     try:
-        return ask_held(args, method, said, wait=not args.no_wait)
+        return ask_held(args, method, arguments, wait=not args.no_wait)
     except BasculeError as error:
         raise _refused_by_the_daemon(error) from error
 
@@ -51,14 +51,14 @@ def _workspace(args: argparse.Namespace) -> str | None:
 
 
 def _refused_by_the_daemon(error: BasculeError) -> Exception:
-    told = (error.details or {}).get("desktop")
-    if not isinstance(told, dict) or isinstance(error, ApprovalRequired):
+    desktop_error = (error.details or {}).get("desktop")
+    if not isinstance(desktop_error, dict) or isinstance(error, ApprovalRequired):
         return error
-    code = str(told.get("code"))
+    code = str(desktop_error.get("code"))
     hint = error.hint
     if code == "DESKTOP_ELEMENT_NOT_FOUND":
         # The daemon speaks of methods; here there are commands.
-        missing = (told.get("details") or {}).get("reason") == "route"
+        missing = (desktop_error.get("details") or {}).get("reason") == "route"
         hint = f"bascule desktop {'windows' if missing else 'observe'} shows what is there now"
     failure = DoorError(visible(error.message), hint)
     failure.exit_code = _EXIT_CODES.get(code, REFUSED)
@@ -75,13 +75,13 @@ def _of_a_host(
 
     workspace = os.path.realpath(args.workspace or ".")
     # Only here is it a field of its own, beside meta's.
-    said = {**params, "timeoutMs": timeout_ms} if method == "desktop.waitUntil" else params
+    arguments = {**params, "timeoutMs": timeout_ms} if method == "desktop.waitUntil" else params
 
     async def ask() -> Any:
         client = await HostClient.connect(socket_of(args), workspace)
         try:
             act = client.confirmed if confirmed else client.call
-            return await act(method, said, timeout_ms=timeout_ms)
+            return await act(method, arguments, timeout_ms=timeout_ms)
         finally:
             await client.close()
 

@@ -115,12 +115,12 @@ class HostClient:
         connection.on_gone = on_lost
 
     @classmethod
-    async def connect(cls, path: str, workspace: str, **heard: Any) -> "HostClient":
+    async def connect(cls, path: str, workspace: str, **callbacks: Any) -> "HostClient":
         try:
             _, connection = await asyncio.get_running_loop().create_unix_connection(_Connection, path)
         except OSError as error:
             raise HostLost(f"no desktop host listens on {path}: {error.strerror}") from error
-        return cls(connection, workspace, **heard)
+        return cls(connection, workspace, **callbacks)
 
     @classmethod
     async def spawn(
@@ -130,7 +130,7 @@ class HostClient:
         *,
         options: Sequence[str] = (),
         environment: Mapping[str, str] | None = None,
-        **heard: Any,
+        **callbacks: Any,
     ) -> "HostClient":
         """A host of our own, on a socketpair: nobody else can reach it, and it ends with us."""
         ours, theirs = socket.socketpair()
@@ -144,7 +144,7 @@ class HostClient:
             )
         ours.setblocking(False)
         _, connection = await asyncio.get_running_loop().connect_accepted_socket(_Connection, ours)
-        return cls(connection, workspace, child, **heard)
+        return cls(connection, workspace, child, **callbacks)
 
     @property
     def pid(self) -> int | None:

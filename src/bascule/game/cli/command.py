@@ -87,7 +87,9 @@ def _options(name: str, verb: argparse.ArgumentParser) -> None:
 
 def _where(verb: argparse.ArgumentParser) -> None:
     """For a game that games.toml does not name."""
-    verb.add_argument("--bridge-json", metavar="FILE", help="the file of whoever started it: GABP's, or that of GABS")
+    verb.add_argument(
+        "--bridge-json", metavar="FILE", help="the file of the program that started it: GABP's, or that of GABS"
+    )
     place = verb.add_mutually_exclusive_group()
     place.add_argument("--port", type=int, help="where it listens on 127.0.0.1")
     place.add_argument("--socket", metavar="PATH", help="where it listens on this machine")
@@ -199,7 +201,7 @@ def show_game(args: argparse.Namespace) -> int:
     for note in status.get("notes", []):
         show(f"{'note':<10} {one_line(note)}")
     if details.get("output"):
-        show(f"it last printed:\n{visible(details['output'], drawn=True).rstrip()}")
+        show(f"it last printed:\n{visible(details['output'], already_visible=True).rstrip()}")
     return 0
 
 
@@ -223,25 +225,25 @@ def attach_game(args: argparse.Namespace) -> int:
 
 
 def stop_game(args: argparse.Namespace) -> int:
-    return _told(args, ask(args, "games.stop", {"gameId": args.game}))
+    return _show_status(args, ask(args, "games.stop", {"gameId": args.game}))
 
 
 def kill_game(args: argparse.Namespace) -> int:
-    return _told(args, ask(args, "games.kill", {"gameId": args.game}))
+    return _show_status(args, ask(args, "games.kill", {"gameId": args.game}))
 
 
 def _live(args: argparse.Namespace, status: dict[str, Any]) -> int:
-    _told(args, status)
+    _show_status(args, status)
     if status["state"] in ("live", "starting", "reconnecting"):
         return 0
     return UNEXPECTED
 
 
-def _told(args: argparse.Namespace, status: dict[str, Any]) -> int:
+def _show_status(args: argparse.Namespace, status: dict[str, Any]) -> int:
     if args.json:
         show_json(status)
     else:
-        why = f": {visible(status['problem'], drawn=True)}" if status.get("problem") else ""
+        why = f": {visible(status['problem'], already_visible=True)}" if status.get("problem") else ""
         show(f"{status['gameId']} is {status['state']}{why}")
     return 0
 
@@ -284,7 +286,7 @@ def call_tool(args: argparse.Namespace) -> int:
         try:
             answer = client.call("games.call", params)
         except BasculeError as error:
-            _say_error_data(error)
+            _show_error_data(error)
             raise
     if args.json:
         show_json(answer)
@@ -308,13 +310,13 @@ def _text_parameters(client: SyncClient, args: argparse.Namespace) -> frozenset[
     return frozenset(name for name, each in named if isinstance(each, dict) and each.get("type") == "string")
 
 
-def _say_error_data(error: BasculeError) -> None:
+def _show_error_data(error: BasculeError) -> None:
     """The protocol's code and data, of the game or of the check before it: what a tool raises is often only there."""
-    said = error.details.get("gabp") if isinstance(error.details, dict) else None
-    if not isinstance(said, dict):
+    gabp_error = error.details.get("gabp") if isinstance(error.details, dict) else None
+    if not isinstance(gabp_error, dict):
         return
-    code = said.get("peerCode", said.get("code"))
-    data = f", data {json.dumps(said['data'], ensure_ascii=False)}" if "data" in said else ""
+    code = gabp_error.get("peerCode", gabp_error.get("code"))
+    data = f", data {json.dumps(gabp_error['data'], ensure_ascii=False)}" if "data" in gabp_error else ""
     say(f"GABP error {code}{data}")
 
 

@@ -98,14 +98,14 @@ class BridgeJson:
             self._write()
 
     def welcomed(self, launch_id: str) -> None:
-        self._let_go(launch_id)
+        self._release(launch_id)
 
     def withdraw(self, launch_id: str) -> None:
         if self._entries.pop(launch_id, None) is not None:
-            self._let_go(launch_id)
+            self._release(launch_id)
             self._write()
 
-    def _let_go(self, launch_id: str) -> None:
+    def _release(self, launch_id: str) -> None:
         if self._alone == launch_id:
             self._alone = None
             self._write()

@@ -159,7 +159,7 @@ class LoopbackConnector:
     async def _check_accepted(self, sock: socket.socket, port: int) -> None:
         if peers.is_itself(sock):
             raise ConnectFault(f"nobody listens on port {port}")
-        if not peers.can_tell():
+        if not peers.can_identify_peer():
             return
         look = 0.0
         # In a thread: the kernel's table is long on a busy machine.

@@ -55,22 +55,22 @@ class Keeper:
     def start(self, wanted: dict[str, Any]) -> None:
         if wanted["env"].get("GABP_TRANSPORT") == "pipe":
             self.socket_path = wanted["env"].get("GABP_ADDRESS")
-        said, say = os.pipe()
+        reader, writer = os.pipe()
         self.main = os.fork()
         if not self.main:
-            become(wanted, say)
-        os.close(say)
+            become(wanted, writer)
+        os.close(writer)
         # The game has them now. While we held them too, nobody would see it close them.
         null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
         for descriptor in (0, 1, 2):
             os.dup2(null, descriptor)
-        with open(said, "rb") as file:
+        with open(reader, "rb") as file:
             fault = file.read()
         if fault:
             os.waitpid(self.main, 0)
-            self.tell({"fault": json.loads(fault)})  # noqa: TID251 - our own words
+            self.send({"fault": json.loads(fault)})  # noqa: TID251 - our own words
             os._exit(0)
-        self.tell({"pid": self.main})
+        self.send({"pid": self.main})
 
     # -- ending
 
@@ -127,7 +127,7 @@ class Keeper:
             # It crashed. Its helpers are nobody's game: they would keep it from being started again.
             self.kill()
         # A launcher that forks twice leaves one behind that ends at once: the game is what then is first.
-        self.tell({"left": descendants()})
+        self.send({"left": descendants()})
 
     def leave(self) -> NoReturn:
         if self.socket_path is not None:
@@ -135,17 +135,17 @@ class Keeper:
             with contextlib.suppress(OSError):
                 if stat.S_ISSOCK(os.lstat(self.socket_path).st_mode):
                     os.unlink(self.socket_path)
-        self.tell({"ended": self.code})
+        self.send({"ended": self.code})
         os._exit(0)
 
     # -- the loop
 
-    def tell(self, message: dict[str, Any]) -> None:
-        # Nobody there: `hear` finds out, and nobody is to be told.
+    def send(self, message: dict[str, Any]) -> None:
+        # Nobody there: `receive` finds out, and nobody is to be told.
         with contextlib.suppress(OSError):
             self.control.sendall(json.dumps(message).encode() + b"\n")
 
-    def hear(self) -> bool:
+    def receive(self) -> bool:
         """False when the daemon is gone."""
         try:
             piece = self.control.recv(PIECE_BYTES)
@@ -181,7 +181,7 @@ class Keeper:
                         self.orphaned()
                     if self.main:
                         self.look()
-                elif not self.hear():
+                elif not self.receive():
                     poll.unregister(self.control)
                     if not self.main:
                         os._exit(0)
@@ -190,7 +190,7 @@ class Keeper:
                 self.kill()
 
 
-def become(wanted: dict[str, Any], say: int) -> NoReturn:
+def become(wanted: dict[str, Any], writer: int) -> NoReturn:
     """In the child: be the game, or say why not."""
     try:
         os.setsid()
@@ -204,7 +204,7 @@ def become(wanted: dict[str, Any], say: int) -> NoReturn:
             os.chdir(wanted["cwd"])
         os.execvpe(wanted["argv"][0], wanted["argv"], wanted["env"])  # noqa: S606 - as the user wrote it in games.toml
     except (OSError, ValueError) as error:
-        os.write(say, json.dumps([getattr(error, "errno", None) or 0, str(error)]).encode())
+        os.write(writer, json.dumps([getattr(error, "errno", None) or 0, str(error)]).encode())
     finally:
         os._exit(127)
 
@@ -228,13 +228,13 @@ def send(pid: int, number: signal.Signals) -> None:
     with contextlib.suppress(OSError, ValueError):
         descriptor = os.pidfd_open(pid)
         try:
-            if is_below_us(pid):
+            if is_descendant(pid):
                 signal.pidfd_send_signal(descriptor, number)
         finally:
             os.close(descriptor)
 
 
-def is_below_us(pid: int) -> bool:
+def is_descendant(pid: int) -> bool:
     while pid > 1:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()

@@ -46,7 +46,7 @@ class _Process(asyncio.SubprocessProtocol):
         self._unsent = b""
         self._group = 0
         self.handed_on = False
-        self._told_code: int | None = None
+        self._reported_code: int | None = None
         self._stdio = launch.stdio
         self._max_unsent = launch.max_unsent_bytes
         self._transport: asyncio.SubprocessTransport | None = None
@@ -65,7 +65,7 @@ class _Process(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)
         assert self._control is not None
-        asyncio.get_running_loop().add_reader(self._control, self._hear)
+        asyncio.get_running_loop().add_reader(self._control, self._receive)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd == 1 and self._stdio:
@@ -86,11 +86,11 @@ class _Process(asyncio.SubprocessProtocol):
 
     def process_exited(self) -> None:
         """The keeper is gone: nothing is left, unless somebody killed the keeper."""
-        self._hear()
+        self._receive()
         self.hang_up()
         assert self._transport is not None
-        if self._told_code is None:
-            self._told_code = self._transport.get_returncode() or -1
+        if self._reported_code is None:
+            self._reported_code = self._transport.get_returncode() or -1
             if self._group:
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.killpg(self._group, signal.SIGKILL)
@@ -101,16 +101,16 @@ class _Process(asyncio.SubprocessProtocol):
         """The keeper is gone and the pipes are read to their end."""
         assert self._transport is not None
         self._transport.close()
-        self.exit_code = -1 if self._told_code is None else self._told_code
+        self.exit_code = -1 if self._reported_code is None else self._reported_code
         self._lost(None)
         self._exited.set()
 
     # -- the keeper --
 
     def begin(self, launch: Launch) -> None:
-        self._tell({"argv": launch.argv, "cwd": launch.cwd, "env": dict(launch.env)})
+        self._send({"argv": launch.argv, "cwd": launch.cwd, "env": dict(launch.env)})
 
-    def _tell(self, message: Any) -> None:
+    def _send(self, message: Any) -> None:
         # Not our codec: what is in an environment need not be UTF-8, and surrogates travel as escapes.
         self._unsent += json.dumps(message).encode() + b"\n"
         self._flush()
@@ -132,7 +132,7 @@ class _Process(asyncio.SubprocessProtocol):
         else:
             loop.remove_writer(self._control)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         while self._control is not None:
             try:
                 piece = self._control.recv(_PIECE_BYTES)
@@ -145,19 +145,19 @@ class _Process(asyncio.SubprocessProtocol):
                 return
             *lines, self._lines = (self._lines + piece).split(b"\n")
             for line in lines:
-                self._heard(decode(line))
+                self._on_message(decode(line))
 
-    def _heard(self, told: dict[str, Any]) -> None:
-        if "pid" in told:
-            self.pid = self._group = told["pid"]
+    def _on_message(self, message: dict[str, Any]) -> None:
+        if "pid" in message:
+            self.pid = self._group = message["pid"]
             self._answered(None)
-        elif "fault" in told:
-            self._answered((told["fault"][0], told["fault"][1]))
-        elif "left" in told:
-            self.pid = (told["left"] or [self.pid])[0]
+        elif "fault" in message:
+            self._answered((message["fault"][0], message["fault"][1]))
+        elif "left" in message:
+            self.pid = (message["left"] or [self.pid])[0]
             self.handed_on = True
-        elif "ended" in told:
-            self._told_code = told["ended"]
+        elif "ended" in message:
+            self._reported_code = message["ended"]
 
     def _answered(self, fault: tuple[int, str] | None) -> None:
         if not self.started.done():
@@ -188,10 +188,10 @@ class _Process(asyncio.SubprocessProtocol):
         return self.exit_code
 
     def terminate(self) -> None:
-        self._tell("terminate")
+        self._send("terminate")
 
     def kill(self) -> None:
-        self._tell("kill")
+        self._send("kill")
 
     def wire(self, on_data: OnData, on_lost: OnLost) -> Wire:
         self._on_data, self._on_lost = on_data, on_lost

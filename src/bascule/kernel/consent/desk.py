@@ -1,7 +1,7 @@
 """The desk: questions come in, the person answers, callers and runs wait, grants are spent once.
 
 One desk for all bridges. Everything changes through a transaction of the journal, so that an answer, the record of it
-and what it allows are one commit; whoever waits is told when that is durable. Within one life both clocks must agree
+and what it allows are one commit; callers are answered when that is durable. Within one life both clocks must agree
 that there is time left: the monotonic one does not see a suspended laptop, and the wall clock may be set back. So a
 jump can end a grant early, and never makes it longer.
 """
@@ -17,12 +17,12 @@ from bascule.foundation.errors import Conflict, InvalidRequest, NotFound, Overlo
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Principal, agent_principal
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.pictures import QuestionPictures
 from bascule.kernel.consent.ports import Pictures
 from bascule.kernel.consent.records import Approval, Key, Question, Scope, TimedRule
 from bascule.kernel.consent.rules import TimedRules
-from bascule.kernel.consent.states import FINAL, State
+from bascule.kernel.consent.states import FINAL, ApprovalState
 from bascule.kernel.faults import log_fault
 from bascule.kernel.journal import Journal, Table, Transaction
 from bascule.kernel.journal_ports import JournalStore, Log
@@ -31,7 +31,7 @@ from bascule.kernel.rows import Effect
 
 # After a write that failed, so that a full disk is not asked again at every turn of the loop.
 _TRY_AGAIN_MS = 1_000.0
-_OPEN = (State.PENDING, State.APPROVED)
+_OPEN = (ApprovalState.PENDING, ApprovalState.APPROVED)
 
 Callback = Callable[[Approval], None]
 
@@ -47,7 +47,7 @@ class Desk:
         has_person: Callable[[], bool],
         log: Log,
         key: bytes,
-        limits: Limits | None = None,
+        limits: ConsentLimits | None = None,
         pictures: Pictures | None = None,
     ) -> None:
         self._journal = journal
@@ -56,7 +56,7 @@ class Desk:
         self._timers = timers
         self._log = log
         self._key = key
-        self.limits = limits or Limits()
+        self.limits = limits or ConsentLimits()
         self.has_person = has_person
         self.approvals: Table[Approval] = Table("approvals", Approval, self._changed)
         self.rules = TimedRules(store, journal, clock, timers, self.limits)
@@ -68,13 +68,13 @@ class Desk:
         self._pending_chars: dict[Principal, int] = {}
         # When each open state ends, in this life's clock. Kept per state: a grant that could not be stored is a
         # question again, with the time that one had.
-        self._until: dict[tuple[str, State], float] = {}
+        self._until: dict[tuple[str, ApprovalState], float] = {}
         self._deadlines: dict[str, Any] = {}
         self._ended_at: dict[str, float] = {}
         self._waiting: dict[str, dict[Deferred[Approval], None]] = {}
         self._waiting_of: dict[Principal, int] = {}
         self._watchers: dict[str, list[Callback]] = {}
-        # Told of every question and every answer once it is durable.
+        # Called with every question and every answer once it is durable.
         self.on_news: list[Callback] = []
         self._stopping = False
         for approval_id, approval in store.load("approvals", Approval):
@@ -96,13 +96,13 @@ class Desk:
             question = self.pictures.added(approval_id, question, picture)
         approval = Approval(
             approval_id=approval_id,
-            state=State.PENDING,
+            state=ApprovalState.PENDING,
             question=question,
             asked_at=now,
             expires_at=now + round(self.limits.question_seconds * 1000),
         )
         tx.put(self.approvals, approval.approval_id, approval)
-        tx.after.append(partial(self._tell, approval.approval_id))
+        tx.after.append(partial(self._notify, approval.approval_id))
         return approval
 
     def pending_for(self, question: Question) -> Approval | None:
@@ -155,31 +155,31 @@ class Desk:
         minutes: int = 10,
         reason: str | None = None,
     ) -> tuple[Approval, TimedRule | None]:
-        """The person's word. Whoever calls this has made sure that it is the person's."""
+        """Record the person's decision. The caller has made sure that it is the person's."""
         approval = self.find(approval_id)
         self._must_wait(approval)
         now = self._clock.wall_ms()
-        said: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
+        decision: dict[str, Any] = {"decided_at": now, "decided_reason": reason}
         rule: TimedRule | None = None
         if not approve:
-            decided = approval.moved(State.DENIED, **said)
+            decided = approval.moved(ApprovalState.DENIED, **decision)
         else:
             rule = self._rule(tx, approval, scope, offer, minutes)
             decided = approval.moved(
-                State.APPROVED,
-                **said,
+                ApprovalState.APPROVED,
+                **decision,
                 scope=scope,
                 expires_at=now + round(self.limits.grant_seconds * 1000),
                 rule_id=rule.rule_id if rule is not None else None,
             )
         tx.put(self.approvals, approval_id, decided)
-        tx.after.append(partial(self._tell, approval_id))
+        tx.after.append(partial(self._notify, approval_id))
         return decided, rule
 
     def _must_wait(self, approval: Approval) -> None:
-        if approval.state is State.PENDING and self._in_time(approval):
+        if approval.state is ApprovalState.PENDING and self._in_time(approval):
             return
-        state = State.EXPIRED if approval.state is State.PENDING else approval.state
+        state = ApprovalState.EXPIRED if approval.state is ApprovalState.PENDING else approval.state
         raise Conflict(
             f"{approval.approval_id} does not wait for an answer any more: it is {state.value}",
             hint="`bascule approvals` lists what waits",
@@ -217,30 +217,30 @@ class Desk:
     def spend(self, tx: Transaction, approval_id: str) -> Approval:
         """Use the grant up, in the transaction of the record that the effect begins with. Of many callers, one can."""
         approval = self.find(approval_id)
-        if approval.state is not State.APPROVED or not self._in_time(approval):
+        if approval.state is not ApprovalState.APPROVED or not self._in_time(approval):
             raise Conflict(
-                f"{approval_id} is no grant (any more): it is {approval.state.value}",
+                f"{approval_id} can no longer be used: it is {approval.state.value}",
                 hint="a grant is for one call, within 10 minutes; call again to ask again",
                 details={"approvalId": approval_id, "state": approval.state.value},
             )
-        spent = approval.moved(State.SPENT)
+        spent = approval.moved(ApprovalState.SPENT)
         tx.put(self.approvals, approval_id, spent)
         return spent
 
-    def settle(self, tx: Transaction, approval_id: str, state: State = State.DONE) -> None:
+    def settle(self, tx: Transaction, approval_id: str, state: ApprovalState = ApprovalState.DONE) -> None:
         """What the grant was spent for is over (`done`), or a crash left nobody who knows (`unknown`)."""
         approval = self.approvals.rows.get(approval_id)
-        if approval is not None and approval.state is State.SPENT:
+        if approval is not None and approval.state is ApprovalState.SPENT:
             tx.put(self.approvals, approval_id, approval.moved(state))
 
     def withdraw(self, tx: Transaction, approval_id: str) -> None:
-        """Whoever asked does not want it any more: the question goes, and so does an unspent grant."""
+        """The asker has withdrawn: remove the question and an unspent grant."""
         approval = self.approvals.rows.get(approval_id)
         if approval is None or approval.state not in _OPEN:
             return
-        state = State.WITHDRAWN if approval.state is State.PENDING else State.EXPIRED
+        state = ApprovalState.WITHDRAWN if approval.state is ApprovalState.PENDING else ApprovalState.EXPIRED
         tx.put(self.approvals, approval_id, approval.moved(state))
-        tx.after.append(partial(self._tell, approval_id))
+        tx.after.append(partial(self._notify, approval_id))
 
     def timed(
         self,
@@ -253,11 +253,11 @@ class Desk:
         over: str | None = None,
         facts: Mapping[str, Any] | None = None,
     ) -> TimedRule | None:
-        """The rule that a person laid over the `ask` of the rule `over` for now, if one speaks of this call."""
+        """The timed rule of a person that replaces the `ask` of the rule `over` for this call, or None."""
         return self.rules.matching(principal, method, effect, params, run_id=run_id, over=over, facts=facts)
 
     def end_run(self, tx: Transaction, run_id: str) -> None:
-        """What was allowed for this run is allowed no longer, and what it asked is asked no longer."""
+        """End the timed rules of this run and withdraw its questions."""
         self.rules.end_run(tx, run_id)
         for approval in [*self.pending(), *self._granted()]:
             if approval.question.run_id == run_id:
@@ -271,7 +271,7 @@ class Desk:
                 self.withdraw(tx, approval.approval_id)
 
     def end_agent(self, agent_id: str) -> None:
-        """A handle was revoked or taken over: whoever has it next inherits no permission, and no question."""
+        """A handle was revoked or taken over: its next holder inherits no permission, and no question."""
         principal = agent_principal(agent_id)
         tx = Transaction()
         self.rules.end_principal(tx, principal)
@@ -289,7 +289,7 @@ class Desk:
         """The approval once it is answered, or as it is when that time is over."""
         approval = self.find(approval_id)
         later: Deferred[Approval] = Deferred()
-        if approval.state is not State.PENDING or seconds <= 0 or self._stopping:
+        if approval.state is not ApprovalState.PENDING or seconds <= 0 or self._stopping:
             later.set_result(approval)
             return later
         principal = approval.question.principal
@@ -327,7 +327,7 @@ class Desk:
     def watch(self, approval_id: str, callback: Callback) -> None:
         """`callback` is called once, when it is answered, expired or withdrawn; now, if it is."""
         approval = self.find(approval_id)
-        if approval.state is State.PENDING:
+        if approval.state is ApprovalState.PENDING:
             self._watchers.setdefault(approval_id, []).append(callback)
         else:
             callback(approval)
@@ -336,7 +336,7 @@ class Desk:
         return len(self._waiting.get(approval_id, ()))
 
     def end(self) -> None:
-        """The daemon stops: every caller is told how things stand. Questions stay."""
+        """The daemon stops: answer every waiting caller with the state of its question. Questions stay."""
         self._stopping = True
         for approval_id, waiting in list(self._waiting.items()):
             for later in list(waiting):
@@ -353,7 +353,7 @@ class Desk:
         return approval
 
     def keyed(self, digest: str) -> str:
-        """A digest as the ledger keeps it: it says nothing about short params to whoever has not the key."""
+        """A digest as the ledger keeps it: without the key it reveals nothing about short params."""
         return hmac.new(self._key, digest.encode(), "sha256").hexdigest()
 
     def pending(self) -> list[Approval]:
@@ -375,7 +375,7 @@ class Desk:
         """After a restart: questions stay, unspent grants and timed rules die; how many did."""
         dead = self._granted()
         for approval in dead:
-            tx.put(self.approvals, approval.approval_id, approval.moved(State.EXPIRED))
+            tx.put(self.approvals, approval.approval_id, approval.moved(ApprovalState.EXPIRED))
         return len(dead) + self.rules.end_all(tx)
 
     # -- time --
@@ -422,7 +422,7 @@ class Desk:
 
     def _enter(self, new: Approval) -> None:
         approval_id = new.approval_id
-        if new.state is State.APPROVED:
+        if new.state is ApprovalState.APPROVED:
             self._grants.setdefault(new.key, {})[approval_id] = None
         else:
             self._questions[new.key] = approval_id
@@ -430,7 +430,7 @@ class Desk:
             self._pending.setdefault(principal, set()).add(approval_id)
             self._pending_chars[principal] = self._pending_chars.get(principal, 0) + new.question.size
         now = self._clock.monotonic()
-        seconds = self.limits.question_seconds if new.state is State.PENDING else self.limits.grant_seconds
+        seconds = self.limits.question_seconds if new.state is ApprovalState.PENDING else self.limits.grant_seconds
         until = self._until.setdefault((approval_id, new.state), now + seconds)
         left_ms = (until - now) * 1000
         # Past its time already: it was undone, or is from the last life. Not at once: the loop may be undoing.
@@ -443,12 +443,12 @@ class Desk:
         deadline = self._deadlines.pop(approval_id, None)
         if deadline is not None:
             self._timers.call_off(deadline)
-        if old.state is State.APPROVED:
+        if old.state is ApprovalState.APPROVED:
             same = self._grants[old.key]
             del same[approval_id]
             if not same:
                 del self._grants[old.key]
-        elif old.state is State.PENDING:
+        elif old.state is ApprovalState.PENDING:
             del self._questions[old.key]
             principal = old.question.principal
             self._pending[principal].discard(approval_id)
@@ -463,16 +463,16 @@ class Desk:
         tx = Transaction()
         tx.subject = approval_id
         tx.details = {"was": approval.state.value, "method": approval.question.method}
-        tx.put(self.approvals, approval_id, approval.moved(State.EXPIRED))
-        tx.after.append(partial(self._tell, approval_id))
+        tx.put(self.approvals, approval_id, approval.moved(ApprovalState.EXPIRED))
+        tx.after.append(partial(self._notify, approval_id))
         self._journal.commit(tx, DAEMON, "approvals.expire")
 
-    def _tell(self, approval_id: str) -> None:
-        """It is durable: whoever waits for it goes on, whoever follows hears of it."""
+    def _notify(self, approval_id: str) -> None:
+        """It is durable: answer the waiters and run the callbacks of the followers."""
         approval = self.approvals.rows.get(approval_id)
         if approval is None:
             return
-        if approval.state is not State.PENDING:
+        if approval.state is not ApprovalState.PENDING:
             for later in list(self._waiting.get(approval_id, ())):
                 if not later.done():
                     later.set_result(approval)
@@ -484,5 +484,5 @@ class Desk:
     def _safely(self, callback: Callback, approval: Approval) -> None:
         try:
             callback(approval)
-        except Exception as error:  # noqa: BLE001 - one listener's fault must not keep the rest from hearing
+        except Exception as error:  # noqa: BLE001 - one listener's fault must not stop the rest
             log_fault(self._log, error, approval=approval.approval_id)

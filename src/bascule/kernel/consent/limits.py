@@ -3,18 +3,18 @@
 import msgspec
 
 _MINUTE = 60.0
-# How long a caller is held before it is told to call again. MCP clients give up after 60 s and more, HTTP clients
+# How long a caller is held before the answer is `call again`. MCP clients give up after 60 s and more, HTTP clients
 # after 30 s (see `broker`'s long polls).
 MCP_SLICE_SECONDS = 45.0
 HTTP_SLICE_SECONDS = 25.0
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Every limit of the desk; tests set their own."""
 
     # How long a question waits: a person is back from a coffee, or was never there.
     question_seconds: float = 15 * _MINUTE
-    # How long a grant waits for the call it is for: a model that was told to call again does so within minutes.
+    # How long a grant waits for the call it is for: a model that has to call again does so within minutes.
     grant_seconds: float = 10 * _MINUTE
     # Questions of one principal that wait at once: more than a person reads, few enough that none is hidden by a flood.
     max_pending: int = 32

@@ -21,7 +21,7 @@ class QuestionPictures:
         try:
             path = self._files.save(approval_id, png)
         except OSError as error:
-            # A full disk must not keep a person from being asked; whether the question fits is told by its commit.
+            # A full disk must not keep a person from being asked; its commit shows whether the question fits.
             self._log("picture_not_kept", level="warning", approval=approval_id, error=error.strerror)
             return question
         return msgspec.structs.replace(question, picture=path)

@@ -1,4 +1,4 @@
-"""From a call that would ask to the question, its digest, and what its caller is told meanwhile."""
+"""From a call that would ask to the question, its digest, and the answer its caller gets meanwhile."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from bascule.foundation.clock import rfc3339
 from bascule.foundation.errors import ApprovalRequired, BasculeError, Conflict, PolicyDenied, TooLarge
 from bascule.foundation.text import one_line
 from bascule.kernel.consent.records import Approval, TimedRule
-from bascule.kernel.consent.states import State
+from bascule.kernel.consent.states import ApprovalState
 from bascule.kernel.policy.decision import Decision
 from bascule.kernel.policy.rules import Rule
 from bascule.wire.canonical import SHORT_DIGEST_CHARS, NotCanonical, canonical, digest
@@ -65,7 +65,7 @@ def default_summary(method: str, params_json: str) -> str:
 
 
 def default_preview(method: str, params: Any) -> str:
-    """For methods that have no better picture of themselves: every param, one per line. Drawn by whoever asks."""
+    """For methods that have no better picture of themselves: every param, one per line. The view makes it visible."""
     lines = [method]
     plain = plain_params(params)
     for name, value in plain.items() if isinstance(plain, dict) else [("params", plain)]:
@@ -108,7 +108,7 @@ _DEFAULTS: dict[str, Any] = msgspec.to_builtins(Rule(name="x", decision=Decision
 
 
 def required(approval: Approval, *, has_person: bool) -> ApprovalRequired:
-    """What the caller hears when its time is over and nobody has answered."""
+    """The answer to a caller whose time is over while nobody has decided."""
     asked = approval.question
     id_ = approval.approval_id
     if has_person:
@@ -135,19 +135,19 @@ def required(approval: Approval, *, has_person: bool) -> ApprovalRequired:
 
 
 def refusal_of(approval: Approval, *, has_person: bool) -> BasculeError:
-    """What the caller hears of a question that was not answered with yes."""
+    """The answer to a caller whose question was not approved."""
     details = {"approvalId": approval.approval_id, "rule": approval.question.rule, "method": approval.question.method}
     match approval.state:
-        case State.PENDING:
+        case ApprovalState.PENDING:
             return required(approval, has_person=has_person)
-        case State.DENIED:
+        case ApprovalState.DENIED:
             why = f": {approval.decided_reason}" if approval.decided_reason else ""
             return PolicyDenied(
                 f"a person said no{why}",
                 hint="do not try it another way; ask the user of this machine what they want instead",
                 details=details,
             )
-        case State.EXPIRED | State.WITHDRAWN:
+        case ApprovalState.EXPIRED | ApprovalState.WITHDRAWN:
             return Conflict(
                 f"nobody answered {approval.approval_id} in time", hint="call again to ask again", details=details
             )

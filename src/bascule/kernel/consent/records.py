@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from bascule.kernel.call import Principal
-from bascule.kernel.consent.states import FINAL, State, check_move
+from bascule.kernel.consent.states import FINAL, ApprovalState, check_move
 from bascule.kernel.policy.rules import Rule
 
 
@@ -22,7 +22,7 @@ class Scope(StrEnum):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What is put before the person."""
+    """What the person decides about."""
 
     principal: Principal
     method: str
@@ -52,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         return len(self.params_json) + len(self.preview)
 
     def emptied(self) -> "Question":
-        """Without what it was about: that is kept while it is asked or carried out, and no longer."""
+        """Without its content, which is kept only while it is asked or executed."""
         return msgspec.structs.replace(self, params_json="", preview="", offers=(), picture=None)
 
 
@@ -60,7 +60,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A question and what became of it."""
 
     approval_id: str
-    state: State
+    state: ApprovalState
     question: Question
     asked_at: int
     # Wall time in milliseconds: of the question while it waits, of the grant once it is one.
@@ -76,7 +76,7 @@ class Approval(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         asked = self.question
         return (asked.principal, asked.method, asked.digest, asked.run_id)
 
-    def moved(self, state: State, **changes: Any) -> "Approval":
+    def moved(self, state: ApprovalState, **changes: Any) -> "Approval":
         check_move(self.state, state)
         if state in FINAL:
             changes["question"] = self.question.emptied()

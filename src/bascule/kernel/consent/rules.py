@@ -11,7 +11,7 @@ from bascule.foundation.errors import InvalidRequest, Overloaded
 from bascule.foundation.ids import new_id
 from bascule.foundation.timers import Timers
 from bascule.kernel.call import DAEMON, Principal
-from bascule.kernel.consent.limits import Limits
+from bascule.kernel.consent.limits import ConsentLimits
 from bascule.kernel.consent.offers import exact as exact_of
 from bascule.kernel.consent.records import Approval, TimedRule
 from bascule.kernel.journal import Journal, Table, Transaction
@@ -26,7 +26,9 @@ _TRY_AGAIN_MS = 1_000.0
 
 
 class TimedRules:
-    def __init__(self, store: JournalStore, journal: Journal, clock: Clock, timers: Timers, limits: Limits) -> None:
+    def __init__(
+        self, store: JournalStore, journal: Journal, clock: Clock, timers: Timers, limits: ConsentLimits
+    ) -> None:
         self._journal = journal
         self._clock = clock
         self._timers = timers
@@ -68,7 +70,7 @@ class TimedRules:
             approval_id=approval.approval_id,
             made_at=now,
             expires_at=now + minutes * 60_000,
-            # A run is approved whatever it asks; a rule speaks of what was asked.
+            # A run is approved whatever it asks; a rule covers what was asked.
             over=None if run_id is not None else approval.question.rule,
             exact=exact,
             run_id=run_id,
@@ -100,7 +102,7 @@ class TimedRules:
         over: str | None,
         facts: Mapping[str, Any] | None = None,
     ) -> TimedRule | None:
-        """`facts`: what its bridge knows of the call, the params among it; a rule may speak of either."""
+        """`facts`: what its bridge knows of the call, the params among it; a rule may use either."""
         known = params if facts is None else facts
         for timed in self.table.rows.values():
             if timed.run_id is not None and timed.run_id != run_id:
@@ -125,7 +127,7 @@ class TimedRules:
             tx.put(self.table, timed.rule_id, None)
 
     def end_methods(self, tx: Transaction, prefix: str) -> None:
-        """Of one bridge: rules that speak of its methods and no others."""
+        """Of one bridge: rules for its methods and no others."""
         for timed in list(self.table.rows.values()):
             if all(method.startswith(prefix) for method in timed.rule.methods):
                 tx.put(self.table, timed.rule_id, None)

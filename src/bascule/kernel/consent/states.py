@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 
-class State(StrEnum):
+class ApprovalState(StrEnum):
     PENDING = "pending"
     APPROVED = "approved"
     DENIED = "denied"
@@ -25,15 +25,17 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-NEXT: Mapping[State, frozenset[State]] = {
-    State.PENDING: frozenset({State.APPROVED, State.DENIED, State.EXPIRED, State.WITHDRAWN}),
-    State.APPROVED: frozenset({State.SPENT, State.EXPIRED}),
-    State.SPENT: frozenset({State.DONE, State.UNKNOWN}),
-    State.DENIED: frozenset(),
-    State.EXPIRED: frozenset(),
-    State.WITHDRAWN: frozenset(),
-    State.DONE: frozenset(),
-    State.UNKNOWN: frozenset(),
+NEXT: Mapping[ApprovalState, frozenset[ApprovalState]] = {
+    ApprovalState.PENDING: frozenset(
+        {ApprovalState.APPROVED, ApprovalState.DENIED, ApprovalState.EXPIRED, ApprovalState.WITHDRAWN}
+    ),
+    ApprovalState.APPROVED: frozenset({ApprovalState.SPENT, ApprovalState.EXPIRED}),
+    ApprovalState.SPENT: frozenset({ApprovalState.DONE, ApprovalState.UNKNOWN}),
+    ApprovalState.DENIED: frozenset(),
+    ApprovalState.EXPIRED: frozenset(),
+    ApprovalState.WITHDRAWN: frozenset(),
+    ApprovalState.DONE: frozenset(),
+    ApprovalState.UNKNOWN: frozenset(),
 }
 # Nothing more can happen to these.
 FINAL = frozenset(state for state, following in NEXT.items() if not following)
@@ -42,12 +44,12 @@ FINAL = frozenset(state for state, following in NEXT.items() if not following)
 class IllegalMove(Exception):
     """A step that the table does not have: a fault of ours, or of two who act at once."""
 
-    def __init__(self, old: State, new: State) -> None:
+    def __init__(self, old: ApprovalState, new: ApprovalState) -> None:
         super().__init__(f"{old.value} never becomes {new.value}")
         self.old = old
         self.new = new
 
 
-def check_move(old: State, new: State) -> None:
+def check_move(old: ApprovalState, new: ApprovalState) -> None:
     if new not in NEXT[old]:
         raise IllegalMove(old, new)

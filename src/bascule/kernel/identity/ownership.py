@@ -61,7 +61,7 @@ def _check_starter(named: Callable[[Any], str], starter: Starter, principal: Pri
     if principal != PERSON and principal != starter(id_):
         raise Forbidden(
             f"{principal} did not start {id_}",
-            hint="only whoever started it may, and the person: unlock with the passphrase (`bascule person set`)",
+            hint="only its starter and the person may: unlock with the passphrase (`bascule person set`)",
         )
 
 

@@ -27,7 +27,7 @@ _WHERE = (
 
 
 class WrongToken(Unauthenticated):
-    """A token was presented and is nobody's; the doors' throttle counts these."""
+    """A token was presented and is not valid; the doors' throttle counts these."""
 
 
 def identify(
@@ -65,10 +65,10 @@ def identify(
 
 
 def identify_in_space(handle: str, *, presented: bool) -> Principal:
-    """Who comes through a space's own socket is that space's agent, and nobody else."""
+    """Every connection to a space's own socket is that space's agent."""
     if presented:
         raise Forbidden(
-            f"no token is taken at this socket: whoever connects here is agent {handle}",
+            f"this socket takes no token: every connection here is agent {handle}",
             hint="leave the Authorization header out",
         )
     return agent_principal(handle)

@@ -8,7 +8,7 @@ MAX_TOKEN_CHARS = 256
 
 # Enough for every helper of a misconfigured shell to fail once and say so with a clear 401.
 WRONG_TOKEN_BURST = 10
-# After that one answer per second is told why; a guess among 2**256 gains nothing by being slower, but log
+# After that one answer per second says why; a guess among 2**256 gains nothing by being slower, but log
 # and CPU stay free for the others.
 WRONG_TOKENS_PER_SECOND = 1.0
 
@@ -63,7 +63,7 @@ class TokenBook:
 class WrongTokenThrottle:
     """How often a door explains that a token is wrong; one per door, monotonic seconds passed in.
 
-    Asked only after a token was found wrong, so that whoever floods a door cannot keep a right token out.
+    Asked only after a token was found wrong, so that a flood of wrong tokens cannot keep a right one out.
     """
 
     def __init__(self, *, burst: int = WRONG_TOKEN_BURST, per_second: float = WRONG_TOKENS_PER_SECOND) -> None:

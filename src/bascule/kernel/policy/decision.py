@@ -25,7 +25,7 @@ _STRICTNESS = {decision: place for place, decision in enumerate(Decision)}
 
 
 def strictest(decisions: Iterable[Decision]) -> Decision:
-    """Nothing said is deny: a call that no rule speaks of does not happen."""
+    """The default is deny: a call that no rule matches does not happen."""
     return max(decisions, default=Decision.DENY)
 
 

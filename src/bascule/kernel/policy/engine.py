@@ -34,7 +34,7 @@ MAX_CACHED_VERDICTS = 4_096
 _UNREAD = object()
 _ANY = Cause()
 _PLACEHOLDER = re.compile(r"\{(?:command|path)\}")
-# The method whose commands a sandbox runs; background commands are told apart by the gate, not by what they execute.
+# The method whose commands a sandbox runs; the gate tells background commands from others, not what they execute.
 _SHELL = "workspace.shell"
 _Kept = TypeVar("_Kept")
 
@@ -74,10 +74,12 @@ class Policy:
         could apply reads params. Without it such a rule counts as matching if it restricts and as not
         matching if it allows: what is not known is never a permission.
         """
-        return self.known(principal, method_name) or self._decide_anew(principal, method_name, effect, params_getter)
+        return self.cached_verdict(principal, method_name) or self._decide_anew(
+            principal, method_name, effect, params_getter
+        )
 
-    def known(self, principal: Principal, method_name: str) -> Verdict | None:
-        """The word on every call of this method by this principal, if it was asked for before and has one."""
+    def cached_verdict(self, principal: Principal, method_name: str) -> Verdict | None:
+        """Cached verdict for (principal, method), or None: it depends on nothing else."""
         return self._verdicts.get((principal, method_name))
 
     def explain(self, principal: Principal, method: str, effect: Effect, params: Any) -> str:
@@ -192,7 +194,7 @@ def rules_digest(rules: Iterable[Rule]) -> str:
 
 
 def matches(rule: Rule, principal: Principal, method: str, effect: Effect, params: Any) -> bool:
-    """Whether one rule, all its conditions, speaks of this call."""
+    """Whether one rule matches this call with all its conditions."""
     return could_apply(rule, principal, method, effect) and _Matter(method, lambda: params).cause(rule) is not None
 
 

@@ -9,7 +9,7 @@ import unicodedata
 from functools import lru_cache
 from posixpath import normpath
 
-# Left out by some file systems when they compare names, and so by whoever wants `.g\u200cit` to be `.git`.
+# Left out by some file systems when they compare names, and so by an attacker who wants `.g\u200cit` to be `.git`.
 _IGNORED = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 _TRAILING = re.compile(r"(?<=[^/. ])[. ]+(?=/|\Z)")
 

@@ -65,7 +65,7 @@ _PRINCIPAL_HELP = 'principals are "local", "person" and "agent:<handle>", or glo
 
 
 class BadPolicy(InvalidRequest):
-    """The policy text does not say what its author meant, as far as can be told; nothing of it is applied."""
+    """The policy text does not say what its author meant, as far as can be seen; nothing of it is applied."""
 
 
 class Example(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,7 +88,7 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str
     decision: Decision
-    # Told to whoever is refused, and kept in the ledger.
+    # Sent to the caller that is refused, and kept in the ledger.
     reason: Annotated[str, Meta(min_length=1)]
     # What to do instead.
     suggestion: str | None = None

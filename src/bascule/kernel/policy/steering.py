@@ -1,6 +1,6 @@
 """Files of a workspace that other programs of the user obey: one list for rules, previews and reports.
 
-Whoever writes one of them acts later, outside of the sandbox, when the user's shell, editor, agent or git reads it.
+Writing one of them acts later, outside of the sandbox, when the user's shell, editor, agent or git reads it.
 """
 
 from bascule.kernel.policy.paths import path_matches
@@ -29,5 +29,5 @@ REPORTED_FILES = ("package.json",)
 
 
 def is_steering_file(path: str) -> bool:
-    """Whether a path in a workspace names a file whose change a person should hear of at once."""
+    """Whether a path in a workspace names a file whose change a person should see at once."""
     return any(path_matches(glob, path, exact=False) for glob in (*STEERING_FILES, *REPORTED_FILES))

@@ -73,7 +73,7 @@ def _extended(extends: Any, without: Any, presets: Presets) -> tuple[Rule, ...]:
             raise BadPolicy("`without` leaves rules out of a preset, and no preset is extended", hint=_EXTEND)
         return ()
     if not isinstance(extends, str) or extends not in presets:
-        raise BadPolicy(f"extends = {extends!r} is no preset; there are: {', '.join(presets)}")
+        raise BadPolicy(f"extends = {extends!r} is not a preset; there are: {', '.join(presets)}")
     rules = presets[extends]
     names = [rule.name for rule in rules]
     for name in without:

@@ -159,12 +159,12 @@ class Acting:
         async def act() -> None:
             await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
 
-        heard = await self.pictured(execution, routed, act)
+        reported = await self.pictured(execution, routed, act)
         return d.HotkeyResult(
             execution_id=execution.id,
             sent=True,
             evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
-            effect="confirmed" if heard else "unverified",
+            effect="confirmed" if reported else "unverified",
         )
 
     # -- what they share --
@@ -220,7 +220,7 @@ class Acting:
     async def seen(self, execution: Execution, aim: Aim, act: Callable[[], Awaitable[None]]) -> d.Effect:
         """Act between two pictures, then compare what the element says of itself, and what its program said."""
         before = aim.element
-        heard = await self.pictured(execution, aim.routed, act, aim)
+        reported = await self.pictured(execution, aim.routed, act, aim)
         try:
             after = await self._desktop.refreshed(before)
         except (AppGone, NotAnswering) as error:
@@ -229,14 +229,14 @@ class Acting:
         if after is None:
             # It did something: it is not there any more.
             return "confirmed"
-        told = (after.value, after.title, after.states - {"focused", "pressed", "armed", "active"})
+        now = (after.value, after.title, after.states - {"focused", "pressed", "armed", "active"})
         was = (before.value, before.title, before.states - {"focused", "pressed", "armed", "active"})
-        execution.note("readback", changed=told != was, heard=heard)
-        if told != was:
+        execution.note("readback", changed=now != was, heard=reported)
+        if now != was:
             return "confirmed"
         if after.role in _CHECKABLE:
             return "none"
-        return "confirmed" if heard else "unverified"
+        return "confirmed" if reported else "unverified"
 
     async def pictured(
         self,
@@ -246,17 +246,17 @@ class Acting:
         aim: Aim | None = None,
         blanked: tuple[Rect, ...] = (),
     ) -> bool:
-        """before.png, the act, after.png; whether the program told of a change meanwhile."""
+        """before.png, the act, after.png; whether the program reported a change meanwhile."""
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
         changed = asyncio.Event()
 
-        def heard(name: str, kind: str) -> None:
+        def on_change(name: str, kind: str) -> None:
             if program in (None, name) and not kind.startswith(_QUIET):
                 changed.set()
 
         await self._picture(execution, routed, "before.png", aim, blanked)
-        async with self._desktop.changes(heard):
+        async with self._desktop.changes(on_change):
             execution.halt.check()
             await act()
             execution.note("acted")

@@ -89,15 +89,15 @@ class Looking:
         if not (options.include_screenshot or options.inline):
             return None
         image, origin = await self.picture(execution, routed, tree)
-        drawn = image
+        marked = image
         if options.marks:
             marks = [(self._name(execution, each, routed, tree)[2:], each.visible) for each in _usable(tree)]
-            drawn = pictures.marked(image, origin, marks)
+            marked = pictures.marked(image, origin, marks)
         if options.include_screenshot:
             await self.save(execution, "observe.png", await asyncio.to_thread(pictures.png, image))
             if options.marks:
-                await self.save(execution, "marks.png", await asyncio.to_thread(pictures.png, drawn))
-        return await asyncio.to_thread(pictures.inline, drawn) if options.inline else None
+                await self.save(execution, "marks.png", await asyncio.to_thread(pictures.png, marked))
+        return await asyncio.to_thread(pictures.inline, marked) if options.inline else None
 
     async def _observed_text(
         self, execution: Execution, options: d.ObserveOptions, routed: Routed, tree: Tree

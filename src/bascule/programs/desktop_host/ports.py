@@ -184,8 +184,8 @@ class Desktop(Protocol):
 
     async def grab(self, rect: Rect) -> Shot: ...
 
-    def changes(self, heard: Changed) -> AbstractAsyncContextManager[None]:
-        """Call `heard` for each change anywhere, while inside."""
+    def changes(self, on_change: Changed) -> AbstractAsyncContextManager[None]:
+        """Call `on_change` for each change anywhere, while inside."""
 
     def root_of(self, window: Window) -> Key | None:
         """The top level that stands for this window in a tree that was read, if it is known."""

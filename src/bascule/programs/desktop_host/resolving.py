@@ -66,11 +66,11 @@ class Resolving:
         window = meant.window
         element, to = self._found(execution, meant, meant.element), self._found(execution, meant, meant.to)
         picture = await self._picture(execution, meant) if params.picture and row.confirmed else None
-        tied = {**given, "route": _tied_route(intent.route, meant)}
+        resolved = {**given, "route": _resolved_route(intent.route, meant)}
         if element is not None and hasattr(intent, "target"):
-            tied["target"] = _tied_target(element)
+            resolved["target"] = _resolved_target(element)
         if to is not None:
-            tied["to"] = _tied_target(to)
+            resolved["to"] = _resolved_target(to)
         return m.ResolveResult(
             bundle_id=window.bundle_id,
             pid=window.pid,
@@ -79,7 +79,7 @@ class Resolving:
             window_title=window.title,
             element=element,
             to=to,
-            params=tied,
+            params=resolved,
             picture=picture,
         )
 
@@ -139,32 +139,32 @@ class Resolving:
         for each in marks:
             around = around.joined(each)
 
-        def drawn() -> d.InlineImage:
+        def render() -> d.InlineImage:
             with_marks = pictures.marked(image, origin, [("", each) for each in marks])
             return pictures.inline(pictures.cropped(with_marks, origin, around, CROP_MARGIN_PIXELS))
 
-        return await asyncio.to_thread(drawn)
+        return await asyncio.to_thread(render)
 
 
 def _place(element: Element) -> Rect:
     return element.visible if element.on_screen else element.rect
 
 
-def _tied_route(route: d.Route | None, meant: _Meant) -> dict[str, Any]:
+def _resolved_route(route: d.Route | None, meant: _Meant) -> dict[str, Any]:
     window = meant.window
-    tied: dict[str, Any] = {"app": {"pid": window.pid}}
+    resolved: dict[str, Any] = {"app": {"pid": window.pid}}
     if window.bundle_id in window.names:
         # A pid comes again; one that comes again under the same name is a rare thing.
-        tied["app"]["bundleId"] = window.bundle_id
+        resolved["app"]["bundleId"] = window.bundle_id
     if meant.exact:
-        tied["window"] = {"windowId": window_id_of(window)}
+        resolved["window"] = {"windowId": window_id_of(window)}
         if route is not None and route.window is not None and route.window.title_pattern is not None:
             # Still: a window that is called otherwise by then is not the one that was asked about.
-            tied["window"]["titlePattern"] = route.window.title_pattern
+            resolved["window"]["titlePattern"] = route.window.title_pattern
     if route is not None and route.focus_policy != d.Route().focus_policy:
-        tied["focusPolicy"] = route.focus_policy
-    return tied
+        resolved["focusPolicy"] = route.focus_policy
+    return resolved
 
 
-def _tied_target(element: d.FoundElement) -> dict[str, Any]:
+def _resolved_target(element: d.FoundElement) -> dict[str, Any]:
     return {"elementRef": {"elementId": element.element_id, "fingerprint": element.fingerprint}, "rematch": False}

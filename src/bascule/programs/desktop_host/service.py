@@ -304,7 +304,7 @@ class Host:
                 raise self._about(DesktopError(Code.ABORTED, "the execution was aborted"), execution) from None
             raise
         except _KNOWN as error:
-            failure = _said(error, timeout_ms)
+            failure = _as_desktop_error(error, timeout_ms)
         except Exception as error:  # noqa: BLE001 - the boundary: an unknown fault says an id and nothing else
             fault = log_fault(self._log, error)
             failure = DesktopError(Code.INTERNAL_ERROR, f"internal error {fault}: the host's log has it", fault=fault)
@@ -435,8 +435,8 @@ class Host:
 _KNOWN: Final = (TimeoutError, ports.BackendError, WorkspaceForbidden, OSError)
 
 
-def _said(error: Exception, timeout_ms: int) -> DesktopError:
-    """What went wrong, in the contract's words."""
+def _as_desktop_error(error: Exception, timeout_ms: int) -> DesktopError:
+    """The error as the contract names it."""
     match error:
         case TimeoutError():
             return DesktopError(Code.TIMEOUT, "the request took longer than meta.timeoutMs", timeoutMs=timeout_ms)

@@ -16,7 +16,7 @@ _LABELLED: Final = frozenset(
     {"AXButton", "AXCheckBox", "AXRadioButton", "AXMenuItem", "AXMenu", "AXLink", "AXCell", "AXRow"}
 )
 # States worth a word.
-_TOLD: Final = ("checked", "selected", "expanded", "focused", "modal", "pressed")
+_SHOWN_STATES: Final = ("checked", "selected", "expanded", "focused", "modal", "pressed")
 
 
 def text_of(tree: Tree, name: Callable[[Element], str], words: Callable[[str | None], str | None]) -> str:
@@ -27,7 +27,7 @@ def text_of(tree: Tree, name: Callable[[Element], str], words: Callable[[str | N
     labels = _labels(tree)
     for at, element in enumerate(tree.elements):
         level = levels.get(element.parent, -1) + 1
-        if not _worth_a_line(tree, element, labels):
+        if not _is_listed(tree, element, labels):
             levels[at] = level - 1
             continue
         levels[at] = level
@@ -50,7 +50,7 @@ def line_of(element: Element, ref: str, words: Callable[[str | None], str | None
     value = words(element.value)
     if value and element.role not in ("AXCheckBox", "AXRadioButton") and value != title:
         parts.append(f'= "{_short(value)}"')
-    parts += [state for state in _TOLD if state in element.states]
+    parts += [state for state in _SHOWN_STATES if state in element.states]
     if not {"enabled", "sensitive"} & element.states:
         parts.append("disabled")
     parts.append(f"[{ref}]")
@@ -83,7 +83,7 @@ def _labelled(tree: Tree, text: Element) -> int | None:
     return at if at >= 0 and tree.elements[at].role in _LABELLED else None
 
 
-def _worth_a_line(tree: Tree, element: Element, labels: dict[int, str]) -> bool:
+def _is_listed(tree: Tree, element: Element, labels: dict[int, str]) -> bool:
     if element.depth == 0 or not element.on_screen:
         return False
     if element.role in _SILENT and not element.title:

@@ -45,13 +45,13 @@ class Waiting:
         looks = 0
         changed_at = loop.time()
 
-        def heard(name: str, _kind: str) -> None:
+        def on_change(name: str, _kind: str) -> None:
             nonlocal changed_at
             if program in (None, name):
                 changed_at = loop.time()
                 wake.set()
 
-        async with self._looking.desktop.changes(heard):
+        async with self._looking.desktop.changes(on_change):
             while True:
                 wake.clear()
                 began = loop.time()

@@ -49,11 +49,11 @@ MAX_THREAD_CHARS = 128
 class Hook:
     """One call by a client."""
 
-    def __init__(self, client: str, event: str, said: dict[str, Any], *, explain: bool = False) -> None:
+    def __init__(self, client: str, event: str, payload: dict[str, Any], *, explain: bool = False) -> None:
         self.client = client
         self.event = event
-        self.said = said
-        self.cwd = said.get("cwd") if isinstance(said.get("cwd"), str) else None
+        self.payload = payload
+        self.cwd = payload.get("cwd") if isinstance(payload.get("cwd"), str) else None
         self.processes = process_tree.Processes()
         self.client_pid = process_tree.client_of(os.getpid(), self.processes)
         self._parent = os.getppid()
@@ -76,7 +76,7 @@ class Hook:
         """Handle and token: `--agent`, the shim of this session, `BRIDGE_AGENT_ID`, the one agent of this place."""
         if named:
             return named, choice.token_of(door, named)
-        session = self.said.get("session_id")
+        session = self.payload.get("session_id")
         found, agents = process_tree.named_by(
             call(door, "GET", "/agents?status=online"), session if isinstance(session, str) else None
         )
@@ -90,14 +90,14 @@ class Hook:
 
 
 def run(client: str, event: str | None, state: str, *, agent: str | None, wait_ms: int | None, options: Any) -> int:
-    said = read_input()
-    hook = Hook(client, str(said.get("hook_event_name") or event or ""), said, explain=options.explain)
+    payload = read_input()
+    hook = Hook(client, str(payload.get("hook_event_name") or event or ""), payload, explain=options.explain)
     if hook.event not in EVENTS:
         hook.explain(f"nothing to do at {hook.event or 'an unnamed event'}")
         return exits.OK
     _note_turn(state, hook.event)
     # Claude Code, "agent_id": "Present only when the hook fires inside a subagent call".
-    if said.get("agent_id"):
+    if payload.get("agent_id"):
         hook.explain("a subagent has no inbox of its own")
         return exits.OK
     answers: Callable[..., int] = _notice
@@ -143,8 +143,8 @@ def read_input(descriptor: int = 0) -> dict[str, Any]:
         if len(data) <= MAX_INPUT_BYTES:
             data += piece
         # A client that leaves the pipe open has still said all it will.
-        if piece.rstrip().endswith(b"}") and (said := _object(data)) is not None:
-            return said
+        if piece.rstrip().endswith(b"}") and (payload := _object(data)) is not None:
+            return payload
     return _object(data) or {}
 
 
@@ -204,7 +204,7 @@ def _wake(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
 def _block(hook: Hook, named: str | None, door: Door, _wait_ms: int) -> int:
     """Codex, `Stop`: `decision: "block"` makes Codex go on, with `reason` as its next prompt."""
     # "stop_hook_active": this turn was continued by a hook already.
-    who = None if hook.said.get("stop_hook_active") else hook.agent(named, door)
+    who = None if hook.payload.get("stop_hook_active") else hook.agent(named, door)
     seen = bell.watch(door, *who, by="codex Stop", skip="own") if who else None
     if who is None or seen is None:
         return _nothing(hook)
@@ -218,7 +218,7 @@ def _queue(hook: Hook, named: str | None, door: Door, wait_ms: int) -> int:
     Recorded as rung only when `codex queue` took it. Codex shows queued text as the user's, hence the line's last
     sentence; it begins a turn in sessions that are open, and keeps the line for those that are not.
     """
-    thread = str(hook.said.get("session_id") or "")
+    thread = str(hook.payload.get("session_id") or "")
     if not thread or len(thread) > MAX_THREAD_CHARS or not thread.replace("-", "").isalnum() or thread[0] == "-":
         hook.explain("the hook was given no session_id")
         return exits.OK

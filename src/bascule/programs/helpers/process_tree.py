@@ -165,8 +165,10 @@ def _shim_pid(agent: Agent) -> int | None:
 
 
 def _is_at(agent: Agent, cwd: str | None) -> bool:
-    said = (agent.get("metadata") or {}).get("cwd")
-    return bool(cwd) and isinstance(said, str) and os.path.realpath(said) == os.path.realpath(str(cwd))
+    registered_cwd = (agent.get("metadata") or {}).get("cwd")
+    return (
+        bool(cwd) and isinstance(registered_cwd, str) and os.path.realpath(registered_cwd) == os.path.realpath(str(cwd))
+    )
 
 
 def _only(agents: list[Agent]) -> Agent | None:

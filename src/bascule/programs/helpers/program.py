@@ -32,7 +32,7 @@ def run(name: str, main: Callable[[Sequence[str]], int], arguments: Sequence[str
     except KeyboardInterrupt:
         return exits.INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has left. The interpreter would complain once more while it exits.
+        # The reader of our output has left. The interpreter would complain once more while it exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return exits.UNEXPECTED
 

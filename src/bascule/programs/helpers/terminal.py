@@ -28,7 +28,7 @@ def prepare() -> None:
 
 def show(text: str) -> None:
     """To stdout, for a reader. Brackets stay: what others wrote was made visible where it was put into our words."""
-    show_exactly(visible(text, drawn=True))
+    show_exactly(visible(text, already_visible=True))
 
 
 def show_exactly(text: str) -> None:
@@ -43,7 +43,7 @@ def show_exactly(text: str) -> None:
 def say(text: str) -> None:
     """To stderr: for the reader, not for the pipe."""
     if sys.stderr is not None:
-        sys.stderr.write(visible(text, drawn=True) + "\n")
+        sys.stderr.write(visible(text, already_visible=True) + "\n")
         sys.stderr.flush()
 
 
@@ -57,7 +57,7 @@ def payload_text(payload: Any) -> str:
 
 
 def show_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    cells = [list(headings), *([one_line(cell, drawn=True) for cell in row] for row in rows)]
+    cells = [list(headings), *([one_line(cell, already_visible=True) for cell in row] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headings))]
     show(
         "\n".join(

@@ -99,7 +99,7 @@ def _way(state: str, door: Door, starter: Starter, session: dict[str, Any]) -> W
 
 
 def identity_for(door: Door, client: dict[str, Any], name: str | None, kind: str | None) -> Identity:
-    said = str(client.get("name") or "")
+    client_name = str(client.get("name") or "")
     cwd = os.getcwd()
     metadata: dict[str, Any] = {"cwd": cwd, "pid": os.getpid()}
     if pane := os.environ.get("TMUX_PANE"):
@@ -107,7 +107,7 @@ def identity_for(door: Door, client: dict[str, Any], name: str | None, kind: str
     if client.get("version"):
         metadata["clientVersion"] = str(client["version"])[:64]
     shared = os.environ.get("BRIDGE_WRAPPED")
-    return Identity(door, name or invented_name(said, cwd), kind or said, metadata, shared=shared)
+    return Identity(door, name or invented_name(client_name, cwd), kind or client_name, metadata, shared=shared)
 
 
 def _parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -124,7 +124,7 @@ class Link:
         self._introduction: Generator[tuple[str, dict[str, Any]], Any, None] | None = None
         # The daemon's number for a change of name under way.
         self._becoming: int | None = None
-        self._heard_at = 0.0
+        self._last_received = 0.0
         self._pinged = False
         self._retry_at = 0.0
         self._start_wanted = False
@@ -174,7 +174,7 @@ class Link:
         if self.identity and self._socket is None:
             times.append(self._retry_at)
         if self._sent or self._asked:
-            times.append(self._heard_at + ANSWER_SECONDS)
+            times.append(self._last_received + ANSWER_SECONDS)
         return min(times, default=None)
 
     def on_time(self) -> None:
@@ -184,13 +184,13 @@ class Link:
         for call in [each for each in self._waiting if each.give_up <= now]:
             self._waiting.remove(call)
             self._fail(call, self.fault or NotRunning(self._where))
-        if self._socket is not None and (self._sent or self._asked) and now >= self._heard_at + ANSWER_SECONDS:
+        if self._socket is not None and (self._sent or self._asked) and now >= self._last_received + ANSWER_SECONDS:
             if self._pinged or not self.ready or self.identity is None:
                 # A daemon that does not answer is as good as none; a new connection may find it better.
                 self._lost(ConnectionLost("the daemon does not answer", "see `bridgectl tail logs`"))
             else:
                 self._pinged = True
-                self._heard_at = now
+                self._last_received = now
                 self._ask(*self.identity.hello(), _ignore)
         self._pump()
 
@@ -199,7 +199,7 @@ class Link:
             return
         try:
             messages = self._socket.receive()
-            self._heard_at = self._clock()
+            self._last_received = self._clock()
             for message in messages:
                 self._pinged = False
                 self._on_message(message)
@@ -231,7 +231,7 @@ class Link:
             return
         self.fault = None
         self._start_wanted = False
-        self._heard_at = self._clock()
+        self._last_received = self._clock()
         self._pinged = False
         self._introduce(self._opening(self.identity))
 
@@ -299,13 +299,13 @@ class Link:
         self._pauses.reset()
         self._starter.finish()
         if becoming is not None:
-            self._say_became(becoming, fault)
+            self._send_became(becoming, fault)
         elif self.standing is not None:
             old = self.standing
             self._put(Call(old.request, old.line, "read", self._clock(), None, silent=True))
         self._pump()
 
-    def _say_became(self, number: int, fault: DoorError | None) -> None:
+    def _send_became(self, number: int, fault: DoorError | None) -> None:
         assert self.identity is not None
         answer: dict[str, Any] = {"number": number}
         if fault is None:
@@ -379,7 +379,7 @@ class Link:
     def _start_silence(self, now: float) -> None:
         """Silence counts from the first question that is open."""
         if not self._sent and not self._asked:
-            self._heard_at = now
+            self._last_received = now
 
     def _notify(self, method: str, params: dict[str, Any]) -> None:
         self._send({"jsonrpc": "2.0", "method": method, "params": params})

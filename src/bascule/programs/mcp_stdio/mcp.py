@@ -198,7 +198,7 @@ def read(line: bytes) -> Request | dict[str, Any] | None:
     return Request(number, method, params)
 
 
-def has_half_a_pair(line: bytes, params: Any) -> bool:
+def has_lone_surrogate(line: bytes, params: Any) -> bool:
     """A string that UTF-8 cannot carry: the daemon would refuse the whole frame."""
     if b"\\u" not in line:
         return False

@@ -212,7 +212,7 @@ class Program:
         if len(self._calls) >= MAX_CALLS:
             self._write(request.failed(f"{MAX_CALLS} calls are open already; wait for some to finish"))
             return
-        if mcp.has_half_a_pair(line, request.params):
+        if mcp.has_lone_surrogate(line, request.params):
             self._write(request.failed("a text holds half a surrogate pair; send proper Unicode"))
             return
         self._open(request.client)

@@ -58,9 +58,9 @@ class Starter:
             return None
         self.finish()
         with open(self._complaints, encoding="utf-8", errors="replace") as file:
-            said = file.read().strip()[-_MAX_COMPLAINT_CHARS:]
+            output = file.read().strip()[-_MAX_COMPLAINT_CHARS:]
         return DoorError(
-            f"Bascule could not be started: {said or 'it said nothing'}",
+            f"Bascule could not be started: {output or 'it said nothing'}",
             "run `bascule up` in a terminal to see why",
         )
 

@@ -3,7 +3,7 @@
 import asyncio
 
 from bascule.broker.protocol import InboxItem
-from bascule.programs.wrap.answers import answer, is_said
+from bascule.programs.wrap.answers import answer, has_printed
 from bascule.programs.wrap.broker_link import BrokerLink
 from bascule.programs.wrap.notifier import LOOK_SECONDS, Obstacle
 from bascule.programs.wrap.profiles import Profile
@@ -39,13 +39,13 @@ class Answering:
         """Wait for the end of the answer, and reply with what is new on the screen."""
         if not item.expect_reply:
             return
-        text = await self._when_still(before, typed)
+        text = await self._wait_until_idle(before, typed)
         metadata = {"status": "completed", "by": "auto-reply"}
         if self._transcript.cut:
             metadata["truncated"] = "the beginning of a long answer is missing"
         await self._post.reply(item.ticket_id, text, metadata)
 
-    async def _when_still(self, before: list[str], typed: str) -> str:
+    async def _wait_until_idle(self, before: list[str], typed: str) -> str:
         """The answer is over when the program is quiet, and ready for the next line or has written the sentinel."""
         loop = asyncio.get_running_loop()
         until = loop.time() + MAX_ANSWER_SECONDS
@@ -60,7 +60,7 @@ class Answering:
                 looked = self._session.output.count
                 after = await self._transcript.lines()
                 text = answer(before, after, typed, self._profile, self._sentinel)
-                if self._sentinel and is_said(before, after, typed, self._sentinel):
+                if self._sentinel and has_printed(before, after, typed, self._sentinel):
                     return text
             if quiet >= self._profile.answer_quiet_seconds and self._obstacle() is None and not self._sentinel:
                 return text

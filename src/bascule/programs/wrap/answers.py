@@ -32,8 +32,8 @@ def answer(
     return "\n".join(kept)
 
 
-def is_said(before: Sequence[str], after: Sequence[str], typed: str, sentinel: str) -> bool:
-    """By the program, and not in what was typed: the message may have named it."""
+def has_printed(before: Sequence[str], after: Sequence[str], typed: str, sentinel: str) -> bool:
+    """Whether the program printed the sentinel, not only the typed text: the message may have named it."""
     above, _ = _stayed(before, after)
     # What stayed below counts here: the last answer's may have stood at the very same place.
     return any(sentinel in line for line in _spoken(after[above:], typed, moved=bool(before) and not above))

@@ -125,7 +125,7 @@ class BrokerLink:
         await self.client.reply(ticket_id, payload, metadata)
 
     async def leave(self, exit_code: int) -> None:
-        """The program is gone: whoever waits for its answer hears that now, and not when the time is over."""
+        """The program is gone: fail the waits for its answer now, and not when the time is over."""
         if self._client is None:
             return
         try:

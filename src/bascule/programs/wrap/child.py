@@ -114,24 +114,24 @@ def start(
 ) -> Child:
     """Run `command`. Its terminal is set `like` that descriptor's; `plain`: nothing echoed, line ends as they are."""
     master, slave = os.openpty()
-    events, told = os.pipe()
+    events, events_writer = os.pipe()
     try:
         set_size(master, *size)
         _set_modes(slave, like, plain=plain)
         leader = os.fork()
     except BaseException:
-        for descriptor in (master, slave, events, told):
+        for descriptor in (master, slave, events, events_writer):
             os.close(descriptor)
         raise
     if not leader:
         try:
             os.close(master)
             os.close(events)
-            _lead(command, environment, slave, told)
+            _lead(command, environment, slave, events_writer)
         finally:
             os._exit(NOT_EXECUTABLE)
     os.close(slave)
-    os.close(told)
+    os.close(events_writer)
     for descriptor in (master, events):
         os.set_blocking(descriptor, False)
     return Child(master, events, leader)
@@ -154,7 +154,7 @@ def _set_modes(slave: int, like: int | None, *, plain: bool) -> None:
 # -- in the leader ---------------------------------------------------------------------------------
 
 
-def _lead(command: Sequence[str], environment: Mapping[str, str], slave: int, told: int) -> NoReturn:
+def _lead(command: Sequence[str], environment: Mapping[str, str], slave: int, events_writer: int) -> NoReturn:
     signal.set_wakeup_fd(-1)
     for number in _DEFAULT_AGAIN:
         signal.signal(number, signal.SIG_DFL)
@@ -163,27 +163,27 @@ def _lead(command: Sequence[str], environment: Mapping[str, str], slave: int, to
     os.login_tty(slave)
     program = os.fork()
     if not program:
-        _become(command, environment, told)
+        _become(command, environment, events_writer)
     # Here and there, whoever is first: neither may go on before the program is a group in the foreground.
     _to_foreground(program)
     # Keys that stop or end what is in the foreground are not for the leader.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):
         signal.signal(number, signal.SIG_IGN)
-    _tell(told, STARTED, program)
+    _send_event(events_writer, STARTED, program)
     while True:
         _, status = os.waitpid(program, os.WUNTRACED)
         if os.WIFSTOPPED(status):
-            _tell(told, STOPPED, os.WSTOPSIG(status))
+            _send_event(events_writer, STOPPED, os.WSTOPSIG(status))
             continue
         code = os.waitstatus_to_exitcode(status)
         code = code if code >= 0 else KILLED - code
-        _tell(told, ENDED, code)
+        _send_event(events_writer, ENDED, code)
         os._exit(code)
 
 
-def _become(command: Sequence[str], environment: Mapping[str, str], told: int) -> NoReturn:
+def _become(command: Sequence[str], environment: Mapping[str, str], events_writer: int) -> NoReturn:
     _to_foreground(0)
-    os.close(told)
+    os.close(events_writer)
     try:
         os.execvpe(command[0], list(command), environment)  # noqa: S606 - what the person asked to run, without a shell
     except OSError as fault:
@@ -204,9 +204,9 @@ def _to_foreground(program: int) -> None:
     signal.signal(signal.SIGTTOU, before or signal.SIG_DFL)
 
 
-def _tell(told: int, kind: bytes, number: int) -> None:
+def _send_event(events_writer: int, kind: bytes, number: int) -> None:
     try:
-        os.write(told, _RECORD.pack(kind, number))
+        os.write(events_writer, _RECORD.pack(kind, number))
     except OSError:
         # The wrapper is gone; the terminal is about to be hung up.
         sys.exit(0)

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str]) -> int:
         return BY_STATUS.get(error.status, UNEXPECTED)
 
 
-def _let_read() -> None:
+def _wait_for_reader() -> None:
     """The key itself stays for the program."""
     if sys.stdin.isatty() and sys.stderr.isatty():
         select.select([sys.stdin], [], [], READING_SECONDS)
@@ -78,7 +78,7 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
     if profile.row is not None and transcript is None:
         terminal.say(f"bridge-wrap: no bell is typed for {profile.name}: its screen cannot be read without pyte")
         terminal.say("  next: pip install 'bascule[wrap]'; until then its hooks and MCP tools tell it of messages")
-        _let_read()
+        _wait_for_reader()
     type_ = options.type or profile.type or called
     groups = [agent_id(each) for each in options.group] if options.group else None
     post = BrokerLink(state, handle, type_=type_, metadata=metadata_here(), groups=groups)
@@ -106,7 +106,7 @@ async def _wrapped(options: argparse.Namespace, handle: str, command: list[str])
             await _until_ended(session, supervisor, joined=joined)
         finally:
             session.close()
-            _tell_of_losses(session)
+            _report_losses(session)
             await post.leave(started.exit_code if started.exit_code is not None else UNEXPECTED)
     finally:
         turns.close()
@@ -126,7 +126,7 @@ def _as_agent(command: list[str], profile: profiles.Profile, environment: dict[s
         handle = environment["BRIDGE_AGENT_ID"]
         terminal.say(f"bridge-wrap: the MCP tools in this Codex are not those of {handle}: its settings do not say so")
         terminal.say("  next: `bascule setup codex`, then start it again; until then answer with bridge-reply")
-        _let_read()
+        _wait_for_reader()
     return codex_servers.alone(command, environment)
 
 
@@ -157,7 +157,7 @@ async def _until_ended(session: Session, supervisor: Supervisor, *, joined: bool
             terminal.say(f"bridge-wrap: stopped serving {supervisor.handle}: {_first(fault)}\r")
 
 
-def _tell_of_losses(session: Session) -> None:
+def _report_losses(session: Session) -> None:
     if session.lost_output is not None and session.child.exit_code != child.KILLED + signal.SIGPIPE:
         terminal.say(f"bridge-wrap: the program's output is not complete: {session.lost_output}")
     if session.recording is not None and session.recording.fault is not None:

@@ -83,11 +83,11 @@ class Delivery:
 
     def _put_aside(self, item: InboxItem) -> str:
         whole = payload_text(item.payload)
-        said = f"(the message has {len(whole)} characters, too many to type: `bridgectl show {item.ticket_id}`)"
+        notice = f"(the message has {len(whole)} characters, too many to type: `bridgectl show {item.ticket_id}`)"
         if self._spool is not None:
             # A full disk, or a directory that the agent has removed, leaves the other way.
             with contextlib.suppress(OSError):
                 where = self._spool.put(f"message-{item.ticket_id}.txt", as_bytes(whole))
-                said = f"(the message has {len(whole)} characters; it is in {where})"
-        short = msgspec.structs.replace(item, payload=said)
+                notice = f"(the message has {len(whole)} characters; it is in {where})"
+        short = msgspec.structs.replace(item, payload=notice)
         return typed_text(short, self._post.handle, self._profile, auto_reply=self._auto_reply)

@@ -33,8 +33,8 @@ STRING_SECONDS = 2.0
 _CTRL_C_REPORTED = b"99;5u"
 # A terminal sends a sequence at once; an Escape this much older than what follows was the key.
 ESCAPE_SECONDS = 0.1
-# The same protocol tells of keys that are let go, and of Escape.
-_LET_GO = re.compile(rb":3[u~A-Z]\Z")
+# The same protocol reports released keys, and Escape.
+_KEY_RELEASED = re.compile(rb":3[u~A-Z]\Z")
 _ESCAPE_REPORTED = b"27u"
 # Longer than any key or report; what is not over by then is not a sequence.
 MAX_SEQUENCE_BYTES = 64
@@ -132,17 +132,19 @@ class Keyboard:
         self.last_key, self._unknown = now, True
         return at + 2
 
-    def _control(self, said: bytes, now: float) -> None:
-        final = said[-1]
-        if said == _PASTE_BEGIN:
+    def _control(self, sequence: bytes, now: float) -> None:
+        final = sequence[-1]
+        if sequence == _PASTE_BEGIN:
             self._pasting, self.last_key = True, now
             return
         # Mouse reports begin with `<`; clicks and wheel write nothing.
-        reported = (len(said) > 1 and final in _REPORTS) or said in (b"I", b"O") or said[:1] in (b"<", b"?", b"M")
-        if reported or said == _ESCAPE_REPORTED or _LET_GO.search(said):
+        reported = (
+            (len(sequence) > 1 and final in _REPORTS) or sequence in (b"I", b"O") or sequence[:1] in (b"<", b"?", b"M")
+        )
+        if reported or sequence == _ESCAPE_REPORTED or _KEY_RELEASED.search(sequence):
             return
         self.last_key = now
-        if said == _CTRL_C_REPORTED:
+        if sequence == _CTRL_C_REPORTED:
             self._plain, self._unknown = 0, False
         elif final in b"CD" and not self.drafting:
             # Left and right on an empty line.

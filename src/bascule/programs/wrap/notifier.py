@@ -78,9 +78,9 @@ class Notifier:
                 return
         left: InboxWatchResult | None = seen
         while left is not None:
-            left = await self._ring_when_still(left)
+            left = await self._ring_when_idle(left)
 
-    async def _ring_when_still(self, seen: InboxWatchResult) -> InboxWatchResult | None:
+    async def _ring_when_idle(self, seen: InboxWatchResult) -> InboxWatchResult | None:
         """What has to be rung for again at once, because more waits than the line said."""
         waited = False
         while self._obstacle() is not None:

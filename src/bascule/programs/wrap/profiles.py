@@ -76,19 +76,19 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 class Profile:
     """One file, read and checked."""
 
-    def __init__(self, name: str, said: dict[str, Any]) -> None:
+    def __init__(self, name: str, settings: dict[str, Any]) -> None:
         self.name = name
-        self._said = said
-        self.program: tuple[str, ...] = tuple(said.get("program", ()))
-        self.type: str | None = said.get("type")
-        self.bell: str = said.get("bell.line", "{line}")
-        self.quiet_seconds: float = said.get("ready.quiet_ms", DEFAULT_QUIET_MS) / 1000
-        self.mode: str | None = said.get("ready.mode")
-        self.foreground: bool = said.get("ready.foreground", False)
-        self.cursor: bool | None = said.get("ready.cursor")
-        self.enter_seconds: float = said.get("enter.delay_ms", DEFAULT_ENTER_MS) / 1000
-        self.header: bool = said.get("deliver.header", True)
-        self.answer_quiet_seconds: float = said.get("answer.quiet_ms", DEFAULT_ANSWER_QUIET_MS) / 1000
+        self._settings = settings
+        self.program: tuple[str, ...] = tuple(settings.get("program", ()))
+        self.type: str | None = settings.get("type")
+        self.bell: str = settings.get("bell.line", "{line}")
+        self.quiet_seconds: float = settings.get("ready.quiet_ms", DEFAULT_QUIET_MS) / 1000
+        self.mode: str | None = settings.get("ready.mode")
+        self.foreground: bool = settings.get("ready.foreground", False)
+        self.cursor: bool | None = settings.get("ready.cursor")
+        self.enter_seconds: float = settings.get("enter.delay_ms", DEFAULT_ENTER_MS) / 1000
+        self.header: bool = settings.get("deliver.header", True)
+        self.answer_quiet_seconds: float = settings.get("answer.quiet_ms", DEFAULT_ANSWER_QUIET_MS) / 1000
 
     def is_about(self, arguments: Sequence[str]) -> bool:
         """Whether the program is the one that was recorded when it is given these."""
@@ -113,14 +113,14 @@ class Profile:
 
     @cached_property
     def answer_skip(self) -> tuple[re.Pattern[str], ...]:
-        return tuple(re.compile(text) for text in self._said.get("answer.skip", ()))
+        return tuple(re.compile(text) for text in self._settings.get("answer.skip", ()))
 
     def bell_line(self, text: str) -> str:
         """The notice as this program is to see it: one line, whatever the profile or the text says."""
         return typeable_line(self.bell.replace("{line}", typeable_line(text)))
 
     def _pattern(self, field: str) -> re.Pattern[str] | None:
-        text = self._said.get(field)
+        text = self._settings.get(field)
         return re.compile(text) if text else None
 
 
@@ -136,17 +136,17 @@ def read(path: str) -> Profile:
             data = file.read(MAX_PROFILE_BYTES + 1)
         if len(data) > MAX_PROFILE_BYTES:
             raise WrongUsage(f"profile {path} is larger than {MAX_PROFILE_BYTES} bytes")
-        said = _flat(tomllib.loads(data.decode("utf-8")), path)
+        settings = _flat(tomllib.loads(data.decode("utf-8")), path)
     except OSError as fault:
         raise WrongUsage(f"profile {path} cannot be read: {fault.strerror}") from None
     except ValueError as fault:
         raise WrongUsage(f"profile {path} is not TOML: {fault}") from None
-    _check(said, path)
-    return Profile(name, said)
+    _check(settings, path)
+    return Profile(name, settings)
 
 
 def _flat(tables: dict[str, Any], path: str) -> dict[str, Any]:
-    said: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     for name, value in tables.items():
         fields = (
             {f"{name}.{field}": each for field, each in value.items()} if isinstance(value, dict) else {name: value}
@@ -158,36 +158,36 @@ def _flat(tables: dict[str, Any], path: str) -> dict[str, Any]:
             # A bool is an int to Python, not to whoever writes `quiet_ms = true`.
             if not isinstance(each, kinds) or (isinstance(each, bool) and bool not in kinds):
                 raise WrongUsage(f"profile {path}: {field} is {each!r}, not a {kinds[0].__name__}")
-            said[field] = each
-    return said
+            settings[field] = each
+    return settings
 
 
-def _check(said: dict[str, Any], path: str) -> None:
+def _check(settings: dict[str, Any], path: str) -> None:
     for field, most in (
         ("ready.quiet_ms", MAX_QUIET_MS),
         ("answer.quiet_ms", MAX_QUIET_MS),
         ("enter.delay_ms", MAX_ENTER_MS),
     ):
-        if not 0 <= said.get(field, 0) <= most:
-            raise WrongUsage(f"profile {path}: {field} is {said[field]}; it may be 0 to {most}")
-    if said.get("ready.mode") not in (None, "raw", "cooked"):
-        raise WrongUsage(f'profile {path}: ready.mode is {said["ready.mode"]!r}, not "raw" or "cooked"')
-    if "bell.line" in said and "{line}" not in said["bell.line"]:
+        if not 0 <= settings.get(field, 0) <= most:
+            raise WrongUsage(f"profile {path}: {field} is {settings[field]}; it may be 0 to {most}")
+    if settings.get("ready.mode") not in (None, "raw", "cooked"):
+        raise WrongUsage(f'profile {path}: ready.mode is {settings["ready.mode"]!r}, not "raw" or "cooked"')
+    if "bell.line" in settings and "{line}" not in settings["bell.line"]:
         raise WrongUsage(f"profile {path}: bell.line does not contain {{line}}")
     texts = [
-        said.get("not_with"),
-        said.get("ready.prompt"),
-        said.get("ready.row"),
-        said.get("ready.title"),
-        said.get("answer.prompt"),
-        *said.get("answer.skip", ()),
+        settings.get("not_with"),
+        settings.get("ready.prompt"),
+        settings.get("ready.row"),
+        settings.get("ready.title"),
+        settings.get("answer.prompt"),
+        *settings.get("answer.skip", ()),
     ]
     for text in texts:
         try:
             re.compile(text or "")
         except (re.error, TypeError) as fault:
             raise WrongUsage(f"profile {path}: {text!r} is not a pattern: {fault}") from None
-    if not all(isinstance(name, str) and name for name in said.get("program", ())):
+    if not all(isinstance(name, str) and name for name in settings.get("program", ())):
         raise WrongUsage(f"profile {path}: program is a list of names")
 
 

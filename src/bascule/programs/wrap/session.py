@@ -72,7 +72,7 @@ class Session:
         self._outer.make_raw()
         self._loop.add_reader(self.child.events, self._something_happened)
         for number in (signal.SIGTERM, signal.SIGHUP):
-            self._loop.add_signal_handler(number, self._told_to_end, number)
+            self._loop.add_signal_handler(number, self._on_end_signal, number)
         self._loop.add_signal_handler(signal.SIGWINCH, self._resized)
         self._typed_ahead()
         self._listen()
@@ -125,7 +125,7 @@ class Session:
         self._resized()
         self.child.resume()
 
-    def _told_to_end(self, number: int) -> None:
+    def _on_end_signal(self, number: int) -> None:
         """Pass it on; a program that stays nevertheless (a shell ignores SIGTERM) is hung up on."""
         self.child.send(number)
         self.child.send(signal.SIGCONT)
@@ -221,7 +221,7 @@ class Session:
         except BrokenPipeError:
             if self.lost_output is None and not self.ended.is_set():
                 # `| head` has read enough: the program hears what it would hear from the pipe itself.
-                self._told_to_end(signal.SIGPIPE)
+                self._on_end_signal(signal.SIGPIPE)
             self.lost_output = "nobody reads it any more"
         except OSError as fault:
             # A terminal that is gone is told by its other end; a full disk by nobody but us.
@@ -259,7 +259,7 @@ class Session:
         self._listen()
         if self._outer.reads_terminal:
             # The person's terminal is gone, and with it the reason to go on.
-            self._told_to_end(signal.SIGHUP)
+            self._on_end_signal(signal.SIGHUP)
             return
         self._end_owed = True
         self._pay_end()

@@ -1,6 +1,6 @@
 """The wrapper's end of the spool: takes request files out of the directory and asks the daemon for them.
 
-Whoever may write into the directory is inside the agent's sandbox; the wrapper is not. So nothing that lies there is
+A writer of the directory is inside the agent's sandbox; the wrapper is not. So nothing that lies there is
 followed or trusted: files are opened in the directory that was made, never through a link, and act only with the
 agent's own token, on the few paths that helpers use.
 """
@@ -106,26 +106,26 @@ class Spool:
         if token is None:
             return
         try:
-            said = spool.unsealed(token, name, data)
+            request = spool.unsealed(token, name, data)
         except ValueError as fault:
             answer: dict[str, Any] = _refused(401, "unauthenticated", f"the request is refused: {fault}")
         else:
             try:
-                answer = await self._asked(said, token)
+                answer = await self._asked(request, token)
             except (ValueError, OverflowError, RecursionError) as fault:
                 # Whatever one request holds, the wrapper serves the next.
                 answer = _refused(400, "invalid_request", f"the request cannot be passed on: {fault}")
         with contextlib.suppress(OSError):
             spool.write(self._folder, name + spool.ANSWER, spool.sealed(token, name, answer))
 
-    async def _asked(self, said: Any, token: str) -> dict[str, Any]:
-        verb, path = (said.get("verb"), said.get("path")) if isinstance(said, dict) else (None, None)
+    async def _asked(self, request: Any, token: str) -> dict[str, Any]:
+        verb, path = (request.get("verb"), request.get("path")) if isinstance(request, dict) else (None, None)
         if not isinstance(path, str) or not any(verb == each and way.fullmatch(path) for each, way in self._allowed):
             return _refused(403, "forbidden", f"{verb} {path} cannot be asked through the spool")
-        if not abs(time.time() - _number(said.get("at"))) < spool.MAX_AGE_SECONDS:
+        if not abs(time.time() - _number(request.get("at"))) < spool.MAX_AGE_SECONDS:
             return _refused(409, "conflict", "the request is too old")
-        seconds = min(max(_number(said.get("seconds")), 1.0), MAX_WAIT_MS / 1000 + ANSWER_SECONDS)
-        return await asyncio.to_thread(_ask, self._door, (str(verb), path, said.get("body")), token, seconds)
+        seconds = min(max(_number(request.get("seconds")), 1.0), MAX_WAIT_MS / 1000 + ANSWER_SECONDS)
+        return await asyncio.to_thread(_ask, self._door, (str(verb), path, request.get("body")), token, seconds)
 
 
 def _ask(door: Door, asked: tuple[str, str, Any], token: str, seconds: float) -> dict[str, Any]:

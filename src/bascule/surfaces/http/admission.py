@@ -81,7 +81,7 @@ class Admission:
     def _throttled(self, error: WrongToken) -> BasculeError:
         pause = self._throttle.failed(self._clock.monotonic())
         if pause is None:
-            # Only those that are told why are logged: a flood must not fill the disk.
+            # Only refusals with a reason are logged: a flood must not fill the disk.
             self._on_wrong_token(self._door)
             return error
         return Overloaded("too many wrong tokens", hint=error.hint, retry_after=pause)
@@ -90,9 +90,9 @@ class Admission:
 class SpaceAdmission:
     """In front of one space's own socket: there is one principal, whatever is sent."""
 
-    def __init__(self, handle: str, is_welcome: Callable[[str], bool]) -> None:
+    def __init__(self, handle: str, may_connect: Callable[[str], bool]) -> None:
         self._handle = handle
-        self._is_welcome = is_welcome
+        self._may_connect = may_connect
 
     def admit(self, headers: Headers) -> Principal:
         presented = False
@@ -102,7 +102,7 @@ class SpaceAdmission:
             elif name == b"bascule-protocol" and value != _PROTOCOL:
                 raise _other_protocol(value)
         principal = identify_in_space(self._handle, presented=presented)
-        if not self._is_welcome(self._handle):
+        if not self._may_connect(self._handle):
             raise Forbidden(
                 f"agent {self._handle} was revoked by a person",
                 hint="commands in this space can send no messages until it is closed and opened again",

@@ -84,7 +84,7 @@ class Held(NamedTuple):
 
 
 class Form(NamedTuple):
-    """How a protocol of its own is told over HTTP, where that is not our way."""
+    """How a protocol with its own error format is answered over HTTP."""
 
     # The status of an answer.
     status: Callable[[Any], int]
@@ -147,7 +147,7 @@ class App:
         return method in self._pages or (mounted is not None and not mounted.streams)
 
     def answer(self, admitted: Admitted, query: bytes, headers: Headers, body: bytes) -> Response | Held:
-        """Carry out a request; nothing is raised."""
+        """Execute a request; nothing is raised."""
         try:
             return self._answer(admitted, query, headers, body)
         except Exception as error:  # noqa: BLE001 - see `_refused`
@@ -165,7 +165,7 @@ class App:
         later = held.later
         if not later.done():
             row = self._calls.methods[held.call.method].row
-            # A run belongs to whoever waits for it; what waits or has not begun has changed nothing.
+            # A run belongs to the caller that waits for it; a call that waits or has not begun has changed nothing.
             waits = row.shape in (Shape.WAIT, Shape.RUN) or bool(getattr(held.call.params, "wait_ms", 0))
             if waits or (isinstance(later, Answer) and not later.begun):
                 later.cancel()
@@ -173,7 +173,7 @@ class App:
             self._calls.abandoned(held.call, later.result())
 
     def _refused(self, error: BaseException) -> Response:
-        """The boundary of I4: of what we did not foresee the peer hears an id, the log has the rest."""
+        """The boundary of I4: of an unexpected error the peer gets an id, the log has the rest."""
         return self.refusal(error if isinstance(error, BasculeError) else self._on_fault(error))
 
     def refusal(self, error: BasculeError) -> Response:
@@ -354,8 +354,8 @@ _HEADS = {status.value: _head(status.value) for status in HTTPStatus}
 _JSON_LINE = b"%b: %b\r\n" % _JSON
 
 
-def on_the_wire(response: Response, *, close: bool, only_head: bool = False) -> bytes:
-    """A response as it is written. `only_head` answers HEAD, which tells the length of a body it does not get."""
+def encode_response(response: Response, *, close: bool, only_head: bool = False) -> bytes:
+    """A response as it is written. `only_head` answers HEAD: the length of the body, without the body."""
     status, headers, body, _ = response
     lines = _JSON_LINE if headers == [_JSON] else b"".join(b"%b: %b\r\n" % header for header in headers)
     length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)

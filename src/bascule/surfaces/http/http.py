@@ -24,7 +24,7 @@ from bascule.surfaces.http.app import (
     Held,
     Response,
     body_too_slow,
-    on_the_wire,
+    encode_response,
     too_large,
 )
 from bascule.surfaces.http.heads import why_refused
@@ -72,7 +72,7 @@ class _Request:
         self.size = 0
 
 
-class Room:
+class ConnectionLimit:
     """Connections that several doors may have together."""
 
     def __init__(self, most: int) -> None:
@@ -98,7 +98,7 @@ class HttpConnection(HttpToolsProtocol):
         *arguments: Any,
         peer_uid: int | None = None,
         max_connections: int | None = None,
-        room: Room | None = None,
+        room: ConnectionLimit | None = None,
         **options: Any,
     ) -> None:
         """`peer_uid` is whose connections are taken on a unix socket; ours when it is not given."""
@@ -116,8 +116,8 @@ class HttpConnection(HttpToolsProtocol):
         self._queued: _Request | None = None
         self._held: tuple[_Request, Held] | None = None
         self._ahead: deque[_Request] = deque()
-        # Nothing that comes on this connection is read any more.
-        self._deaf = False
+        # Bytes that come on this connection are dropped.
+        self._ignores_input = False
         # What was refused has been answered; only the rest of it is let in.
         self._closes_after_body = False
         # By when something must have happened, and the timer that looks: seldom armed anew, for a request
@@ -132,20 +132,20 @@ class HttpConnection(HttpToolsProtocol):
         sock = transport.get_extra_info("socket")
         foreign = sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != self._peer_uid
         if foreign:
-            self._deaf = True
+            self._ignores_input = True
             transport.abort()
             return
         if len(self.connections) <= self._max_connections:
             self._in_room = self._room is None or self._room.take()
         if not self._in_room:
-            self._deaf = True
+            self._ignores_input = True
             transport.write(_FULL)
             transport.close()
             return
         self._expect_within(HEAD_SECONDS)
 
     def data_received(self, data: bytes) -> None:
-        if self._deaf:
+        if self._ignores_input:
             return
         if self._stage in {"idle", "head"}:
             self._head_bytes += len(data)
@@ -153,12 +153,12 @@ class HttpConnection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            # Answered as if nothing else had been asked for; what follows is no HTTP.
-            self._deaf = True
+            # Answered as if nothing else had been asked for; what follows is not HTTP.
+            self._ignores_input = True
         except httptools.HttpParserError:
             self._refuse_bytes()
             return
-        if self._deaf or self.transport.is_closing():
+        if self._ignores_input or self.transport.is_closing():
             return
         if self._stage == "head" and self._head_bytes > MAX_HEAD_BYTES:
             self._refuse_head()
@@ -166,7 +166,7 @@ class HttpConnection(HttpToolsProtocol):
             self._expect_next()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._deaf = True
+        self._ignores_input = True
         if self._room is not None and self._in_room:
             self._in_room = False
             self._room.give_back()
@@ -184,13 +184,13 @@ class HttpConnection(HttpToolsProtocol):
         """The peer does not read what it asked for: nothing more is read from it until it does."""
         super().pause_writing()
         if not self._in_asgi:
-            # ASGI waits by itself, and must hear when a reader of its stream is gone.
+            # ASGI waits by itself, and must learn when a reader of its stream is gone.
             self.flow.pause_reading()
 
     def resume_writing(self) -> None:
         super().resume_writing()
         self.flow.resume_reading()
-        if not self._deaf:
+        if not self._ignores_input:
             self._expect_next()
         self._next_soon()
 
@@ -200,7 +200,7 @@ class HttpConnection(HttpToolsProtocol):
         if current is not None:
             current.keep_alive = False
             self._ahead.clear()
-            self._deaf = True
+            self._ignores_input = True
         else:
             super().shutdown()
 
@@ -222,7 +222,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         self._head_bytes = 0
-        if self._deaf:
+        if self._ignores_input:
             # What was sent behind a refused head is not for us any more.
             self._stage = "skipped"
             return
@@ -232,9 +232,9 @@ class HttpConnection(HttpToolsProtocol):
         if len(headers) > MAX_HEADERS or size > MAX_HEAD_BYTES:
             self._refuse_head()
             return
-        if said := why_refused(self.url, version, headers):
-            self._deaf = True
-            self.send_400_response(said)
+        if reason := why_refused(self.url, version, headers):
+            self._ignores_input = True
+            self.send_400_response(reason)
             return
         if self._direct is None:
             self._to_asgi(None)
@@ -257,7 +257,7 @@ class HttpConnection(HttpToolsProtocol):
             self.transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
-        if self._deaf:
+        if self._ignores_input:
             return
         if self._stage == "asgi":
             super().on_body(body)
@@ -283,14 +283,14 @@ class HttpConnection(HttpToolsProtocol):
             self._end()
             return
         request, self._request = self._request, None
-        if request is None or self._deaf:
+        if request is None or self._ignores_input:
             return
         if self._answers_now:
             self._serve(request)
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
         else:
-            self._hear_no_more()
+            self._stop_reading()
 
     def on_response_complete(self) -> None:
         """ASGI has answered."""
@@ -324,7 +324,7 @@ class HttpConnection(HttpToolsProtocol):
         assert request.admitted is not None
         turns, who = self._direct.turns, request.admitted.principal
         if turns.take(who, request.size, HTTP_CALLS):
-            self._carry(request, self._direct, request.admitted)
+            self._handle(request, self._direct, request.admitted)
         else:
             self._queued = request
             turns.wait(who, request.size, self._my_turn)
@@ -339,7 +339,7 @@ class HttpConnection(HttpToolsProtocol):
             self._expect_next()
             self._next_soon()
 
-    def _carry(self, request: _Request, app: App, admitted: Admitted) -> None:
+    def _handle(self, request: _Request, app: App, admitted: Admitted) -> None:
         body = request.body[0] if len(request.body) == 1 else b"".join(request.body)
         answer = app.answer(admitted, request.query, request.headers, body)
         if isinstance(answer, Response):
@@ -366,7 +366,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _write(self, request: _Request, response: Response) -> None:
         close = response.close or not request.keep_alive
-        self.transport.write(on_the_wire(response, close=close, only_head=request.verb == "HEAD"))
+        self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD"))
         if close and self._stage == "skipped" and request.refusal is response and not response.close:
             # Its sender may be in the middle of the body, and would lose the answer with the connection.
             self._closes_after_body = True
@@ -374,7 +374,7 @@ class HttpConnection(HttpToolsProtocol):
             self._end()
 
     def _end(self) -> None:
-        self._deaf = True
+        self._ignores_input = True
         self.transport.close()
 
     def _next_soon(self) -> None:
@@ -388,7 +388,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _to_asgi(self, admitted: Admitted | None) -> None:
         if self._busy or self._ahead:
-            self._hear_no_more()
+            self._stop_reading()
             return
         self._stage = "asgi"
         url, headers, expected = self.url, self.headers, self.expect_100_continue
@@ -413,26 +413,26 @@ class HttpConnection(HttpToolsProtocol):
         elif len(self._ahead) < MAX_AHEAD:
             self._ahead.append(request)
         else:
-            self._hear_no_more()
+            self._stop_reading()
 
     def _refuse_head(self) -> None:
         """Before any token is seen: nobody may make us hold more than this."""
-        self._deaf = True
+        self._ignores_input = True
         if not self.transport.is_closing():
             self.transport.write(_HEAD_TOO_LARGE)
             self.transport.close()
 
     def _refuse_bytes(self) -> None:
-        self._deaf = True
+        self._ignores_input = True
         if self._busy or self._ahead:
             # Its answer must not be mistaken for one to this.
             self.transport.close()
         elif not self.transport.is_closing():
             self.send_400_response(_NOT_HTTP)
 
-    def _hear_no_more(self) -> None:
+    def _stop_reading(self) -> None:
         """Too much was sent ahead: what is being answered is answered, then the connection ends."""
-        self._deaf = True
+        self._ignores_input = True
         if self._ahead:
             self._ahead[-1].keep_alive = False
         elif self._queued is not None:

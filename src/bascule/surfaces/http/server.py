@@ -1,4 +1,4 @@
-"""uvicorn, told what a local daemon needs: our sockets, our connections, our stop."""
+"""uvicorn, set up for a local daemon: our sockets, our connections, our stop."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ from typing import Any, cast
 import uvicorn
 from uvicorn.server import ServerState
 
-from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, HttpConnection, Room
+from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, ConnectionLimit, HttpConnection
 
 BACKLOG = 4_096
 
@@ -63,7 +63,7 @@ class HttpDoor:
         app: Callable[..., Any],
         sock: socket.socket,
         *,
-        room: Room,
+        room: ConnectionLimit,
         max_connections: int | None = None,
         tls_cert: str | None = None,
         tls_key: str | None = None,
@@ -107,7 +107,7 @@ class SideDoor:
         self._server = await loop.create_unix_server(self._connection, sock=self._sock, backlog=self._backlog)
 
     async def stop(self) -> None:
-        """Whoever is connected is not any more."""
+        """Close every connection."""
         if self._server is not None:
             self._server.close()
             for connection in list(self._state.connections):

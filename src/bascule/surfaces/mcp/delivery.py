@@ -39,11 +39,11 @@ class Delivery:
         self._held: Deferred[Any] | None = None
         self._handover: Handover | None = None
 
-    async def carry(self, app: App, scope: Scope) -> None:
+    async def serve(self, app: App, scope: Scope) -> None:
         """Let `app` serve the request."""
         watcher = asyncio.ensure_future(self._watch())
         try:
-            await app(scope, self._hear, self._say)
+            await app(scope, self._receive_for_app, self._send_for_app)
         finally:
             watcher.cancel()
             self._leave()
@@ -65,14 +65,14 @@ class Delivery:
 
     # -- between the server and the SDK --
 
-    async def _hear(self) -> Message:
+    async def _receive_for_app(self) -> Message:
         first, self._first = self._first, None
         if first is not None:
             return first
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
-    async def _say(self, message: Message) -> None:
+    async def _send_for_app(self, message: Message) -> None:
         handover = self._handover
         if handover is None or handover.mark not in message.get("body", b""):
             await self._send(message)

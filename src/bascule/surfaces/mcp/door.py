@@ -79,7 +79,7 @@ class McpDoor:
                 "settings or an environment variable, never from a project file; or let the client start "
                 "`bascule mcp`, which needs no token",
             )
-        if scope["method"] == "POST" and not _says_json(scope["headers"]):
+        if scope["method"] == "POST" and not _is_json(scope["headers"]):
             # The SDK would say so in words without a type.
             raise UnsupportedMediaType("the body must be JSON", hint="send the header `Content-Type: application/json`")
         if body and (fault := _fault_in(body)):
@@ -98,7 +98,7 @@ class McpDoor:
         }
         self._begin(scope["method"], session)
         try:
-            await delivery.carry(self._manager.handle_request, inner)
+            await delivery.serve(self._manager.handle_request, inner)
         finally:
             self._end(scope["method"], session)
 
@@ -113,7 +113,7 @@ class McpDoor:
         if session is not None:
             session.requests -= 1
             if verb == "GET":
-                self._sessions.hear(session, on=False)
+                self._sessions.set_listening(session, on=False)
         if verb == "POST":
             self._calls -= 1
             if not self._calls:
@@ -131,7 +131,7 @@ class McpDoor:
                     if verb == "POST" and opened is not None:
                         self._opened(Session(opened, principal, user))
                 elif verb == "GET":
-                    self._sessions.hear(session, on=True)
+                    self._sessions.set_listening(session, on=True)
                 elif verb == "DELETE":
                     self._sessions.forget(session)
             await send(message)
@@ -168,7 +168,7 @@ def _session_id(headers: list[tuple[bytes, bytes]]) -> str | None:
     return next((value.decode("latin-1") for name, value in headers if name.lower() == _SESSION_HEADER), None)
 
 
-def _says_json(headers: list[tuple[bytes, bytes]]) -> bool:
+def _is_json(headers: list[tuple[bytes, bytes]]) -> bool:
     kind = next((value for name, value in headers if name == b"content-type"), b"")
     return kind.partition(b";")[0].strip().lower() == b"application/json"
 

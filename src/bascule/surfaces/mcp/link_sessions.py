@@ -365,18 +365,18 @@ class LinkSession:
             text = f"{MAX_LISTENERS} subscriptions are open already; cancel one first"
             raise mcp.BadRequest(request.number, mcp.INTERNAL_ERROR, text)
         uris = wanted.get("resourceSubscriptions")
-        hears = isinstance(uris, list) and RECENT_URI in uris
-        self._listeners[request.number] = (request, hears)
+        wants_recent = isinstance(uris, list) and RECENT_URI in uris
+        self._listeners[request.number] = (request, wants_recent)
         # First the stream: what happens from now on is heard of.
         self._follow()
         if not again:
-            self._notify(request.acknowledged({"resourceSubscriptions": [RECENT_URI]} if hears else {}))
-        elif hears:
+            self._notify(request.acknowledged({"resourceSubscriptions": [RECENT_URI]} if wants_recent else {}))
+        elif wants_recent:
             self._notify(request.updated(RECENT_URI))
 
     def _follow(self) -> None:
         """Have a stream of events while it is wanted, of the agent that we are now."""
-        wanted = self._subscribed or any(hears for _, hears in self._listeners.values())
+        wanted = self._subscribed or any(wants_recent for _, wants_recent in self._listeners.values())
         if self._news is not None and (not wanted or self._news_of != self._principal):
             self._news.close()
             self._news = None
@@ -389,8 +389,8 @@ class LinkSession:
                 return
 
     def _send_news(self) -> None:
-        for request, hears in self._listeners.values():
-            if hears:
+        for request, wants_recent in self._listeners.values():
+            if wants_recent:
                 self._notify(request.updated(RECENT_URI))
         if self._subscribed:
             self._notify(mcp.notification("notifications/resources/updated", {"uri": RECENT_URI}))

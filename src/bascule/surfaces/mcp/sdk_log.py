@@ -25,12 +25,12 @@ class _ToDaemonLog(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         kind, _, trace = record.exc_info or (None, None, None)
         # Sentences built with their values in them are recognised by having no place for any.
-        said = record.msg if record.args else f"line {record.lineno}"
+        text = record.msg if record.args else f"line {record.lineno}"
         self._log(
             "mcp_sdk",
             level="error" if record.levelno >= logging.ERROR else "warning",
             module=record.name,
-            said=str(said),
+            said=str(text),
             error=kind.__name__ if kind is not None else None,
             at=_place(trace),
         )

@@ -19,7 +19,7 @@ DOOR = "mcp"
 # More clients than one agent has; each is a task and a few kilobytes for half an hour.
 MAX_SESSIONS_PER_AGENT = 32
 
-Tell = Callable[[], Awaitable[None]]
+Notify = Callable[[], Awaitable[None]]
 
 
 class Session:
@@ -29,10 +29,10 @@ class Session:
         self.user = user
         # Requests being served: a session in use is not the one to end.
         self.requests = 0
-        self.hears = False
-        self.tell: Tell | None = None
+        self.listening = False
+        self.notify: Notify | None = None
         self.news: News | None = None
-        self.telling = False
+        self.notifying = False
 
 
 class Sessions:
@@ -67,39 +67,39 @@ class Sessions:
         return next((each for each in mine.values() if not each.requests), next(iter(mine.values())))
 
     def forget(self, session: Session) -> None:
-        session.tell = None
+        session.notify = None
         self._follow(session)
         mine = self._of.get(session.principal, OrderedDict())
         mine.pop(session.session_id, None)
         if not mine and self._of.pop(session.principal, None) is not None and self._on_left is not None:
             self._on_left(agent_of(session.principal) or "")
 
-    def subscribe(self, session: Session, tell: Tell | None) -> None:
-        """`tell` sends the news over the session; None ends the subscription."""
-        session.tell = tell
+    def subscribe(self, session: Session, notify: Notify | None) -> None:
+        """`notify` sends the news over the session; None ends the subscription."""
+        session.notify = notify
         self._follow(session)
 
-    def hear(self, session: Session, *, on: bool) -> None:
+    def set_listening(self, session: Session, *, on: bool) -> None:
         """Whether a GET stands open that could carry the news: without one nothing is followed."""
-        session.hears = on
+        session.listening = on
         self._follow(session)
 
     def _follow(self, session: Session) -> None:
-        wanted = session.hears and session.tell is not None
+        wanted = session.listening and session.notify is not None
         if wanted and session.news is None and self._gate is not None:
-            session.news = News(self._gate, session.principal, lambda: self._tell(session), door=DOOR)
+            session.news = News(self._gate, session.principal, lambda: self._start_notify(session), door=DOOR)
         elif not wanted and session.news is not None:
             session.news.close()
             session.news = None
 
-    def _tell(self, session: Session) -> None:
+    def _start_notify(self, session: Session) -> None:
         # One at a time: a client that does not read would pile them up.
-        if self.group is not None and session.tell is not None and not session.telling:
-            session.telling = True
-            self.group.create_task(self._send(session, session.tell))
+        if self.group is not None and session.notify is not None and not session.notifying:
+            session.notifying = True
+            self.group.create_task(self._send(session, session.notify))
 
-    async def _send(self, session: Session, tell: Tell) -> None:
+    async def _send(self, session: Session, notify: Notify) -> None:
         try:
-            await tell()
+            await notify()
         finally:
-            session.telling = False
+            session.notifying = False

@@ -136,11 +136,11 @@ class Surface:
     async def _subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
         uri = _known(context, params.uri)
 
-        async def tell() -> None:
+        async def notify() -> None:
             await context.session.send_resource_updated(uri)
 
         if (session := _session(context)) is not None:
-            self._sessions.subscribe(session, tell)
+            self._sessions.subscribe(session, notify)
         return types.EmptyResult()
 
     async def _unsubscribe(self, context: Context, params: types.UnsubscribeRequestParams) -> types.EmptyResult:

@@ -37,9 +37,9 @@ def check_supervisor(_: Patient) -> Verdict:
 
 def check_limits(_: Patient) -> Verdict:
     from bascule.workspace.machine.sandbox.groups import find_groups
-    from bascule.workspace.machine.sandbox.limits import MIB, Limits
+    from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 
-    limits = Limits()
+    limits = SandboxLimits()
     groups = find_groups(limits)
     kept = ", ".join(NAMES[name] for name in NAMES if name in groups.kept)
     most = f"{limits.memory_bytes // MIB:,} MiB and {limits.processes} processes per command"

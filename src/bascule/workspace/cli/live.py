@@ -92,7 +92,7 @@ class SignOfLife:
         if self._on:
             self._thread.join()
 
-    def heard(self) -> None:
+    def note_activity(self) -> None:
         self._news.set()
 
     def _watch(self) -> None:
@@ -124,27 +124,27 @@ def follow(items: Iterable[StreamedOutput], screen: Screen, *, what: str, verbos
                 life.approval_id = None
             if isinstance(item.event, ApprovalRequiredEvent):
                 life.approval_id = str(item.event.details.get("approvalId", ""))
-            life.heard()
+            life.note_activity()
             if item.kind in ("stdout", "stderr"):
                 screen.write(item.kind, item.text or "")
             elif item.event is not None:
                 events.append(item.event)
-                tell(item.event, verbose=verbose)
+                show_event(item.event, verbose=verbose)
             elif item.status is not None:
                 status = item.status
-                tell_steering(item.steering)
+                show_steering(item.steering)
             elif item.text:
                 say(item.text)
     screen.end()
     return status, events
 
 
-def tell_steering(sentences: Iterable[str]) -> None:
+def show_steering(sentences: Iterable[str]) -> None:
     for each in sentences:
         say(f"[look at it: {one_line(each)}]")
 
 
-def tell(event: Event, *, verbose: bool) -> None:
+def show_event(event: Event, *, verbose: bool) -> None:
     """One event in one line, on stderr; what a person must act on always, the rest when asked for."""
     match event:
         case ApprovalRequiredEvent():
@@ -156,7 +156,7 @@ def tell(event: Event, *, verbose: bool) -> None:
         case ErrorEvent():
             say(f"[{event.category} error: {one_line(event.message)}]")
         case ShellEvent():
-            _tell_command(event, verbose=verbose)
+            _show_command(event, verbose=verbose)
         case MessageEvent() if verbose:
             say("[message: taken]")
         case CreateFileEvent() | ReadFileEvent() | EditFileEvent() | DeleteFileEvent():
@@ -170,7 +170,7 @@ def tell(event: Event, *, verbose: bool) -> None:
         say(f"[undo leaves alone {one_line(each.path)}: {one_line(each.reason)}]")
 
 
-def _tell_command(event: ShellEvent, *, verbose: bool) -> None:
+def _show_command(event: ShellEvent, *, verbose: bool) -> None:
     if event.sandbox == "none":
         say("[ran WITHOUT a sandbox: the settings say so]")
     if event.timed_out is True:

@@ -12,7 +12,7 @@ from bascule.foundation.errors import Forbidden, NotFound
 from bascule.foundation.text import one_line, visible
 from bascule.local_client.exits import NOT_FOUND, WrongUsage
 from bascule.programs.helpers.terminal import say, show, show_json, show_table
-from bascule.workspace.cli.live import tell_steering
+from bascule.workspace.cli.live import show_steering
 from bascule.workspace.cli.work import add_space, find_space
 
 Verb = tuple[str, Callable[[argparse.Namespace], int], str]
@@ -186,7 +186,7 @@ def show_run(args: argparse.Namespace) -> int:
         rest = {name: value for name, value in event.items() if name not in ("type", "timestamp", "operationId")}
         words = " ".join(f"{name}={_short(value)}" for name, value in rest.items())
         show(f"  {event['timestamp']} {event.get('operationId', ''):<8} {event['type']:<16} {words}".rstrip())
-    tell_steering(result.get("steering", ()))
+    show_steering(result.get("steering", ()))
     return 0
 
 
@@ -251,12 +251,12 @@ def _show_changes(args: argparse.Namespace, result: dict[str, Any], nothing: str
     elif not any(result.get(field) for field in ("unknown", "leftAlone", "steering")):
         say(nothing)
     if not args.json:
-        _say_what_stays(result)
-        tell_steering(result.get("steering", ()))
+        _show_not_undoable(result)
+        show_steering(result.get("steering", ()))
     return 0
 
 
-def _say_what_stays(result: dict[str, Any]) -> None:
+def _show_not_undoable(result: dict[str, Any]) -> None:
     for word, field in (("unknown", "unknown"), ("left alone", "leftAlone")):
         for each in result.get(field, []):
             say(f"{word:<9} {one_line(each['path'])}: {one_line(each['reason'])}")

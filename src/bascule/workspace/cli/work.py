@@ -84,8 +84,8 @@ def run_file(args: argparse.Namespace) -> int:
         operations = message.get("operations") if isinstance(message, dict) else None
         if not isinstance(message, dict) or message.get("protocolVersion") != "1.0" or not isinstance(operations, list):
             # The daemon says what is wrong with it, in the protocol's own form.
-            said = message if isinstance(message, dict) else {"operations": message}
-            answer = client.call("runs.start", {**said, "spaceId": space.space_id})
+            request = message if isinstance(message, dict) else {"operations": message}
+            answer = client.call("runs.start", {**request, "spaceId": space.space_id})
             show_json(answer) if args.json else say(f"bascule: {answer['events'][0]['message']}")
             return USAGE
         if args.json:
@@ -229,4 +229,4 @@ def _duration(text: str) -> float:
     try:
         return float(number) * _UNITS[unit]
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write 90s, 10m or 1500ms") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; write 90s, 10m or 1500ms") from None

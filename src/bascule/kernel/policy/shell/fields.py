@@ -64,7 +64,7 @@ class Scope:
         self._outer = outer
         self._values = values or {}
         # What was worked out; a line may use one variable a thousand times.
-        self._told: dict[str, tuple[str, ...] | None] = {}
+        self._cache: dict[str, tuple[str, ...] | None] = {}
         # After `eval` or `.` of what is not known any variable may be anything.
         self.certain: bool = outer.certain if outer else True
 
@@ -74,12 +74,12 @@ class Scope:
         )
 
     def values(self, name: str, chain: int = 0) -> tuple[str, ...] | None:
-        """All it may hold, unset included; None when that cannot be told."""
-        if name in self._told and self.certain:
-            return self._told[name]
+        """All it may hold, unset included; None when that is not known."""
+        if name in self._cache and self.certain:
+            return self._cache[name]
         found = self._values_of(name, chain)
         if chain == 0 or found is not None:
-            self._told[name] = found
+            self._cache[name] = found
         return found
 
     def _values_of(self, name: str, chain: int) -> tuple[str, ...] | None:
@@ -181,8 +181,8 @@ class Scope:
             if fields not in found:
                 found.append(fields)
         # An unset variable in quotes is an empty argument: no program, and no option of one.
-        told = [fields for fields in found if len(fields) != 1 or fields[0].text]
-        return told or found
+        nonempty = [fields for fields in found if len(fields) != 1 or fields[0].text]
+        return nonempty or found
 
     def _fixed(self, word: Word) -> Field:
         text = "".join(part.text for part in word.parts)

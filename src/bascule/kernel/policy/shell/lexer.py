@@ -270,7 +270,7 @@ class Lexer(ABC):
         self.at += 1
         named = _BRACED.match(self.text, self.at)
         if named is None:
-            raise Unreadable(f"{self.text[start : start + 20]} is no expansion that sh knows")
+            raise Unreadable(f"{self.text[start : start + 20]} is not an expansion that sh knows")
         name = named.group()
         self.at = named.end()
         if self.text.startswith("}", self.at):

@@ -494,7 +494,7 @@ class LinuxDesktop:
         return await self._in_thread(lambda: shots.grab(rect))
 
     @contextlib.asynccontextmanager
-    async def changes(self, heard: Changed) -> AsyncIterator[None]:
+    async def changes(self, on_change: Changed) -> AsyncIterator[None]:
         a11y = await self._accessibility()
-        async with a11y.listening(lambda program, _path, kind: heard(program, kind)):
+        async with a11y.listening(lambda program, _path, kind: on_change(program, kind)):
             yield

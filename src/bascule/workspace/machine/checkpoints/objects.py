@@ -97,7 +97,7 @@ def read_tree(data: bytes) -> dict[bytes, Entry]:
         try:
             mode = int(data[at:space], 8)
         except ValueError:
-            raise BadObject("a tree has a mode that is no number") from None
+            raise BadObject("a tree has a mode that is not a number") from None
         name = data[space + 1 : null]
         if name in (b"", b".", b"..") or b"/" in name:
             # Such a name would lead a restore somewhere else.

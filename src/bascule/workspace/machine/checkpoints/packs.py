@@ -98,7 +98,7 @@ class Pack:
         if len(body) < 8 + _FANOUT.size + _TRAILER or hashlib.sha1(body, usedforsecurity=False).digest() != checksum:
             raise BadObject(f"{path}.idx is damaged")
         if body[:8] != _INDEX_HEAD:
-            raise BadObject(f"{path}.idx is no index of a pack that we write")
+            raise BadObject(f"{path}.idx is not an index of a pack that we write")
         self._fanout = _FANOUT.unpack_from(self._index, 8)
         self._count: int = self._fanout[255]
         self._ids = 8 + _FANOUT.size

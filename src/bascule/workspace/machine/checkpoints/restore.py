@@ -34,7 +34,7 @@ Owner = tuple[int, int] | None
 
 
 class Restore:
-    """One plan in one workspace. `stage` writes, `carry_out` changes, `clear` removes what was not used."""
+    """One plan in one workspace. `stage` writes, `apply` changes, `clear` removes what was not used."""
 
     def __init__(self, root: WorkspaceRoot, store: ObjectStore, plan: Plan) -> None:
         self._root = root
@@ -66,7 +66,7 @@ class Restore:
                     "Move it somewhere else first"
                 )
 
-    def carry_out(self) -> list[bytes]:
+    def apply(self) -> list[bytes]:
         """Paths that somebody changed at the last moment, and that therefore stay."""
         done = 0
         path = b""

@@ -47,7 +47,7 @@ _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class ScanLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What a checkpoint holds; what is beyond is left alone by an undo, and named.
 
     The first checkpoint of a workspace at these limits takes half a minute, and later ones under a second.
@@ -76,7 +76,7 @@ class Scan:
         self,
         root: WorkspaceRoot,
         store: ObjectStore,
-        limits: Limits,
+        limits: ScanLimits,
         until: int | None = None,
         since: int | None = None,
     ) -> None:

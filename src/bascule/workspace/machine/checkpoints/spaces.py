@@ -19,7 +19,7 @@ from bascule.workspace.machine.checkpoints.compare import TreeView, differences
 from bascule.workspace.machine.checkpoints.merge import Plan, plan
 from bascule.workspace.machine.checkpoints.objects import ID_BYTES, gap_reason
 from bascule.workspace.machine.checkpoints.restore import Restore, write_out
-from bascule.workspace.machine.checkpoints.scan import Limits, Scan
+from bascule.workspace.machine.checkpoints.scan import Scan, ScanLimits
 from bascule.workspace.machine.checkpoints.store import ObjectStore, cannot_be_stored
 from bascule.workspace.machine.checkpoints.unified import file_changes, known, shown_path, unified_diff, unknown_paths
 from bascule.workspace.machine.files.root import WorkspaceRoot
@@ -40,7 +40,7 @@ _STATS = "stats-"
 
 
 class SpaceCheckpoints:
-    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: Limits) -> None:
+    def __init__(self, space: "_Space", root: WorkspaceRoot, limits: ScanLimits) -> None:
         self.root = root
         self._space = space
         self._store = store = space.store
@@ -70,7 +70,7 @@ class SpaceCheckpoints:
                 self._unsaved += scan.read
             if self._unsaved >= SAVE_AFTER:
                 self.save()
-            self._space.told[found.tree] = time.monotonic()
+            self._space.reported[found.tree] = time.monotonic()
             return found.tree.hex()
 
     def changes(self, before: str, after: str) -> list[FileChange]:
@@ -152,7 +152,7 @@ class SpaceCheckpoints:
                     looked, steps = steps, plan(self._store, base, target, now, others, forward=forward)
                     if looked == steps:
                         restore.check_leftovers(TreeView(self._store, now))
-                        return self._undone(steps, target, restore.carry_out(), max_chars)
+                        return self._undone(steps, target, restore.apply(), max_chars)
                 finally:
                     restore.clear()
             raise CheckpointFault("the workspace keeps changing; nothing was changed. Stop what writes to it first")
@@ -185,8 +185,8 @@ class SpaceCheckpoints:
 class _Space:
     def __init__(self, directory: str) -> None:
         self.store = ObjectStore(directory)
-        # Trees that were told, and when.
-        self.told: dict[bytes, float] = {}
+        # Trees that were reported to the daemon, and when.
+        self.reported: dict[bytes, float] = {}
         # What is in copies that nobody has opened yet.
         self.copies: dict[tuple[int, int], stats.Node] = {}
         self.open: list[SpaceCheckpoints] = []
@@ -194,17 +194,17 @@ class _Space:
     def kept(self) -> set[bytes]:
         """Trees that a collection must leave, whatever the records say."""
         limit = time.monotonic() - GRACE.total_seconds()
-        for tree in [tree for tree, told in self.told.items() if told <= limit]:
-            del self.told[tree]
-        return set(self.told).union(*(checkpoints.last() for checkpoints in self.open))
+        for tree in [tree for tree, reported in self.reported.items() if reported <= limit]:
+            del self.reported[tree]
+        return set(self.reported).union(*(checkpoints.last() for checkpoints in self.open))
 
 
 class GitCheckpoints:
     """Beneath `directory` each space has a directory that `git --git-dir` reads."""
 
-    def __init__(self, directory: str, *, limits: Limits | None = None) -> None:
+    def __init__(self, directory: str, *, limits: ScanLimits | None = None) -> None:
         self._directory = directory
-        self._limits = limits or Limits()
+        self._limits = limits or ScanLimits()
         self._lock = threading.Lock()
         self._spaces: dict[str, _Space] = {}
 
@@ -246,7 +246,7 @@ class GitCheckpoints:
 
     def _place(self, space_id: str) -> str:
         if not _SPACE.fullmatch(space_id):
-            raise ValueError(f"{space_id!r} is no id of a space")
+            raise ValueError(f"{space_id!r} is not the id of a space")
         return os.path.join(self._directory, space_id)
 
 
@@ -266,5 +266,5 @@ def _tree(text: str) -> bytes:
     except ValueError:
         identity = b""
     if len(identity) != ID_BYTES:
-        raise CheckpointFault(f"{text!r} is no checkpoint")
+        raise CheckpointFault(f"{text!r} is not a checkpoint")
     return identity

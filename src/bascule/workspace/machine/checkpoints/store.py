@@ -89,7 +89,7 @@ class ObjectStore:
         if found is None:
             raise CheckpointFault(f"the checkpoint is gone: its object {identity.hex()} is no longer stored")
         if found[0] != kind:
-            raise _damaged(identity, f"it is no {kind.decode()}")
+            raise _damaged(identity, f"it is not a {kind.decode()}")
         return found[1]
 
     def _read(self, identity: ObjectId) -> tuple[bytes, bytes] | None:

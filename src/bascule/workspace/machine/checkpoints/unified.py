@@ -50,11 +50,11 @@ def known(found: Sequence[Difference]) -> list[Difference]:
 
 def file_changes(store: ObjectStore, found: Sequence[Difference]) -> list[FileChange]:
     budget = Budget()
-    told = list(_told(found))
-    counted = [_file_change(store, difference, budget) for difference in told[:MAX_COUNTED]]
+    listed = list(_listed(found))
+    counted = [_file_change(store, difference, budget) for difference in listed[:MAX_COUNTED]]
     return counted + [
         FileChange(path=shown_path(difference.path, difference.new or difference.old), change=_kind(difference))
-        for difference in told[MAX_COUNTED:]
+        for difference in listed[MAX_COUNTED:]
     ]
 
 
@@ -63,7 +63,7 @@ def unified_diff(store: ObjectStore, found: Sequence[Difference], max_chars: int
     budget = Budget()
     pieces: list[str] = []
     total = 0
-    for difference in _told(found):
+    for difference in _listed(found):
         for line in _diff(store, difference, budget):
             total += len(line)
             if total > max_chars:
@@ -72,7 +72,7 @@ def unified_diff(store: ObjectStore, found: Sequence[Difference], max_chars: int
     return "".join(pieces), False
 
 
-def _told(found: Sequence[Difference]) -> Iterator[Difference]:
+def _listed(found: Sequence[Difference]) -> Iterator[Difference]:
     """Without directories that come or go with what is in them."""
     for number, difference in enumerate(found):
         old, new = difference.old, difference.new

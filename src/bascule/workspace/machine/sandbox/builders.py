@@ -21,7 +21,7 @@ from bascule.workspace.machine.sandbox.doorway import Doorway, bound_in
 from bascule.workspace.machine.sandbox.filters import Numbers, program
 from bascule.workspace.machine.sandbox.groups import Group, Groups
 from bascule.workspace.machine.sandbox.kernel import open_in_root
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.seals import Plan, Seals
 from bascule.workspace.machine.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
 from bascule.workspace.ports import Command, ProgramRun, SandboxFault
@@ -51,7 +51,7 @@ class Machine(NamedTuple):
 class Supervised:
     """What both kinds of cells have in common: their programs are asked about."""
 
-    def __init__(self, machine: Machine, limits: Limits) -> None:
+    def __init__(self, machine: Machine, limits: SandboxLimits) -> None:
         self._machine = machine
         self._limits = limits
         self._listeners: dict[Cell, int] = {}
@@ -104,7 +104,7 @@ class BubblewrapBuilder(Supervised):
     def __init__(
         self,
         machine: Machine,
-        limits: Limits,
+        limits: SandboxLimits,
         *,
         root: int,
         workspace: str,
@@ -287,7 +287,7 @@ class BareBuilder(Supervised):
 
     kind = "none"
 
-    def __init__(self, machine: Machine, limits: Limits, *, root: int, workspace: str) -> None:
+    def __init__(self, machine: Machine, limits: SandboxLimits, *, root: int, workspace: str) -> None:
         super().__init__(machine, limits)
         self._user = user_of(root)
         self.workspace = workspace
@@ -360,7 +360,7 @@ def user_of(root: int) -> launch.User | None:
     return launch.User(found.st_uid, found.st_gid)
 
 
-def watch(groups: Groups, limits: Limits, disks: dict[str, int]) -> messages.Watch:
+def watch(groups: Groups, limits: SandboxLimits, disks: dict[str, int]) -> messages.Watch:
     """`disks`: by path, how much less may be free there."""
     return messages.Watch(
         cpu_seconds=limits.cpu_seconds,
@@ -373,7 +373,7 @@ def watch(groups: Groups, limits: Limits, disks: dict[str, int]) -> messages.Wat
     )
 
 
-def rlimits(groups: Groups, limits: Limits) -> list[tuple[int, int]]:
+def rlimits(groups: Groups, limits: SandboxLimits) -> list[tuple[int, int]]:
     found = [
         # A core file is a surprise in somebody's workspace.
         (resource.RLIMIT_CORE, 0),

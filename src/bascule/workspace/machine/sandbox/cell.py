@@ -14,12 +14,12 @@ from bascule.foundation.deferred import Deferred
 from bascule.workspace.machine.sandbox import messages
 from bascule.workspace.machine.sandbox.groups import Counts, Group
 from bascule.workspace.machine.sandbox.launch import MAX_COMPLAINT_BYTES, Child
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import SandboxFault
 from gabp.codec import BadJson
 
 
-class State(Enum):
+class CellState(Enum):
     STARTING = "starting"
     IDLE = "idle"
     BUSY = "busy"
@@ -35,7 +35,7 @@ OnEnded = Callable[[messages.Ended | None, Counts], None]
 class Cell:
     """`start`, then `run` and `end` any number of times, then `close`; `gone` settles when nothing is left of it."""
 
-    def __init__(self, child: Child, group: Group | None, limits: Limits) -> None:
+    def __init__(self, child: Child, group: Group | None, limits: SandboxLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._child = child
         self._group = group
@@ -45,15 +45,15 @@ class Cell:
         # Settled when the spawner has stopped every process, or none is left.
         self._paused: Deferred[None] | None = None
         self._escalation: asyncio.TimerHandle | None = None
-        self._said = ""
+        self._last_complaint = ""
         # The spawner, where it is not our child but bwrap's.
         self._inner: int | None = None
-        self.state = State.STARTING
+        self.state = CellState.STARTING
         self.gone: Deferred[None] = Deferred()
         # The descriptor on which execs are asked about, once `start` is through and until somebody takes it.
         self._listener: int | None = None
         self.idle_since = 0.0
-        self._loop.add_reader(child.control, self._hear)
+        self._loop.add_reader(child.control, self._on_readable)
         self._loop.add_reader(child.pidfd, self._reaped)
 
     async def start(self, setup: messages.Setup, expected: list[tuple[int, int]]) -> None:
@@ -69,10 +69,10 @@ class Cell:
                 message = f"the sandbox did not start within {self._limits.start_seconds:g} s"
                 raise SandboxFault(f"{message}; run `bascule doctor`") from None
             if isinstance(error, OSError | EOFError | BadJson):
-                message = f"the sandbox could not be started: {complaint or self._said or error}"
+                message = f"the sandbox could not be started: {complaint or self._last_complaint or error}"
                 raise SandboxFault(f"{message}; run `bascule doctor`") from None
             raise
-        self.state = State.IDLE
+        self.state = CellState.IDLE
 
     async def _get_ready(self, setup: messages.Setup, expected: list[tuple[int, int]]) -> None:
         self._send(messages.encode(setup=setup))
@@ -87,64 +87,64 @@ class Cell:
             self._group.join(spawner)
 
     def take_listener(self) -> int | None:
-        """Whoever takes it closes it."""
+        """The caller closes it."""
         listener, self._listener = self._listener, None
         return listener
 
     def run(self, request: bytes, pipes: tuple[int, int], on_ended: OnEnded) -> None:
         """`on_ended` is called once, on the loop; with None when the cell was lost."""
-        assert self.state is State.IDLE
+        assert self.state is CellState.IDLE
         socket.send_fds(self._child.control, [request], pipes)
-        self.state = State.BUSY
+        self.state = CellState.BUSY
         self._on_ended = on_ended
 
     def pause(self) -> Deferred[None]:
         """Settled when every process of the command stands still, or is gone. A later `resume` lets them go on."""
         if self._paused is None:
             self._paused = Deferred()
-            if self.state is not State.BUSY:
+            if self.state is not CellState.BUSY:
                 self._paused.set_result(None)
             else:
-                self._say_or_kill(messages.encode(pause=True))
+                self._send_or_kill(messages.encode(pause=True))
         return self._paused
 
     def resume(self) -> None:
         if self._paused is not None:
             self._paused = None
-            if self.state is State.BUSY:
-                self._say_or_kill(messages.encode(pause=False))
+            if self.state is CellState.BUSY:
+                self._send_or_kill(messages.encode(pause=False))
 
-    def _say_or_kill(self, data: bytes) -> None:
+    def _send_or_kill(self, data: bytes) -> None:
         try:
             self._send(data)
         except OSError:
             self.kill()
 
-    def _stands_still(self) -> None:
+    def _on_paused(self) -> None:
         if self._paused is not None and not self._paused.done():
             self._paused.set_result(None)
 
     def end(self, why: str) -> None:
         """End the command; the spawner answers when nothing is left of it, or the cell is killed."""
-        if self.state is not State.BUSY or self._escalation is not None:
+        if self.state is not CellState.BUSY or self._escalation is not None:
             return
         self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
-        self._say_or_kill(messages.encode(end=why))
+        self._send_or_kill(messages.encode(end=why))
 
     def kill(self) -> None:
         """The spawner dies and its namespace with it, then bwrap; `gone` says when."""
-        if self.state is State.GONE:
+        if self.state is CellState.GONE:
             return
-        if self.state is not State.BUSY:
-            self.state = State.CLOSING
+        if self.state is not CellState.BUSY:
+            self.state = CellState.CLOSING
         self._hang_up()
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._child.pidfd if self._inner is None else self._inner, signal.SIGKILL)
 
     def close(self) -> None:
         """An idle cell leaves by itself when its socket does; `kill` is for the others."""
-        if self.state is State.IDLE:
-            self.state = State.CLOSING
+        if self.state is CellState.IDLE:
+            self.state = CellState.CLOSING
             self._hang_up()
             self._escalation = self._loop.call_later(self._limits.end_seconds, self.kill)
         else:
@@ -152,7 +152,7 @@ class Cell:
 
     # -- what comes from inside
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         try:
             data, descriptors, flags = self._receive()
         except BlockingIOError:
@@ -180,14 +180,14 @@ class Cell:
         if not whole:
             raise BadJson("the spawner's message was too long")
         answer = messages.ANSWER.decode(data)
-        if answer.ready is not None and self.state is State.STARTING and not self._ready.done():
+        if answer.ready is not None and self.state is CellState.STARTING and not self._ready.done():
             self._listener = descriptors[0] if descriptors else None
             self._ready.set_result(answer.ready)
-        elif answer.ended is not None and self.state is State.BUSY and not descriptors:
+        elif answer.ended is not None and self.state is CellState.BUSY and not descriptors:
             self._ended(answer.ended)
         elif answer.paused is not None and not descriptors:
             if answer.paused:
-                self._stands_still()
+                self._on_paused()
         else:
             raise BadJson("the spawner said what nobody had asked for")
 
@@ -195,17 +195,17 @@ class Cell:
         if self._escalation is not None:
             self._escalation.cancel()
             self._escalation = None
-        self._stands_still()
+        self._on_paused()
         on_ended, self._on_ended = self._on_ended, None
         assert on_ended is not None
         # Reading the kernel's counters costs more than the command: only when it failed.
         hit = ended.why is not None or ended.status != 0
         counts = self._group.counts() if hit and self._group is not None else Counts()
         if ended.clean:
-            self.state = State.IDLE
+            self.state = CellState.IDLE
             self.idle_since = self._loop.time()
         else:
-            self.state = State.IDLE
+            self.state = CellState.IDLE
             self.close()
         on_ended(ended, counts)
 
@@ -249,12 +249,12 @@ class Cell:
         if not self._ready.done():
             self._ready.set_exception(EOFError("it ended"))
         # Kept for `start` to quote.
-        self._said = self._complaint()
-        self.state = State.GONE
+        self._last_complaint = self._complaint()
+        self.state = CellState.GONE
         for descriptor in (self._child.info, self._child.complaints, self.take_listener()):
             if descriptor is not None:
                 os.close(descriptor)
-        self._stands_still()
+        self._on_paused()
         on_ended, self._on_ended = self._on_ended, None
         if on_ended is not None:
             on_ended(None, counts)
@@ -264,8 +264,8 @@ class Cell:
         self._child.control.send(data)
 
     def _complaint(self) -> str:
-        if self.state is State.GONE:
-            return self._said
+        if self.state is CellState.GONE:
+            return self._last_complaint
         try:
             data = os.read(self._child.complaints, MAX_COMPLAINT_BYTES)
         except BlockingIOError:
@@ -277,8 +277,8 @@ class Cell:
         if self._child.info is None:
             return self._child.pid
         with contextlib.suppress(BlockingIOError, ValueError):
-            told = json.loads(os.read(self._child.info, MAX_COMPLAINT_BYTES))  # noqa: TID251 - bwrap's own, not a peer's
-            pid = told.get("child-pid")
+            info = json.loads(os.read(self._child.info, MAX_COMPLAINT_BYTES))  # noqa: TID251 - bwrap's own, not a peer's
+            pid = info.get("child-pid")
             if isinstance(pid, int) and pid > 1:
                 return pid
         raise OSError("bwrap did not say which process it started")

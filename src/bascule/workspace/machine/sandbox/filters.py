@@ -43,7 +43,7 @@ class Numbers(NamedTuple):
     setpriority: int
     ioprio_set: int
     # The first argument is a pid: prlimit64, sched_setaffinity, sched_setscheduler, sched_setparam, sched_setattr.
-    of_a_pid: tuple[int, ...]
+    pid_calls: tuple[int, ...]
     # add_key, request_key, keyctl, bpf, perf_event_open, userfaultfd, open_by_handle_at.
     refused: tuple[int, ...]
 
@@ -60,7 +60,7 @@ MACHINES = {
         socket=41,
         setpriority=141,
         ioprio_set=251,
-        of_a_pid=(302, 203, 144, 142, 314),
+        pid_calls=(302, 203, 144, 142, 314),
         refused=(248, 249, 250, 321, 298, 323, 304),
     ),
     "aarch64": Numbers(
@@ -74,7 +74,7 @@ MACHINES = {
         socket=198,
         setpriority=140,
         ioprio_set=30,
-        of_a_pid=(261, 122, 119, 118, 274),
+        pid_calls=(261, 122, 119, 118, 274),
         refused=(217, 218, 219, 280, 241, 282, 265),
     ),
 }
@@ -114,7 +114,7 @@ def _confine(code: "_Code", calls: Numbers, *, unix_sockets: bool) -> None:
     code.of_call(calls.unshare, (argument(0), ANY_BIT, CLONE_NEWUSER, _error(errno.EPERM)))
     code.equal(NUMBER, calls.setns, _error(errno.EPERM))
     # The spawner has the same user: its limits and its priority would be the next command's.
-    for number in calls.of_a_pid:
+    for number in calls.pid_calls:
         code.of_call(number, (argument(0), EQUAL, SPAWNER_PID, _error(errno.EPERM)))
     for number, user in ((calls.setpriority, PRIO_USER), (calls.ioprio_set, IOPRIO_WHO_USER)):
         code.of_call(number, (argument(1), EQUAL, SPAWNER_PID, _error(errno.EPERM)))

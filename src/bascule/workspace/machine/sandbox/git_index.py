@@ -52,7 +52,7 @@ def gitlinks(data: bytes) -> frozenset[bytes]:
     return frozenset().union(*found)
 
 
-def gitlinks_of_a_stranger(data: bytes, id_bytes: int) -> frozenset[bytes]:
+def foreign_gitlinks(data: bytes, id_bytes: int) -> frozenset[bytes]:
     """As `gitlinks`, of an index that may be made to mislead: every entry is read as git reads it, or it is refused."""
     if len(data) < _HEADER.size or _HEADER.unpack_from(data)[0] != b"DIRC":
         raise UnreadableIndex("not an index")

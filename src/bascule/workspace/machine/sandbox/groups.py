@@ -11,7 +11,7 @@ import signal
 import time
 from typing import NamedTuple
 
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 
 MOUNTS = "/proc/self/mountinfo"
 OWN = "/proc/self/cgroup"
@@ -91,7 +91,7 @@ class Groups:
     def version(self) -> int:
         return self._version
 
-    def make(self, limits: Limits) -> Group | None:
+    def make(self, limits: SandboxLimits) -> Group | None:
         """None where there are no groups; `OSError` when one that was there is not any more."""
         if not self._parents:
             return None
@@ -112,7 +112,7 @@ class Groups:
         return group
 
 
-def _limit(version: int, controller: str, folder: str, limits: Limits) -> None:
+def _limit(version: int, controller: str, folder: str, limits: SandboxLimits) -> None:
     match version, controller:
         case 2, "memory":
             write(os.path.join(folder, "memory.max"), str(limits.memory_bytes))
@@ -131,7 +131,7 @@ def _limit(version: int, controller: str, folder: str, limits: Limits) -> None:
             write(os.path.join(folder, "pids.max"), str(limits.processes))
 
 
-def find_groups(limits: Limits) -> Groups:
+def find_groups(limits: SandboxLimits) -> Groups:
     for parents, version in ((_version_2(), 2), (_version_1(), 1)):
         usable = {}
         for controller, parent in parents.items():

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from bascule.workspace.machine.sandbox.layout import SPAWNER, Bound, Layout, arguments, made_up_files
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 
 SPAWNER_FILE = os.path.join(os.path.dirname(__file__), "spawner.py")
 # No site, no environment, no user directory: nothing but the standard library.
@@ -53,7 +53,7 @@ class Tools(NamedTuple):
     bind_by_descriptor: bool
 
 
-def start_in_bwrap(tools: Tools, layout: Layout, limits: Limits, binds: list[Bound], user: User | None) -> Child:
+def start_in_bwrap(tools: Tools, layout: Layout, limits: SandboxLimits, binds: list[Bound], user: User | None) -> Child:
     assert tools.bwrap is not None
     with contextlib.ExitStack() as ours:
         control, theirs = _pair(ours)

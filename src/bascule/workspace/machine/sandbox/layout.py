@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.kernel.policy.shell.wrappers import is_multicall
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 TMP = "/tmp"  # noqa: S108 - the name inside the cell; it is in memory
@@ -160,7 +160,7 @@ def environment(layout: Layout) -> dict[str, str]:
 
 def arguments(
     layout: Layout,
-    limits: Limits,
+    limits: SandboxLimits,
     *,
     binds: list[Bound],
     data: dict[str, int],

@@ -7,7 +7,7 @@ MIB = 1024 * KIB
 GIB = 1024 * MIB
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Every number is a ceiling that honest work stays below; reaching one ends the command and is reported."""
 
     # Of one command and all it started. Compilers, test suites and headless browsers fit.

@@ -262,7 +262,7 @@ class Mirror:
             raise Held(f"{self.place}/HEAD names no branch and no commit and is not copied out of the sandbox")
         if name == "index":
             try:
-                new = git_index.gitlinks_of_a_stranger(data, self._id_bytes()) - self.gitlinks()
+                new = git_index.foreign_gitlinks(data, self._id_bytes()) - self.gitlinks()
             except git_index.UnreadableIndex as error:
                 raise Held(f"{self.place}/index is {error} and is not copied out of the sandbox") from None
             if new:

@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections import deque
 
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.ports import Captured, LogPage
 
 # One read. A pipe holds this much unless someone made it larger.
@@ -81,7 +81,7 @@ class Spool:
 
     __slots__ = ("_file", "_limits", "_memory", "_on_disk", "_path", "dropped", "size")
 
-    def __init__(self, path: str, limits: Limits) -> None:
+    def __init__(self, path: str, limits: SandboxLimits) -> None:
         self._path = path
         self._limits = limits
         self._memory = bytearray()

@@ -28,17 +28,20 @@ def find_tools() -> launch.Tools:
         python=python,
         prefix=prefix,
         # Upstream since 0.10, in distributions' older ones as a security fix: the help knows.
-        bind_by_descriptor=bwrap is not None and "--bind-fd" in said([bwrap, "--help"])[1],
+        bind_by_descriptor=bwrap is not None and "--bind-fd" in output_of([bwrap, "--help"])[1],
     )
 
 
 def version(tools: launch.Tools) -> str:
     """As `bwrap --version` says it."""
-    return said([tools.bwrap, "--version"])[1].strip().rpartition(" ")[2] if tools.bwrap else ""
+    return output_of([tools.bwrap, "--version"])[1].strip().rpartition(" ")[2] if tools.bwrap else ""
 
 
 def _works(python: str) -> bool:
-    return said([python, *launch.PYTHON_OPTIONS, "-c", f"import {MODULES}; assert sys.version_info >= (3, 9)"])[0] == 0
+    return (
+        output_of([python, *launch.PYTHON_OPTIONS, "-c", f"import {MODULES}; assert sys.version_info >= (3, 9)"])[0]
+        == 0
+    )
 
 
 def bubblewrap_problem(tools: launch.Tools) -> str | None:
@@ -48,7 +51,7 @@ def bubblewrap_problem(tools: launch.Tools) -> str | None:
     if os.getuid() == 0 and tools.setpriv is None:
         return "setpriv is missing, so root cannot run commands as a workspace's owner; install util-linux"
     tried = [tools.bwrap, "--unshare-all", "--unshare-user", "--cap-drop", "ALL", "--ro-bind", "/", "/"]
-    code, text = said([*tried, "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"])
+    code, text = output_of([*tried, "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"])
     if code == 0:
         return None
     line = text.strip().rpartition("\n")[2] or f"exit code {code}"
@@ -84,8 +87,8 @@ def _setting(path: str) -> str | None:
         return None
 
 
-def said(argv: list[str]) -> tuple[int, str]:
-    """Exit code and what was said on both streams, at most a pipe full; without fork."""
+def output_of(argv: list[str]) -> tuple[int, str]:
+    """Exit code and output of both streams, at most a pipe full; without fork."""
     reader, writer = os.pipe2(os.O_CLOEXEC)
     try:
         actions = [

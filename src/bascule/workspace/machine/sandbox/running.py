@@ -13,7 +13,7 @@ from typing import Literal
 from bascule.foundation.deferred import Deferred
 from bascule.workspace.machine.sandbox.cell import Cell
 from bascule.workspace.machine.sandbox.groups import Counts
-from bascule.workspace.machine.sandbox.limits import MIB, Limits
+from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.messages import Ended
 from bascule.workspace.machine.sandbox.output import CHUNK_BYTES, HeadAndTail, Spool
 from bascule.workspace.ports import Command, EndedBy, OnOutput, Outcome, ProgramRun
@@ -109,7 +109,7 @@ class Stream:
 class Running:
     """The port's `RunningCommand`."""
 
-    def __init__(self, command: Command, cell: Cell, stdout: Stream, stderr: Stream, limits: Limits) -> None:
+    def __init__(self, command: Command, cell: Cell, stdout: Stream, stderr: Stream, limits: SandboxLimits) -> None:
         self._loop = asyncio.get_running_loop()
         self._command = command
         self._cell = cell
@@ -123,7 +123,7 @@ class Running:
         self._watching = self._loop.call_later(UNWATCHED_SECONDS, self._watch)
         self._deadline: asyncio.TimerHandle | None = None
         if command.timeout is not None:
-            self._deadline = self._loop.call_later(command.timeout.total_seconds(), self._time_is_up)
+            self._deadline = self._loop.call_later(command.timeout.total_seconds(), self._on_timeout)
 
     async def wait(self) -> Outcome:
         if self.outcome.done():
@@ -143,7 +143,7 @@ class Running:
         for stream in self._streams:
             stream.watch()
 
-    def _time_is_up(self) -> None:
+    def _on_timeout(self) -> None:
         self._timed_out = True
         self._cell.end("timeout")
 
@@ -158,7 +158,7 @@ class Running:
             for stream in self._streams:
                 stream.drain()
         finally:
-            # Whoever listens may fail; who waits is told all the same.
+            # A listener may fail; the waiter is answered all the same.
             code, by = self._verdict(ended, counts, notes)
             stdout, stderr = self._streams
             for stream in self._streams:
@@ -229,7 +229,7 @@ def which_limit(ended: Ended, counts: Counts, code: int) -> EndedBy | None:
     return "processes" if counts.processes else None
 
 
-def reached(limit: EndedBy, limits: Limits) -> str:
+def reached(limit: EndedBy, limits: SandboxLimits) -> str:
     match limit:
         case "memory":
             return f"it reached the limit of {limits.memory_bytes // MIB:,} MiB of memory"

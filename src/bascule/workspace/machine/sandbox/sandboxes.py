@@ -14,7 +14,7 @@ from bascule.workspace.machine.sandbox import filters, kernel, probe
 from bascule.workspace.machine.sandbox.builders import BareBuilder, BubblewrapBuilder, Machine
 from bascule.workspace.machine.sandbox.doorway import Doorway
 from bascule.workspace.machine.sandbox.groups import find_groups
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import Spool
 from bascule.workspace.machine.sandbox.space import Builder, Room, SpaceSandbox
 from bascule.workspace.machine.sandbox.supervisor import Supervisor
@@ -27,7 +27,7 @@ _ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
 class SpoolShelf:
     """Output of commands by process id: running ones always, ended ones while there is room."""
 
-    def __init__(self, directory: str, limits: Limits) -> None:
+    def __init__(self, directory: str, limits: SandboxLimits) -> None:
         self._directory = directory
         self._limits = limits
         self._running: dict[str, tuple[Spool, Spool]] = {}
@@ -36,7 +36,7 @@ class SpoolShelf:
 
     def new(self, process_id: str) -> tuple[Spool, Spool]:
         if not _ID.fullmatch(process_id):
-            raise SandboxFault(f"{process_id!r} is no process id")
+            raise SandboxFault(f"{process_id!r} is not a process id")
         if process_id in self._running or process_id in self._ended:
             raise SandboxFault(f"there is a process {process_id} already")
         path = os.path.join(self._directory, process_id)
@@ -73,13 +73,13 @@ class Sandboxes:
         directory: str,
         *,
         log: Log,
-        limits: Limits | None = None,
+        limits: SandboxLimits | None = None,
         readable: tuple[str, ...] = (),
         doors: Doors | None = None,
     ) -> None:
         self._log = log
         self._doors = doors
-        self._limits = limits or Limits()
+        self._limits = limits or SandboxLimits()
         self._readable = readable
         self._private = os.path.join(directory, "tmp")
         spool = os.path.join(directory, "spool")
@@ -107,7 +107,7 @@ class Sandboxes:
         door: bool = False,
     ) -> SpaceSandbox:
         if not _ID.fullmatch(space_id):
-            raise SandboxFault(f"{space_id!r} is no space id")
+            raise SandboxFault(f"{space_id!r} is not a space id")
         machine = self._found()
         builder: Builder
         if kind == "none":

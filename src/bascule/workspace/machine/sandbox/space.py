@@ -8,10 +8,10 @@ from typing import Protocol
 
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.workspace.machine.sandbox import messages
-from bascule.workspace.machine.sandbox.cell import Cell, State
+from bascule.workspace.machine.sandbox.cell import Cell, CellState
 from bascule.workspace.machine.sandbox.cell_plan import CellPlan
 from bascule.workspace.machine.sandbox.groups import Counts
-from bascule.workspace.machine.sandbox.limits import Limits
+from bascule.workspace.machine.sandbox.limits import SandboxLimits
 from bascule.workspace.machine.sandbox.output import HeadAndTail, Spool
 from bascule.workspace.machine.sandbox.running import Running, Stream
 from bascule.workspace.ports import Command, OnOutput, ProgramRun, SandboxFault
@@ -78,7 +78,7 @@ class Room:
 class SpaceSandbox:
     """The port's `Sandbox`."""
 
-    def __init__(self, builder: Builder, spools: Spools, room: Room, limits: Limits) -> None:
+    def __init__(self, builder: Builder, spools: Spools, room: Room, limits: SandboxLimits) -> None:
         self._builder = builder
         self._spools = spools
         self._room = room
@@ -167,7 +167,7 @@ class SpaceSandbox:
         if self._closed:
             raise SandboxFault("this space is closed; open it again")
         for cell in reversed(self._idle):
-            if cell.state is State.IDLE and self._cells[cell] == shape:
+            if cell.state is CellState.IDLE and self._cells[cell] == shape:
                 self._idle.remove(cell)
                 return cell
         return None
@@ -205,7 +205,7 @@ class SpaceSandbox:
 
     def _settle(self, cell: Cell) -> None:
         """Back among the warm ones, if it is fit for another command."""
-        if cell.state is not State.IDLE:
+        if cell.state is not CellState.IDLE:
             return
         self._idle.append(cell)
         if len(self._idle) > self._limits.warm_cells:
@@ -290,13 +290,15 @@ class SpaceSandbox:
     def _then(self, plan: CellPlan, settled: Callable[[list[str]], None]) -> None:
         """`settled` is called at once when there is nothing to bring out, else with what there is to say."""
         if self._builder.in_step(plan):
-            settled(self._said())
+            settled(self._take_notes())
             return
 
         def done(future: asyncio.Future[list[str]]) -> None:
             self._syncing.discard(future)
             error = future.exception()
-            settled([*self._said(), *([f"git's files were not brought out: {error}"] if error else future.result())])
+            settled(
+                [*self._take_notes(), *([f"git's files were not brought out: {error}"] if error else future.result())]
+            )
 
         self._sync(plan, quiet=not self._running).add_done_callback(done)
 
@@ -306,7 +308,7 @@ class SpaceSandbox:
         self._syncing.add(future)
         return future
 
-    def _said(self) -> list[str]:
+    def _take_notes(self) -> list[str]:
         notes, self._notes = self._notes, []
         return notes
 
@@ -319,11 +321,11 @@ class SpaceSandbox:
         self._tick = None
         for plan in self._plans.values():
             if not self._builder.in_step(plan) and not self._syncing:
-                self._sync(plan, quiet=False).add_done_callback(self._heard)
+                self._sync(plan, quiet=False).add_done_callback(self._on_synced)
         if self._running:
             self._look_again()
 
-    def _heard(self, future: asyncio.Future[list[str]]) -> None:
+    def _on_synced(self, future: asyncio.Future[list[str]]) -> None:
         self._syncing.discard(future)
         if future.exception() is None:
             self._notes += future.result()

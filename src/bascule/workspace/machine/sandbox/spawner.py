@@ -9,7 +9,7 @@ Over the control socket (SOCK_SEQPACKET, one JSON object per message; its descri
     -> {"run": {...}} with 2 pipes  one at a time    <- {"ended": {...}} once nothing of it is left
     -> {"end": "why"}               ends the command: the answer is `ended` all the same
     -> {"pause": true or false}     stops the command's processes, or lets them go on    <- {"paused": ...}
-The socket's end is ours: whoever started us is gone.
+When the socket ends, so do we: the program that started us is gone.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Spawner:
         os.umask(0o022)
         self.environment = wanted["environment"]
         self.limits = wanted["watch"]
-        for kind, wish in wanted["rlimits"]:
+        for kind, wanted_limit in wanted["rlimits"]:
             hard = resource.getrlimit(kind)[1]
-            most = wish if hard == resource.RLIM_INFINITY else min(wish, hard)
+            most = wanted_limit if hard == resource.RLIM_INFINITY else min(wanted_limit, hard)
             resource.setrlimit(kind, (most, most))
         if wanted["nice"]:
             os.nice(wanted["nice"])
@@ -117,7 +117,7 @@ class Spawner:
         if wanted["filter"]:
             descriptor = self.filter(libc, wanted)
             listener = [descriptor] if wanted["listen"] else []
-        self.tell({"ready": {"seen": seen}}, listener)
+        self.send({"ready": {"seen": seen}}, listener)
         for descriptor in listener:
             os.close(descriptor)
 
@@ -162,7 +162,7 @@ class Spawner:
             )
         except OSError as error:
             self.main = 0
-            self.tell({"ended": {"fault": [error.errno or 0, str(error.filename or "")], **NOTHING_RAN}})
+            self.send({"ended": {"fault": [error.errno or 0, str(error.filename or "")], **NOTHING_RAN}})
         finally:
             for pipe in pipes:
                 os.close(pipe)
@@ -184,7 +184,7 @@ class Spawner:
         left = self.kill_all()
         self.main = 0
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.tell(
+        self.send(
             {
                 "ended": {
                     "fault": None,
@@ -257,7 +257,7 @@ class Spawner:
         if self.first and self.main:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(-1, signal.SIGSTOP if paused else signal.SIGCONT)
-        self.tell({"paused": paused})
+        self.send({"paused": paused})
 
     def kill_all(self) -> int:
         """How many processes were left. None is when this returns."""
@@ -375,7 +375,7 @@ class Spawner:
 
     # -- the loop
 
-    def tell(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
+    def send(self, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
         data = json.dumps(message).encode()
         try:
             if descriptors:
@@ -389,7 +389,7 @@ class Spawner:
         self.kill_all()
         os._exit(0)
 
-    def hear(self) -> None:
+    def receive(self) -> None:
         # Not socket.recv_fds: it ignores its flags (3.11), and every command would inherit the pipes once more.
         # Into one buffer for all requests: a new one of this size would be mapped and unmapped each time.
         size, extra, _, _ = self.control.recvmsg_into([self.buffer], socket.CMSG_SPACE(8), socket.MSG_CMSG_CLOEXEC)
@@ -427,7 +427,7 @@ class Spawner:
                     if self.main:
                         self.reap()
                 else:
-                    self.hear()
+                    self.receive()
                     next_tick = time.monotonic() + TICK_SECONDS
             if self.main and time.monotonic() >= next_tick:
                 self.watch()
@@ -463,13 +463,13 @@ def kill_descendant(pid: int) -> None:
     with contextlib.suppress(OSError, ValueError):
         descriptor = os.pidfd_open(pid)
         try:
-            if is_below_us(pid):
+            if is_descendant(pid):
                 signal.pidfd_send_signal(descriptor, signal.SIGKILL)
         finally:
             os.close(descriptor)
 
 
-def is_below_us(pid: int) -> bool:
+def is_descendant(pid: int) -> bool:
     while pid > 1:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()

@@ -3,7 +3,7 @@
 import pytest
 from broker_acts import send, status_of, take_ids
 
-from bascule.broker.limits import Limits
+from bascule.broker.limits import BrokerLimits
 from bascule.foundation.errors import BasculeError, InvalidRequest, NotFound, Overloaded
 
 SPACE = "spc_0123456789abcdef0123"
@@ -14,23 +14,23 @@ HOUR = 3600.0
 @pytest.fixture
 def house(make_house):
     house = make_house()
-    move_in(house)
+    add_agent(house)
     house.register("Jerry")
     return house
 
 
-def move_in(house):
-    house.run(lambda: house.broker.space_agents.move_in(SPACE, "space", {"space": "work"}))
+def add_agent(house):
+    house.run(lambda: house.broker.space_agents.add_agent(SPACE, "space", {"space": "work"}))
 
 
-def move_out(house):
+def remove_agent(house):
     from bascule.kernel.journal import Transaction
 
     tx = Transaction()
-    house.run(lambda: (house.broker.space_agents.move_out(tx, SPACE), house.journal.commit_quietly(tx)))
+    house.run(lambda: (house.broker.space_agents.remove_agent(tx, SPACE), house.journal.commit_quietly(tx)))
 
 
-def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(house):
+def test_a_space_agent_is_online_from_its_first_call_until_its_door_closes(house):
     assert status_of(house, SPACE) == "offline"
     house.call(INSIDE, "agents.heartbeat", {"agentId": SPACE})
     assert status_of(house, SPACE) == "online"
@@ -38,14 +38,14 @@ def test_it_is_offline_until_it_says_something_and_again_when_its_door_closes(ho
     with pytest.raises(NotFound) as refused:
         send(house, to="Nobody")
     assert "spc_" not in refused.value.hint
-    house.run(lambda: house.broker.space_agents.is_out(SPACE))
+    house.run(lambda: house.broker.space_agents.mark_offline(SPACE))
     assert status_of(house, SPACE) == "offline"
 
 
 def test_what_is_sent_to_it_waits_across_lives_and_for_as_long_as_any_message(house):
     send(house, "t", to=SPACE)
     house.restart(clean=False)
-    move_in(house)
+    add_agent(house)
     assert take_ids(house, SPACE) == ["t"]
 
 
@@ -58,45 +58,45 @@ def test_nobody_registers_its_handle_however_long_it_is_silent(house, who):
     assert house.call("person", "agents.register", {"agentId": "Jerry"})["agentToken"]
 
 
-def test_it_is_not_forgotten_with_the_agents_that_are_long_gone(house):
+def test_a_space_agent_is_not_forgotten_with_the_agents_that_are_long_gone(house):
     house.advance(8 * 24 * HOUR)
     known = {agent["agentId"] for agent in house.call("local", "agents.list")}
     assert SPACE in known
     assert "Jerry" not in known
 
 
-def test_it_leaves_with_its_space(house):
-    move_out(house)
+def test_a_space_agent_is_removed_with_its_space(house):
+    remove_agent(house)
     with pytest.raises(NotFound, match="agent not registered"):
         send(house, to=SPACE)
-    assert not house.broker.space_agents.is_welcome(SPACE)
+    assert not house.broker.space_agents.may_connect(SPACE)
     # Twice is once.
-    move_out(house)
+    remove_agent(house)
 
 
 def test_one_that_a_person_revoked_is_not_let_in_again_by_moving_in(house):
-    assert house.broker.space_agents.is_welcome(SPACE)
+    assert house.broker.space_agents.may_connect(SPACE)
     house.call("person", "agents.revoke", {"agentId": SPACE})
-    assert not house.broker.space_agents.is_welcome(SPACE)
+    assert not house.broker.space_agents.may_connect(SPACE)
     house.restart()
-    move_in(house)
-    assert not house.broker.space_agents.is_welcome(SPACE)
+    add_agent(house)
+    assert not house.broker.space_agents.may_connect(SPACE)
     with pytest.raises(BasculeError):
         house.call("local", "agents.register", {"agentId": SPACE})
 
 
-def test_its_moving_in_is_recorded_once(house):
-    move_in(house)
+def test_the_arrival_of_a_space_agent_is_recorded_once(house):
+    add_agent(house)
     records = [record for record in house.ledger() if record["method"] == "agents.declare"]
     assert [(record["principal"], record["subject"]) for record in records] == [("daemon", SPACE)]
 
 
 @pytest.mark.parametrize(("sender", "room"), [(INSIDE, 5), ("local", 10), ("agent:Tom", 10)])
 def test_commands_in_sandboxes_fill_half_an_inbox_others_all_of_it(make_house, sender, room):
-    house = make_house(limits=Limits(max_inbox_messages=10))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=10))
     house.register("Jerry")
     house.register("Tom")
-    move_in(house)
+    add_agent(house)
     for _ in range(room):
         # Timed out at once, so that no limit of open tickets stands in the way.
         send(house, by=sender, timeoutMs=1)
@@ -106,9 +106,9 @@ def test_commands_in_sandboxes_fill_half_an_inbox_others_all_of_it(make_house, s
 
 
 def test_a_flood_from_inside_leaves_room_for_those_outside(make_house):
-    house = make_house(limits=Limits(max_inbox_messages=10, max_inbox_bytes=100))
+    house = make_house(limits=BrokerLimits(max_inbox_messages=10, max_inbox_bytes=100))
     house.register("Jerry")
-    move_in(house)
+    add_agent(house)
     send(house, payload="x" * 40, by=INSIDE)
     with pytest.raises(Overloaded):
         send(house, payload="x" * 40, by=INSIDE)

@@ -8,15 +8,15 @@ from bascule.foundation.deferred import Deferred, from_future, within
 
 
 def test_listeners_are_told_in_the_call_that_settles_it():
-    later, heard = Deferred(), []
-    later.add_done_callback(lambda each: heard.append(each.result()))
+    later, notified = Deferred(), []
+    later.add_done_callback(lambda each: notified.append(each.result()))
     later.set_result(7)
-    assert heard == [7]
-    later.add_done_callback(lambda each: heard.append("late"))
-    assert heard == [7, "late"]
+    assert notified == [7]
+    later.add_done_callback(lambda each: notified.append("late"))
+    assert notified == [7, "late"]
 
 
-def test_it_is_settled_once():
+def test_a_deferred_is_settled_once():
     later = Deferred()
     later.set_result(7)
     for again in (lambda: later.set_result(8), lambda: later.set_exception(ValueError())):
@@ -26,14 +26,14 @@ def test_it_is_settled_once():
     assert (later.result(), later.cancelled()) == (7, False)
 
 
-def test_before_it_is_settled_there_is_nothing_to_have():
+def test_a_deferred_has_no_result_before_it_is_settled():
     later = Deferred()
     for look in (later.result, later.exception):
         with pytest.raises(asyncio.InvalidStateError):
             look()
 
 
-def test_an_error_is_raised_to_whoever_asks():
+def test_an_error_is_raised_to_the_caller():
     later = Deferred()
     later.set_exception(ValueError("no"))
     assert str(later.exception()) == "no"
@@ -42,30 +42,30 @@ def test_an_error_is_raised_to_whoever_asks():
 
 
 def test_cancelling_tells_too():
-    later, heard = Deferred(), []
-    later.add_done_callback(lambda each: heard.append(each.cancelled()))
+    later, notified = Deferred(), []
+    later.add_done_callback(lambda each: notified.append(each.cancelled()))
     assert later.cancel() is True
-    assert heard == [True]
+    assert notified == [True]
     with pytest.raises(asyncio.CancelledError):
         later.result()
 
 
 def test_a_listener_that_fails_keeps_nobody_else_waiting():
     async def story():
-        faults, heard = [], []
+        faults, notified = [], []
         asyncio.get_running_loop().set_exception_handler(lambda _, context: faults.append(context["exception"]))
         later = Deferred()
         later.add_done_callback(lambda _: 1 / 0)
-        later.add_done_callback(lambda each: heard.append(each.result()))
+        later.add_done_callback(lambda each: notified.append(each.result()))
         later.set_result(7)
-        return faults, heard
+        return faults, notified
 
-    faults, heard = asyncio.run(story())
-    assert heard == [7]
+    faults, notified = asyncio.run(story())
+    assert notified == [7]
     assert isinstance(faults[0], ZeroDivisionError)
 
 
-def test_it_can_be_awaited_and_cancelling_the_waiter_withdraws_it():
+def test_a_deferred_can_be_awaited_and_cancelling_the_waiter_cancels_it():
     async def story():
         good, gone = Deferred(), Deferred()
         waiting = asyncio.ensure_future(_of(good)), asyncio.ensure_future(_of(gone))

@@ -100,7 +100,7 @@ def test_two_sessions_of_one_client_are_told_apart_by_the_clients_own_id():
     assert process_tree.agent_of_session(process_tree.named_by([one, two], "s-2")[1], 50, "/p", shared) is None
 
 
-def test_without_processes_the_only_agent_of_kind_and_place_is_it():
+def test_the_only_agent_of_a_kind_and_place_is_chosen_when_no_process_is_known():
     nothing = Table()
     assert process_tree.agent_of_place([agent("a"), agent("b", cwd="/q")], "claude", "/p", nothing)["agentId"] == "a"
     assert process_tree.agent_of_place([agent("a"), agent("b")], "claude", "/p", nothing) is None
@@ -121,7 +121,7 @@ def test_a_circle_of_parents_ends():
     assert len(Table(p5=(6, "a"), p6=(5, "b")).ancestors(5)) == 2
 
 
-def test_this_very_process_is_found():
+def test_the_running_process_is_found_in_the_process_table():
     real = process_tree.Processes()
     assert real.ancestors(os.getpid())[0] == os.getppid()
     assert real.name(os.getpid())
@@ -137,7 +137,7 @@ def test_a_process_that_is_gone_is_gone():
 
 
 @pytest.mark.skipif(not os.path.exists("/bin/ps") and os.environ.get("CI") != "true", reason="there is no ps here")
-def test_without_proc_ps_says_the_same(tmp_path):
+def test_ps_gives_the_same_process_tree_as_proc(tmp_path):
     real, listed = process_tree.Processes(), process_tree.Processes(proc=str(tmp_path))
     assert listed.ancestors(os.getpid()) == real.ancestors(os.getpid())
     assert listed.arguments(os.getpid())[0] == real.arguments(os.getpid())[0]
@@ -189,8 +189,8 @@ class Client:
 
     def hook(self, daemon, event):
         command = f"'{BIN}/bridge-wait' --hook claude --state-dir '{daemon.state}'"
-        said = {"session_id": "s", "cwd": str(self.cwd), "hook_event_name": event}
-        self.process.stdin.write(json.dumps({"command": command, "stdin": json.dumps(said)}) + "\n")
+        payload = {"session_id": "s", "cwd": str(self.cwd), "hook_event_name": event}
+        self.process.stdin.write(json.dumps({"command": command, "stdin": json.dumps(payload)}) + "\n")
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
@@ -245,8 +245,8 @@ def _handle_of(door, shim):
     ],
 )
 def test_a_session_that_answers_once_is_known_by_its_arguments(client, arguments, once):
-    class Told(process_tree.Processes):
+    class Rung(process_tree.Processes):
         def arguments(self, pid):
             return arguments
 
-    assert process_tree.is_one_shot(client, 7, Told()) is once
+    assert process_tree.is_one_shot(client, 7, Rung()) is once

@@ -35,7 +35,7 @@ REPLYING = (JERRY, "replies.post", {"ticketId": "t", "payload": "x"})
 CANCELLING = ("local", "tickets.cancel", {"ticketId": "t"})
 
 
-def test_that_an_id_is_taken_is_told_when_what_took_it_is_durable(house, store):
+def test_a_taken_id_is_refused_once_the_message_that_took_it_is_durable(house, store):
     held(house, store, *sending("a"))
     other = house.begin(*sending("b"))
     assert not other.done
@@ -57,7 +57,7 @@ def test_an_id_that_was_taken_by_what_could_not_be_stored_is_free(house, store):
 
 
 @pytest.mark.parametrize(("first", "second"), [(CANCELLING, REPLYING), (REPLYING, CANCELLING)])
-def test_whoever_comes_second_hears_so_when_the_first_is_durable(house, store, first, second):
+def test_the_second_of_two_conflicting_calls_is_refused_once_the_first_is_durable(house, store, first, second):
     send(house, "t")
     held(house, store, *first)
     late = house.begin(*second)
@@ -81,7 +81,7 @@ def test_a_worker_is_not_told_to_stop_by_a_withdrawal_that_never_was(house, stor
     assert answer(house, "t")["payload"] == "x"
 
 
-def test_a_refusal_that_rests_on_nothing_unwritten_is_told_at_once(house, store):
+def test_a_refusal_that_rests_on_nothing_unwritten_is_reported_at_once(house, store):
     send(house, "t")
     cancel(house, "t")
     store.hold = True
@@ -89,7 +89,7 @@ def test_a_refusal_that_rests_on_nothing_unwritten_is_told_at_once(house, store)
         reply(house, "t")
 
 
-def test_whoever_left_before_the_refusal_is_not_missed(house, store):
+def test_a_caller_that_left_before_its_refusal_changes_nothing(house, store):
     held(house, store, *sending("a"))
     other = house.begin(*sending("b"))
     other.cancel()

@@ -80,7 +80,7 @@ def test_somebody_else_is_not_kept_waiting(run):
     run(scene)
 
 
-def test_who_comes_later_does_not_overtake_its_own(run):
+def test_a_later_request_does_not_overtake_an_earlier_one_of_its_caller(run):
     async def scene(turns):
         done = []
         for number in range(5):
@@ -109,7 +109,7 @@ def test_large_ones_of_all_principals_come_one_by_one_and_take_turns(run):
     run(scene)
 
 
-def test_who_is_over_its_quota_rests_and_then_goes_on(run):
+def test_a_caller_over_its_quota_pauses_and_then_goes_on(run):
     async def scene(turns):
         done = []
         turns.over_quota("Tom")
