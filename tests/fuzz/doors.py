@@ -66,7 +66,6 @@ class _Scene:
         self.house.register("Jerry")
         self.house.tokens.add("Jerry", hash_token("jerry"))
         self._mcp_sessions = LinkSessions(self.house.gate, self.house._log, toolsets_of())
-        self.house._loop.run_until_complete(self._mcp_sessions.open())
 
     def close(self) -> None:
         self.house._loop.run_until_complete(self._mcp_sessions.close())

@@ -73,7 +73,6 @@ class Scene:
             toolsets_of(),
             facts=Facts("link", **facts),
         )
-        self.house._loop.run_until_complete(self.sessions.open())
 
     def run(self, act):
         return self.house.run(act)

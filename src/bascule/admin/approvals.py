@@ -51,7 +51,7 @@ class ApprovalView(Result, frozen=True, kw_only=True):
     expires_at: str
     # Complete, with control and bidi characters made visible: a diff, a parsed command, an exact text.
     preview: str | None = None
-    # A file with a picture of it, for whoever may read our state directory.
+    # A file with a picture of it, for programs that may read our state directory.
     picture: str | None = None
     # The run and operation that wait for it.
     run_id: str | None = None

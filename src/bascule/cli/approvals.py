@@ -310,7 +310,7 @@ def run_watch(args: argparse.Namespace) -> int:
 
 
 def _answer(client: SyncClient, view: dict[str, Any]) -> None:
-    # The bell of the terminal, for whoever looks elsewhere.
+    # The bell of the terminal, for a user who looks elsewhere.
     sys.stderr.write("\a")
     show(render_question(view, terminal_columns()))
     while True:

@@ -71,7 +71,7 @@ def run_launch(args: argparse.Namespace) -> int:
 
 def _wrapped(args: argparse.Namespace, handle: str, command: list[str]) -> list[str]:
     words = [_beside("bridge-wrap"), "--agent", handle]
-    # In words: the pane has the environment of whoever started the tmux server, not ours.
+    # In words: the pane has the environment of the tmux server, not ours.
     if (state := paths.state_dir(args.state_dir)) != paths.default_state_dir():
         words += ["--state-dir", state]
     for option in ("type", "deliver"):

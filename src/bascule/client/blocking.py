@@ -82,7 +82,7 @@ class BlockingConnection:
         return first, answer
 
     def receive(self, deadline: float | None) -> None:
-        """Wait for the next bytes, until `deadline`; what they say is kept for whoever asked."""
+        """Wait for the next bytes, until `deadline`; answers are kept for their callers."""
         left = None if deadline is None else deadline - time.monotonic()
         if left is not None and left <= 0:
             raise ConnectionLost("the daemon did not answer in time", sent=True)

@@ -125,7 +125,7 @@ class Client:
         exclusive: bool = False,
         groups: Iterable[str] | None = None,
     ) -> RegisterResult:
-        """Register a handle and act as it from now on. Do it before other calls: they act as whoever we are."""
+        """Register a handle and act as it from now on. Do it before other calls: they act as the present handle."""
         wanted = registration(agent_id, type, metadata, heartbeat, exclusive=exclusive, groups=groups)
         connection = await self._live(self._retry_seconds)
         return await run(self._identity.become(wanted), connection.execute)

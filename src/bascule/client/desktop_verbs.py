@@ -149,12 +149,12 @@ def _route(where: Where) -> d.Route | None:
     focused = where.get("require_focused", False)
     if app is None and pid is None and window is None and not focused:
         return None
-    about_window = None
+    route_window = None
     if window is not None:
         by_id = window.startswith("w:")
-        about_window = d.RouteWindow(window_id=window) if by_id else d.RouteWindow(title_pattern=window)
+        route_window = d.RouteWindow(window_id=window) if by_id else d.RouteWindow(title_pattern=window)
     return d.Route(
         app=None if app is None and pid is None else d.RouteApp(bundle_id=app, pid=pid),
-        window=about_window,
+        window=route_window,
         focus_policy="requireFocused" if focused else "focusIfNeeded",
     )

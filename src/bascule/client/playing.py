@@ -55,7 +55,7 @@ def list_games(verbs: Verbs) -> Program[GamesList]:
 class AttachOptions(TypedDict, total=False):
     """Either `bridge_file`, or one of `port` and `socket` with `token_file`."""
 
-    # The bridge.json of whoever started the game: GABP's own, or that of GABS.
+    # The bridge.json of the program that started the game: GABP's own, or that of GABS.
     bridge_file: str
     port: int
     socket: str
@@ -70,7 +70,7 @@ def attach(verbs: Verbs, game_id: str, options: AttachOptions) -> Program[GameSt
 
 
 def attach_params(game_id: str, options: AttachOptions) -> AttachParams:
-    """The daemon has another working directory than whoever names a file."""
+    """Paths become absolute: the daemon has another working directory than the caller."""
     where: dict[str, Any] = {
         name: absolute(str(path)) for name in ("bridge_file", "token_file") if (path := options.get(name)) is not None
     }

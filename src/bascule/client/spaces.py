@@ -258,5 +258,5 @@ class SyncSpace(_View):
 
 
 def absolute(path: str) -> str:
-    """The daemon has another working directory than whoever says `.`."""
+    """Paths become absolute: the daemon has another working directory than the caller."""
     return os.path.abspath(paths.expand(path))

@@ -20,8 +20,7 @@ from msgspec import Meta, structs
 from bascule.bridge_list import BRIDGES
 from bascule.daemon.quota import BURST_CALLS, CALLS_PER_SECOND
 from bascule.foundation.agreement import DEFAULT_PORT
-from bascule.kernel.consent.limits import MCP_SLICE_SECONDS
-from bascule.kernel.consent.limits import ConsentLimits as ApprovalLimits
+from bascule.kernel.consent.limits import MCP_SLICE_SECONDS, ConsentLimits
 from bascule.kernel.declared import Declared
 from bascule.kernel.policy.presets import DEFAULT_PRESET, NAMES
 from bascule.kernel.settings import BadConfig, Config, Settings, read_file
@@ -66,8 +65,8 @@ class DaemonSettings(Settings, frozen=True, kw_only=True):
     tls_cert: str | None = None
     tls_key: str | None = None
 
-    def approval_limits(self) -> ApprovalLimits:
-        return ApprovalLimits(hold_seconds=self.approval_hold_ms / 1000)
+    def approval_limits(self) -> ConsentLimits:
+        return ConsentLimits(hold_seconds=self.approval_hold_ms / 1000)
 
     def check(self, _ours: Sequence[str], /) -> None:
         if self.tls_cert is None or self.tls_key is None:

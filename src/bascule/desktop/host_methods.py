@@ -97,7 +97,7 @@ METHODS: Final = {
     )
 }
 
-# To every connection but those of whoever did it: input was stopped, by the keys, a signal or another process.
+# To every connection but the one that did it: input was stopped, by the keys, a signal or another process.
 STOPPED: Final = "desktop.stopped"
 
 # What `health` says there is beyond the contract.

@@ -40,7 +40,7 @@ class Host(Protocol):
         timeout_ms: int = DEFAULT_TIMEOUT_MS,
         workspace: str | None = None,
     ) -> Any:
-        """Issue a token for exactly this, and use it: whoever must be asked has been asked."""
+        """Issue a token for exactly this, and use it: the person has been asked where that is needed."""
 
     async def close(self) -> None:
         """It ends, by force if it does not by itself."""

@@ -36,7 +36,7 @@ class _Call(msgspec.Struct, eq=False):
     method: str
     params: bytes
     later: Any
-    # What becomes of the answer, for whoever called.
+    # What becomes of the answer, for the caller.
     change: Callable[[Any], Any] | None = None
     id: str | None = None
     seconds: float = 0.0
@@ -62,7 +62,7 @@ class _Deadlines:
     def remove(self, call: _Call) -> None:
         line = self._lines.get(call.seconds)
         if line is not None and line.pop(call, True) is None and not line:
-            # The timer stays: it rings once for nothing, and is there for whoever calls next.
+            # The timer stays: it fires once for nothing, and is there for the next call.
             del self._lines[call.seconds]
 
     def _arm(self, loop: asyncio.AbstractEventLoop, due: float) -> None:

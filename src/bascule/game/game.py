@@ -103,7 +103,7 @@ class Game:
         return self.life.process if self.life is not None else None
 
     async def stop(self, *, kill: bool = False) -> None:
-        """End the process, gently unless `kill`. Whoever runs an attached game cancels `run` instead."""
+        """End the process, gently unless `kill`. The owner of an attached game cancels `run` instead."""
         life = self.life
         if life is None or life.process is None or self.state is GameState.STOPPED:
             return

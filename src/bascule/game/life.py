@@ -198,7 +198,7 @@ class Life:
             machine.bridge_file.started(self.launch_id, self.process.pid)
 
     async def _read_files(self) -> None:
-        """Whoever starts it has made the token and says where it listens."""
+        """The program that starts it has made the token and says where it listens."""
         settings = self.settings
         name = "token_file" if settings.bridge_file is None else "bridge_file"
         path = settings.bridge_file or settings.token_file or ""

@@ -1,7 +1,7 @@
 """Which tools were allowed, and what they looked like then: a tool that has changed since asks again.
 
 A mod writes its tools' descriptions, and a model believes them. What a person or the policy once allowed is that text
-and that schema, so both are pinned by one digest; by game and tool, because whoever asks, it is the same tool.
+and that schema, so both are pinned by one digest; by game and tool, because it is the same tool for every caller.
 """
 
 from typing import Literal

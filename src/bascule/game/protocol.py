@@ -89,7 +89,7 @@ class AttachParams(Params, frozen=True, kw_only=True):
     # The port, or the socket's absolute path; and the 0600 file that holds the game's token.
     address: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
     token_file: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
-    # Or the bridge.json of whoever started it: GABP's own, or that of GABS.
+    # Or the bridge.json of the program that started it: GABP's own, or that of GABS.
     bridge_file: Annotated[str, Meta(max_length=MAX_PATH_CHARS)] | None = None
     mode: Literal["compat", "strict"] = "compat"
     wait_ms: Annotated[int, Meta(ge=0, le=MAX_START_WAIT_MS)] = DEFAULT_START_WAIT_MS
@@ -114,7 +114,7 @@ class GameStatus(Result, frozen=True, kw_only=True):
     calls_waiting: int = 0
     calls_sent: int = 0
     attention: str | None = None
-    # How many events there were: whoever reads on from here hears only what comes.
+    # How many events there were: a reader that starts here gets only later ones.
     cursor: int = 0
     notes: list[str] = []
 

@@ -57,7 +57,7 @@ class GameSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     # For games that are attached to: the port, or the socket's path.
     address: str | None = None
     token_file: str | None = None
-    # Or the bridge.json of whoever starts it: read at every attach, for its token changes with every launch.
+    # Or the bridge.json of the program that starts it: read at every attach, for its token changes with every launch.
     bridge_file: str | None = None
     startup_timeout: _Seconds = DEFAULT_STARTUP_SECONDS
     call_timeout: _Seconds = DEFAULT_CALL_SECONDS

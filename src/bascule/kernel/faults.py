@@ -1,4 +1,4 @@
-"""What we did not foresee (invariant I4): the peer hears an id, the log has the rest under it."""
+"""Unexpected errors (invariant I4): the peer gets an id, the log has the rest under it."""
 
 from typing import Any, Protocol
 

@@ -1,7 +1,7 @@
 """What a bridge, or the daemon, lets its user set.
 
 Each declares one Struct; `daemon.config` reads the keys of all of them from one file and the environment, and a key
-belongs to one Struct. Whoever needs a setting asks for its Struct by class.
+belongs to one Struct. A part that needs a setting asks for its Struct by class.
 """
 
 import dataclasses

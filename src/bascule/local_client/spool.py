@@ -42,7 +42,7 @@ def sealed(token: str, name: str, value: Any) -> bytes:
 
 
 def unsealed(token: str, name: str, data: bytes) -> Any:
-    """The value, if whoever wrote it has the token; anything else is a ValueError."""
+    """The value, if its writer has the token; anything else is a ValueError."""
     import hmac  # noqa: PLC0415 - only where there are no sockets
 
     mac, _, body = data.partition(b"\n")

@@ -112,7 +112,7 @@ class Tmux:
         return max(map(_number, listed.split()), default=0)
 
     def show(self, pane: Pane, line: str) -> None:
-        """In the status line of whoever looks at the session. `#` begins a format there."""
+        """In the status line of every client that shows the session. `#` begins a format there."""
         self.run("display-message", "-t", pane.id, one_line(line, MAX_LINE_CHARS).replace("#", "##"))
 
     def type_line(self, pane_id: str, line: str, *, enter: bool = True) -> None:

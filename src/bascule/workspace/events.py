@@ -62,7 +62,7 @@ class EventFactory:
             stdout=outcome.stdout.text,
             stderr=outcome.stderr.text,
             duration_ms=round(outcome.duration / timedelta(milliseconds=1)),
-            # Whoever shows less of the output than is here needs it too.
+            # A view that shows less of the output than is here needs it too.
             process_id=process_id,
             **more,
         )

@@ -375,12 +375,12 @@ class History:
         for record in self._book.all():
             kept = trees.setdefault(record.space_id, set())
             run = self._live.get(record.run_id)
-            note_concurrent = list(run.beside) if run is not None else []
+            concurrent = list(run.beside) if run is not None else []
             for segment in record.segments:
                 kept.add(segment.before)
                 kept.update(() if segment.after is None else (segment.after,))
-                note_concurrent += segment.beside
-            kept.update(tree for each in note_concurrent for tree in (each.before, each.after))
+                concurrent += segment.beside
+            kept.update(tree for each in concurrent for tree in (each.before, each.after))
         return {space_id: frozenset(kept) for space_id, kept in trees.items()}
 
     def collect(self) -> "asyncio.Future[int]":

@@ -80,7 +80,7 @@ def look_at_file(
         if isinstance(operation, CreateFileOperation):
             return Looked(Pinned({path: digest}), title + _file(operation, path, None))
         return Looked(Pinned({path: digest}), f"{title}it would fail: {error}")
-    # Whoever may read a file may read it as it is by then.
+    # A caller that may read a file may read it as it is by then.
     reads = isinstance(operation, ReadFileOperation)
     files = {} if reads else {path: hashlib.sha256(before).hexdigest()}
     return Looked(Pinned(files), title + _file(operation, path, before))

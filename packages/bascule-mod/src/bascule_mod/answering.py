@@ -57,7 +57,7 @@ class Answering:
         self._kept = Kept(KEPT_BASE)
         self._contexts: dict[tuple[Connection, str], Context] = {}
         self.token = ""
-        # Set by whoever made both.
+        # Set where both are made.
         self.server: Server
         self._methods: dict[str, Callable[[Connection, Asked], None]] = {
             messages.TOOLS_LIST: self._list_tools,

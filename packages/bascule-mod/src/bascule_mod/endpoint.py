@@ -100,7 +100,7 @@ def _cwd() -> str:
     try:
         return os.getcwd()
     except OSError:
-        # Removed under the game's feet; whoever asks is told nothing rather than something.
+        # Removed under the game's feet; the answer is nothing rather than something wrong.
         return ""
 
 

@@ -211,7 +211,7 @@ class Pump:
             return work
 
     def _next_step(self, now: float) -> Work:
-        """Under the lock from one place to the other: whoever withdraws a call must find it in one of them."""
+        """Under the lock from one place to the other: a cancellation must find the call in one of them."""
         with self._lock:
             work = self._stepping.popleft()
             self._running = (work, now)

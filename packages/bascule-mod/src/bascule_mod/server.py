@@ -207,7 +207,7 @@ class Server:
     # -- one turn --
 
     def run_once(self, timeout: float) -> None:
-        # Before looking at what is posted: whoever posts does it the other way round, and one of the two sees it.
+        # Before looking at what is posted: the poster does it the other way round, and one of the two sees it.
         self._asleep = True
         ready = self._selector.select(0 if self._posted else timeout)
         self._asleep = False

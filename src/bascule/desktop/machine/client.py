@@ -204,7 +204,7 @@ class HostClient:
             self._connection.send(jsonrpc.request(str(uuid.uuid4()), "desktop.abort", codec.encode(params)))
 
     async def confirmed(self, method: str, params: Mapping[str, Any], **more: Any) -> Any:
-        """Issue a token for exactly this, and use it. Whoever calls this has asked whoever must be asked."""
+        """Issue a token for exactly this, and use it. The caller has asked the person where that is needed."""
         bound = {name: more[name] for name in ("workspace", "client") if name in more}
         intent = {"method": method, "params": dict(params)}
         issued = await self.call("desktop.confirm.issue", {"intent": intent}, **bound)

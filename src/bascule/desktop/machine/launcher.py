@@ -108,7 +108,7 @@ class HostLauncher:
 
 
 async def _ready(host: ChildHost) -> None:
-    """Connected to the desktop, or sure that it cannot be; whoever asks next is not told to try again."""
+    """Connected to the desktop, or sure that it cannot be; the next call is not answered with `try again`."""
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(READY_SECONDS):
             while True:

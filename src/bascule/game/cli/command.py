@@ -349,7 +349,7 @@ def show_events(args: argparse.Namespace) -> int:
     with connect(args) as client:
         game = client.game(args.game)
         if args.follow:
-            # Whoever names a game that is not there is told before anything is waited for.
+            # A game that is not there is an error before anything is waited for.
             game.status()
             for event in game.events(args.channel, since=since):
                 _show_event(event, as_json=args.json)

@@ -151,7 +151,7 @@ class BridgeJson:
             self._written.clear()
 
     def _found(self) -> dict[str, Any]:
-        """The metadata of what is there now, whoever wrote it."""
+        """The metadata of the file that is there now, of any writer."""
         try:
             found = decode(paths.read_private_file(self._path).encode())["metadata"]
         except (FileNotFoundError, paths.UnsafePlace, BadJson, KeyError, TypeError):

@@ -124,7 +124,7 @@ class LoopbackConnector:
         return wire
 
     async def _unix(self, path: str) -> socket.socket:
-        # A link would let whoever owns it choose the listener after we looked.
+        # A link would let its owner choose the listener after we looked.
         if not stat.S_ISSOCK(os.lstat(path).st_mode):
             raise ConnectFault(f"{path} is not a socket", fatal=True)
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

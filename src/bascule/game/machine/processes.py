@@ -285,7 +285,7 @@ class GameLauncher:
             try:
                 await loop.subprocess_exec(
                     lambda: process,
-                    # The last one is for whoever reads a list of processes.
+                    # The last one is for people who read a list of processes.
                     *(sys.executable, "-I", "-S", KEEPER, str(theirs.fileno()), launch.game_id),
                     stdin=asyncio.subprocess.PIPE if launch.stdio else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.PIPE,

@@ -42,7 +42,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StderrLog:
-    """JSON lines; never a payload. ASCII, so that no byte of a name can act on whoever prints them."""
+    """JSON lines; never a payload. ASCII, so that no byte of a name can act on the terminal that prints them."""
 
     def __init__(self) -> None:
         self._clock = SystemClock()
@@ -83,7 +83,7 @@ async def _run(settings: Settings) -> int:
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
-    # `bascule desktop stop` without a socket: whoever may signal us may stop us.
+    # `bascule desktop stop` without a socket: a process that may signal us may stop us.
     loop.add_signal_handler(signal.SIGUSR1, stop)
     listener: asyncio.Server | None = None
     try:
@@ -135,7 +135,7 @@ def _listening(path: str) -> socket.socket:
         finally:
             probe.close()
     sock = socket.socket(socket.AF_UNIX)
-    # Under its name only when it listens: whoever finds the name may connect.
+    # Under its name only when it listens: a client that finds the name may connect.
     new = f"{path}.{os.getpid()}"
     before = os.umask(0o177)
     try:

@@ -90,7 +90,7 @@ class Shot(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Halt:
-    """Set once, from any thread: whoever is about to send an event looks here first."""
+    """Set once, from any thread: checked before every event that is sent."""
 
     def __init__(self) -> None:
         self._event = threading.Event()

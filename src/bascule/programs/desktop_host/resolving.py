@@ -1,6 +1,6 @@
 """desktop.resolve: what a call would be about if it came now, and the same call tied to exactly that.
 
-Whoever asks a person first (the daemon) asks about what is there then. Between the question and the act a window may
+A client that asks a person first (the daemon) asks about what is there. Between the question and the act a window may
 close, another come to the front, a button change its name. The tied call names the program, the window and the object
 themselves, and finds nothing rather than something else.
 """

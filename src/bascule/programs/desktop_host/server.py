@@ -61,7 +61,7 @@ class HostServer:
         self.tasks.start(self.host.peer_gone(peer), "a peer is gone")
 
     def _stopped(self, aborted: int, by: PeerId | None) -> None:
-        """Whoever asked for it has an answer; the others would go on believing that they may act."""
+        """The connection that asked has an answer; the others must learn that they may no longer act."""
         body = jsonrpc.notification(STOPPED, codec.encode(Stopped(aborted=aborted)))
         for connection in self.connections:
             if by is None or connection.peer != by:

@@ -51,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
         raise NothingCame(f"no message for {handle} within {options.wait} ms", "run bridge-recv again")
     message = messages[0]
     ticket = str(message["ticketId"])
-    # Before it is printed: whoever reads the ticket may answer at once.
+    # Before it is printed: a reader of the ticket may answer at once.
     seen.remember(state, ticket, handle)
     # If the reader is gone this raises, the message stays unacknowledged and comes again.
     if options.json:

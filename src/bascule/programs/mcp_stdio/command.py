@@ -58,7 +58,7 @@ def _program(arguments: Sequence[str]) -> Program:
     trust = (options.trust_label if options else None) or environment("BRIDGE_TRUST_LABEL")
     timeout = environment("BRIDGE_DEFAULT_TIMEOUT_MS", "")
     door = find_door(state)
-    # Whoever names another broker means that one: our daemon must not be started beside it.
+    # A user who names another broker means that one: our daemon must not be started beside it.
     starts = not (options and options.no_start) and door.state is not None
     shown = tools.toolsets_in(toolsets) if toolsets else tools.by_default()
     hidden = ("register_agent",) if options and options.no_rename else ()

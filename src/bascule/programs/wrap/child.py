@@ -96,7 +96,7 @@ class Child:
         return None if not group or self.pid is None else group == self.pid
 
     def close(self) -> None:
-        """Hang up: whoever still has the terminal gets SIGHUP from the kernel."""
+        """Hang up: processes that still have the terminal get SIGHUP from the kernel."""
         for descriptor in (self.master, self.events):
             with contextlib.suppress(OSError):
                 os.close(descriptor)
@@ -164,7 +164,7 @@ def _lead(command: Sequence[str], environment: Mapping[str, str], slave: int, ev
     program = os.fork()
     if not program:
         _become(command, environment, events_writer)
-    # Here and there, whoever is first: neither may go on before the program is a group in the foreground.
+    # In both processes, in any order: neither may go on before the program is a group in the foreground.
     _to_foreground(program)
     # Keys that stop or end what is in the foreground are not for the leader.
     for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU):

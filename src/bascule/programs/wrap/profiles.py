@@ -155,7 +155,7 @@ def _flat(tables: dict[str, Any], path: str) -> dict[str, Any]:
             kinds = _FIELDS.get(field)
             if kinds is None:
                 raise WrongUsage(f"profile {path}: {field!r} is not a field", f"there are: {', '.join(_FIELDS)}")
-            # A bool is an int to Python, not to whoever writes `quiet_ms = true`.
+            # A bool is an int to Python, not to a user who writes `quiet_ms = true`.
             if not isinstance(each, kinds) or (isinstance(each, bool) and bool not in kinds):
                 raise WrongUsage(f"profile {path}: {field} is {each!r}, not a {kinds[0].__name__}")
             settings[field] = each

@@ -253,7 +253,7 @@ class Grammar(Lexer):
         self.parsed.functions.add(name)
         self._lines()
         self.deeper()
-        # Whoever calls it may do so in a pipeline.
+        # It may be called in a pipeline.
         self._command(piped=True)
         self.depth -= 1
 

@@ -95,7 +95,7 @@ def _read(text: str, env: tuple[tuple[str, str], ...]) -> Reading:
     try:
         reader.text(text, scope, (), 0)
     except RecursionError:
-        # The limits are far below Python's own; but whoever calls may be deep down already.
+        # The limits are far below Python's own; but the caller may be deep down already.
         reader.opaque("nested too deeply")
     return _reading(text, reader)
 
@@ -344,7 +344,7 @@ def _search_path(word: Word, name: str, scope: Scope) -> str | None:
 
 
 def _feeds_the_shell(raw: RawCommand) -> bool:
-    """`exec < file`: from then on whoever reads standard input reads that."""
+    """`exec < file`: from then on every reader of standard input reads that."""
     return len(raw.words) == 1 and raw.words[0].source.endswith("exec") and raw.input is not None
 
 

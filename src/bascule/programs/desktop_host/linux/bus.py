@@ -1,7 +1,7 @@
 """A D-Bus connection that a frozen or hostile program cannot take down with it.
 
 dbus-fast gives calls no time limit, and a connection that has thousands of calls under way breaks for good when the
-socket is full. So calls to one program are counted, and whoever calls sets a limit around what it does.
+socket is full. So calls to one program are counted, and the caller sets a limit around what it does.
 """
 
 import asyncio

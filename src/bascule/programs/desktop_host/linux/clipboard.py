@@ -1,6 +1,6 @@
 """The clipboard as a way in: we own it for the moment of a paste, and then give back what was there.
 
-On X11 a clipboard is a conversation: whoever owns it answers each request for it. So this is a thread of its own with
+On X11 a clipboard is a conversation: its owner answers each request for it. So this is a thread of its own with
 a connection of its own, which answers while the rest of the host waits for the paste to be taken.
 """
 
@@ -136,7 +136,7 @@ class ClipboardThread:
                     except Exception as error:  # noqa: BLE001 - it is raised where the command came from
                         future.set_exception(error)
         except (Xlib.error.ConnectionClosedError, OSError):
-            # The X server is gone; whoever asks next is told by the time limit of the answer.
+            # The X server is gone; the next request fails by the time limit of its answer.
             return
 
     def _pump(self, until: Callable[[], bool] | None, seconds: float = 0.0) -> bool:

@@ -12,7 +12,7 @@ LAUNCHERS: Final = (
     "/usr/lib/at-spi-bus-launcher",
     "/usr/lib/at-spi2-core/at-spi-bus-launcher",
 )
-# Whoever ships this file beside the program is Chromium, or Electron, under whatever name.
+# A program with this file beside it is Chromium, or Electron, under any name.
 _CHROMIUM_FILE: Final = "chrome_100_percent.pak"
 _CHROMIUM_FLAG: Final = "--force-renderer-accessibility"
 # Variables that turn a toolkit's accessibility off, and the values that do.

@@ -140,7 +140,7 @@ class ObjectStore:
         try:
             self._add(identity, kind, data)
         except OSError as error:
-            # Told here: whoever reads a workspace beside this would take it for a file that cannot be read.
+            # Raised here: a concurrent reader of the workspace would take it for a file that cannot be read.
             raise cannot_be_stored(error) from error
         return identity
 

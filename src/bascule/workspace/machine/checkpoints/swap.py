@@ -127,7 +127,7 @@ def is_still(directory: int, name: str, expected: Entry) -> bool:
 def _has_writer(descriptor: int) -> bool:
     if not hasattr(fcntl, "F_SETLEASE"):
         return False
-    # Whoever opens it while we hold the lease makes the kernel send a signal, and that of choice would end us.
+    # A process that opens it while we hold the lease makes the kernel send a signal, and that of choice would end us.
     fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
     try:
         fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)

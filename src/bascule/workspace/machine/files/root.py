@@ -22,7 +22,7 @@ from bascule.workspace.protocol import MAX_CONTENT_BYTES, FileEntry
 
 # Evidence: outside checkpoints, and read-only for commands and for file operations alike.
 ARTIFACTS = "artifacts"
-# A directory of more names is read no further: whoever lists it is told that there are more.
+# A directory of more names is read no further: the listing says that there are more.
 MAX_NAMES = 100_000
 
 _DIRECTORY = O_PATH | os.O_DIRECTORY | os.O_CLOEXEC

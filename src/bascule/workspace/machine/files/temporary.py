@@ -1,6 +1,6 @@
 """Names of what is not finished yet.
 
-A crash leaves such a file behind; whoever walks the workspace next (a checkpoint) removes it once it is old. Until then
+A crash leaves such a file behind; the next walk (a checkpoint) removes it once it is old. Until then
 it is a file like any other, or a directory that is named: only what this process works on itself is left out.
 128 random bits: a process in the workspace cannot prepare a name that a write will use.
 """

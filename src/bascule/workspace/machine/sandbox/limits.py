@@ -52,7 +52,7 @@ class SandboxLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Programs of one command that are named in its outcome; the others are counted.
     programs: int = 200
 
-    # Cells kept for the next command of a space: one for its agent, one for whoever comes meanwhile.
+    # Cells kept for the next command of a space: one for its agent, one for another caller.
     warm_cells: int = 2
     # At once in one space, background commands included.
     cells: int = 16

@@ -246,7 +246,7 @@ class Mirror:
             self._check(name, data)
             found = copying.stat_of(self.real, name)
             mode = stat.S_IMODE(found.st_mode) if found is not None else 0o644
-            # Git's own lock: whoever holds it outside is not disturbed, and the next `sync` tries again.
+            # Git's own lock: its holder outside is not disturbed, and the next `sync` tries again.
             try:
                 self._write(self.real, f"{name}.lock", name, data, mode)
             except FileExistsError:

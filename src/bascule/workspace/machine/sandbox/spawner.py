@@ -106,7 +106,7 @@ class Spawner:
             resource.setrlimit(kind, (most, most))
         if wanted["nice"]:
             os.nice(wanted["nice"])
-        # What was really bound where, for whoever asked for it to compare.
+        # What was really bound where, for the daemon to compare.
         seen = []
         for path in wanted["look"]:
             found = os.lstat(path)
@@ -130,7 +130,7 @@ class Spawner:
         os.close(rules)
 
     def filter(self, libc: ctypes.CDLL, wanted: dict[str, Any]) -> int:
-        """With a listener every exec from here on waits for whoever holds the descriptor that this returns."""
+        """With a listener every exec from here on waits for the holder of the descriptor that this returns."""
         code = bytes.fromhex(wanted["filter"])
         program = Filter(len(code) // 8, code)
         check(libc.prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), "prctl(no_new_privs)")

@@ -166,7 +166,7 @@ class Supervisor:
         try:
             fcntl.ioctl(listener, RECEIVE, notification)
         except OSError:
-            # Whoever asked was killed meanwhile.
+            # The process that asked was killed meanwhile.
             return
         asked = _Asked(*_NOTIFICATION.unpack(notification))
         try:

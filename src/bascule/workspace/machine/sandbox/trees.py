@@ -159,7 +159,7 @@ class Tree:
         ours = self._signature(self._ours, place)
         with copying.folder(self._real, above, make=self._owner) as directory:
             found = copying.stat_of(directory, name)
-            # Git's own lock: whoever holds it outside is not disturbed, and the next `sync` tries again.
+            # Git's own lock: its holder outside is not disturbed, and the next `sync` tries again.
             try:
                 mode = stat.S_IMODE(found.st_mode) if found is not None else 0o644
                 copying.write(directory, f"{name}.lock", data, mode, self._owner)

@@ -12,7 +12,7 @@ from bascule.kernel.policy.programs import ProgramRules
 from bascule.kernel.policy.shell.wrappers import is_multicall
 from bascule.workspace.machine.sandbox.kernel import open_in_root
 
-# Larger programs are not compared by content: reading them would hold up whoever executes.
+# Larger programs are not compared by content: reading them would hold up the exec.
 MAX_COMPARED_BYTES = 32 * 1024 * 1024
 # Digests of files that have a denied program's size: few, unless somebody makes many.
 MAX_KNOWN_DIGESTS = 256
