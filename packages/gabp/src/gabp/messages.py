@@ -227,9 +227,6 @@ class ResourcesReadParams(_Wire, frozen=True, kw_only=True):
     uri: str
 
 
-ContentEncoding = Literal["utf-8", "base64", "ascii", "binary"]
-
-
 class ResourcesReadResult(_Wire, frozen=True, kw_only=True):
     content: Any
     mime_type: str | UnsetType | None = UNSET
