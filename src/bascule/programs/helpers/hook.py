@@ -73,7 +73,7 @@ class Hook:
         return self.client_pid is not None and process_tree.is_one_shot(self.client, self.client_pid, self.processes)
 
     def agent(self, named: str | None, door: Door) -> tuple[str, str] | None:
-        """Handle and token: `--agent`, the stdio program of this session, `BRIDGE_AGENT_ID`, the one agent of this place."""
+        """Handle and token: `--agent`, this session's stdio program, `BRIDGE_AGENT_ID`, the one agent of this place."""
         if named:
             return named, choice.token_of(door, named)
         session = self.payload.get("session_id")
