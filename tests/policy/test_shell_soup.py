@@ -100,8 +100,10 @@ def test_no_text_that_reading_allows_reaches_the_denied_program(place, shell):
 
 
 RUNNING = [
-    '$"qc"', "$'qc'", "cat <(qc)", "echo >(qc)", "$(qc)", "`qc`", "((1)); qc", "$((1)); qc", "true && qc", "true || qc; qc",
-    "x=$(qc)", "${x:-$(qc)}", "cat <<E\n$(qc)\nE", "f() { qc; }; f", "case x in x) qc;; esac", "true |& qc", "true & qc",
+    '$"qc"', "$'qc'", "cat <(qc)", "echo >(qc)", "$(qc)", "`qc`", "((1)); qc", "$((1)); qc", "true && qc",
+    "true || qc; qc",
+    "x=$(qc)", "${x:-$(qc)}", "cat <<E\n$(qc)\nE", "f() { qc; }; f", "case x in x) qc;; esac", "true |& qc",
+    "true & qc",
     "if true; then qc; fi", "! qc", "{ qc; }", "(qc)", "q''c", "qc>/dev/null", "2>&1 qc", "cat <<<$(qc)", "x+=1 qc",
 ]  # fmt: skip
 
