@@ -19,6 +19,12 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.listening = asyncio.Event()
+        self.stopping = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        """Sleep until it is stopped; uvicorn's own looks ten times a second."""
+        await self.on_tick(0)
+        await self.stopping.wait()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -79,7 +85,7 @@ class HttpDoor:
         await self._server.listening.wait()
 
     async def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.stopping.set()
         if self._task is not None:
             await asyncio.wait({self._task})
 
