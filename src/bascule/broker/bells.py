@@ -113,17 +113,18 @@ class Bells:
 
     def _look(self, inbox: Inbox, params: InboxWatchParams) -> InboxWatchResult | None:
         """What waits, if anything does that this watch counts; recorded as rung for when it says so."""
-        waiting = inbox.unleased()
-        if not any(self._counts(inbox, ticket_id, params) for ticket_id in waiting):
+        if not any(self._counts(inbox, ticket_id, params) for ticket_id in inbox.unleased()):
             return None
-        rows = self._state.tickets.rows
-        # Each once before it is turned into a name: a full inbox is mostly from a few.
-        senders = dict.fromkeys([rows[ticket_id].sender for ticket_id in waiting])
-        named = dict.fromkeys(sender_name(Principal(sender)) for sender in senders)
+        named: dict[str, None] = {}
+        for sender in inbox.senders():
+            named[sender_name(Principal(sender))] = None
+            if len(named) == MAX_NAMED:
+                break
+        oldest = next(inbox.unleased())
         if params.by is not None and params.record:
-            for ticket_id in waiting:
+            for ticket_id in list(inbox.unleased()):
                 self._ring(inbox, ticket_id, params.by)
-        return InboxWatchResult(unread=len(waiting), from_=list(named)[:MAX_NAMED], oldest=waiting[0])
+        return InboxWatchResult(unread=inbox.unread, from_=list(named), oldest=oldest)
 
     def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
         match params.skip_rung:

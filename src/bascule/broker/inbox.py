@@ -8,11 +8,13 @@ Leases and attempts live in memory only; after a restart everything unacknowledg
 import heapq
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
+# Messages whose senders are read off one by one, before every sender's first message is looked up.
+LOOKED_THROUGH = 64
 
 
 class Receiver(Protocol):
@@ -38,7 +40,7 @@ class Lease:
 
 class Inbox:
     __slots__ = (
-        *("_numbers", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
+        *("_numbers", "_of_sender", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
         *("leases", "ready", "receivers", "rung", "sealed", "watched"),
     )
 
@@ -51,6 +53,8 @@ class Inbox:
         self._numbers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._senders: dict[str, str] = {}
+        # Those of each sender, in the order of sending.
+        self._of_sender: dict[str, OrderedDict[str, None]] = {}
         # How many messages of each sender are here, and their bytes.
         self.by_sender: dict[str, tuple[int, int]] = {}
         # In the order they were given, which is the order they end in.
@@ -88,6 +92,14 @@ class Inbox:
         self.bytes += size
         self._senders[ticket_id] = sender
         self._count(sender, 1, size)
+        mine = self._of_sender.get(sender)
+        if mine is None:
+            self._of_sender[sender] = OrderedDict({ticket_id: None})
+        else:
+            is_last = self._numbers[next(reversed(mine))] < number
+            mine[ticket_id] = None
+            if not is_last:
+                self._of_sender[sender] = OrderedDict.fromkeys(sorted(mine, key=self._numbers.__getitem__))
         newest = next(reversed(self.ready), None)
         if newest is None or self._numbers[newest] < number:
             self.ready[ticket_id] = None
@@ -106,6 +118,10 @@ class Inbox:
         sender = self._senders.pop(ticket_id, None)
         if sender is not None:
             self._count(sender, -1, -size)
+            mine = self._of_sender[sender]
+            del mine[ticket_id]
+            if not mine:
+                del self._of_sender[sender]
 
     def _count(self, sender: str, messages: int, size: int) -> None:
         count, total = self.by_sender.get(sender, (0, 0))
@@ -123,10 +139,39 @@ class Inbox:
         heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
         return True
 
-    def unleased(self) -> list[str]:
-        """What waits and is durable, in the order of sending."""
-        here = [each for each in self._numbers if each not in self.leases and each not in self.sealed]
-        return sorted(here, key=self._numbers.__getitem__)
+    @property
+    def unread(self) -> int:
+        """How many wait and are durable."""
+        return len(self._numbers) - len(self.leases) - len(self.sealed)
+
+    def unleased(self) -> Iterator[str]:
+        """What waits and is durable, in the order of sending; not to be changed meanwhile."""
+        back = self._returned.copy()
+        last = 0
+        for number, ticket_id in heapq.merge(_in_order(back), ((self._numbers[each], each) for each in self.ready)):
+            # Entries of messages that are gone or out again are left in the heap until they come up.
+            if number != last and self._numbers.get(ticket_id) == number and self._waits(ticket_id):
+                last = number
+                yield ticket_id
+
+    def senders(self) -> Iterator[str]:
+        """Each once, in the order of the oldest message of it that waits."""
+        seen: set[str] = set()
+        for ticket_id in itertools.islice(self.unleased(), LOOKED_THROUGH):
+            sender = self._senders[ticket_id]
+            if sender not in seen:
+                seen.add(sender)
+                yield sender
+        # Many messages of a few: the first of each sender says its place.
+        firsts: list[tuple[int, str]] = []
+        for sender in self._of_sender.keys() - seen:
+            first = next((self._numbers[each] for each in self._of_sender[sender] if self._waits(each)), None)
+            if first is not None:
+                firsts.append((first, sender))
+        yield from (sender for _, sender in sorted(firsts))
+
+    def _waits(self, ticket_id: str) -> bool:
+        return ticket_id not in self.leases and ticket_id not in self.sealed
 
     def take(self, room: int, expires: float, receiver: Receiver | None) -> list[str]:
         """Lease up to `room` messages that are durable, in the order of sending."""
@@ -192,3 +237,9 @@ class Inbox:
         if lease.receiver is not None:
             lease.receiver.give_credit()
         return True
+
+
+def _in_order(heap: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """As far as it is looked at: a heap is not sorted."""
+    while heap:
+        yield heapq.heappop(heap)

@@ -98,7 +98,8 @@ class Mount:
         # What the door's task belongs to: there between start and stop.
         self._group: asyncio.TaskGroup | None = None
         self._loading: asyncio.Future[Any] | None = None
-        self._opening: asyncio.Task[Door] | None = None
+        self._opening: asyncio.Future[Door] | None = None
+        self._opener: asyncio.Task[None] | None = None
         self._door: Door | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -115,9 +116,9 @@ class Mount:
     async def stop(self) -> None:
         """Let what is being answered go out, end sessions and streams."""
         self._group = None
-        if self._opening is not None:
+        if self._opener is not None:
             # Those who wait for it are refused; the door opens no more.
-            self._opening.cancel()
+            self._opener.cancel()
         door, self._door = self._door, None
         if door is not None and self._task is not None:
             await door.stop()
@@ -129,33 +130,41 @@ class Mount:
         if self._group is None:
             raise _between_lives()
         if self._opening is None:
-            self._opening = asyncio.create_task(self._open(self._group))
+            self._opening = asyncio.get_running_loop().create_future()
+            self._opener = self._group.create_task(self._open(self._group, self._opening))
         opening = self._opening
-        # A client that leaves meanwhile does not take the others' door along.
+        # Beside the others: who leaves meanwhile does not take their door along.
         await asyncio.wait({opening})
-        if opening.cancelled():
-            raise _between_lives()
         return opening.result()
 
-    async def _open(self, group: asyncio.TaskGroup) -> Door:
+    async def _open(self, group: asyncio.TaskGroup, opening: "asyncio.Future[Door]") -> None:
         try:
-            self._loading = begin_loading(self._load)
-            surface = await asyncio.shield(self._loading)
-            door: Door = surface.open_door(
-                self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
-            )
-            running = asyncio.Event()
-            task = group.create_task(door.run(running.set))
-            try:
-                await running.wait()
-            except asyncio.CancelledError:
-                task.cancel()
-                raise
-            self._door, self._task = door, task
+            self._door, self._task = await self._new_door(group)
+            opening.set_result(self._door)
+        except asyncio.CancelledError:
+            opening.set_exception(_between_lives())
+            raise
+        except Exception as error:  # noqa: BLE001 - raised in every request that waits for it
+            opening.set_exception(error)
         finally:
-            # After a fault the next request tries again.
+            # Looked at, even if everybody who waited has left. After a fault the next request tries again.
+            opening.exception()
             self._opening = None
-        return door
+
+    async def _new_door(self, group: asyncio.TaskGroup) -> "tuple[Door, asyncio.Task[None]]":
+        self._loading = begin_loading(self._load)
+        surface = await asyncio.shield(self._loading)
+        door: Door = surface.open_door(
+            self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
+        )
+        running = asyncio.Event()
+        task = group.create_task(door.run(running.set))
+        try:
+            await running.wait()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return door, task
 
 
 def _between_lives() -> Unavailable:
