@@ -16,6 +16,8 @@ from bascule.kernel.call import agent_principal
 
 _PLACES = {status: place for place, status in enumerate(TicketStatus)}
 _EVERY_PLACE = range(len(_PLACES))
+# Where a new ticket comes from; counted like a place, so that a new ticket and a changed one are one case.
+_NOWHERE = len(_PLACES)
 # Stale entries that a list may have beside as many as there are live ones.
 MAX_STALE = 64
 
@@ -30,7 +32,7 @@ class Shelf:
         self.value = value
         # By status: numbers in order, some stale or twice; and how many of them are neither.
         self.numbers: list[list[int]] = [[] for _ in _EVERY_PLACE]
-        self.live = [0 for _ in _EVERY_PLACE]
+        self.live = [0] * (_NOWHERE + 1)
 
     def holds(self, ticket: Ticket | None, place: int) -> bool:
         return (
@@ -58,7 +60,7 @@ class TicketIndex:
     def changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         if old is not None and new is not None and old.target == new.target:
             if old.status is not new.status:
-                self._move(old, new)
+                self._put(new, _PLACES[old.status])
             return
         if old is not None:
             if new is None:
@@ -66,54 +68,44 @@ class TicketIndex:
             self._remove(old)
         if new is not None:
             self._ids[new.number] = ticket_id
-            self._add(new)
+            self._put(new, _NOWHERE)
 
-    def _move(self, old: Ticket, new: Ticket) -> None:
-        was, place, number = _PLACES[old.status], _PLACES[new.status], new.number
-        for shelf in self._shelves(new):
-            shelf.live[was] -= 1
-            self._append(shelf, place, number)
-
-    def _add(self, ticket: Ticket) -> None:
-        place = _PLACES[ticket.status]
+    def _put(self, ticket: Ticket, was: int) -> None:
+        place, number = _PLACES[ticket.status], ticket.number
         for shelf in self._shelves(ticket):
-            self._append(shelf, place, ticket.number)
+            live = shelf.live
+            live[was] -= 1
+            live[place] += 1
+            numbers = shelf.numbers[place]
+            if not numbers or numbers[-1] < number:
+                numbers.append(number)
+            else:
+                insort(numbers, number)
+            if len(numbers) > 2 * live[place] + MAX_STALE:
+                shelf.numbers[place] = [
+                    each for each in dict.fromkeys(numbers) if shelf.holds(self._ticket(each), place)
+                ]
 
     def _remove(self, ticket: Ticket) -> None:
         place = _PLACES[ticket.status]
         for shelf in self._shelves(ticket):
             shelf.live[place] -= 1
-            if shelf.field is not None and not any(shelf.live):
+            if shelf.field is not None and not any(shelf.live[:_NOWHERE]):
                 del self._shelves_by(shelf.field)[shelf.value]
 
-    def _append(self, shelf: Shelf, place: int, number: int) -> None:
-        live = shelf.live[place] = shelf.live[place] + 1
-        numbers = shelf.numbers[place]
-        if not numbers or numbers[-1] < number:
-            numbers.append(number)
-        else:
-            insort(numbers, number)
-        if len(numbers) > 2 * live + MAX_STALE:
-            kept = [each for each in dict.fromkeys(numbers) if shelf.holds(self._ticket(each), place)]
-            # The row itself is in the table already; a change of several rows may be half done.
-            shelf.numbers[place] = kept
-
-    def _shelves(self, ticket: Ticket) -> list[Shelf]:
-        shelves = [self._all]
-        known = self._from.get(ticket.sender)
-        if known is None:
-            known = self._from[ticket.sender] = Shelf("sender", ticket.sender)
-        shelves.append(known)
-        known = self._to.get(ticket.target)
-        if known is None:
-            known = self._to[ticket.target] = Shelf("target", ticket.target)
-        shelves.append(known)
-        if ticket.group is not None:
-            known = self._group.get(ticket.group)
-            if known is None:
-                known = self._group[ticket.group] = Shelf("group", ticket.group)
-            shelves.append(known)
-        return shelves
+    def _shelves(self, ticket: Ticket) -> tuple[Shelf, ...]:
+        sender = self._from.get(ticket.sender)
+        if sender is None:
+            sender = self._from[ticket.sender] = Shelf("sender", ticket.sender)
+        target = self._to.get(ticket.target)
+        if target is None:
+            target = self._to[ticket.target] = Shelf("target", ticket.target)
+        if ticket.group is None:
+            return self._all, sender, target
+        group = self._group.get(ticket.group)
+        if group is None:
+            group = self._group[ticket.group] = Shelf("group", ticket.group)
+        return self._all, sender, target, group
 
     def _shelves_by(self, field: str) -> dict[str, Shelf]:
         return {"sender": self._from, "target": self._to, "group": self._group}[field]
