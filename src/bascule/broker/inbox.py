@@ -13,8 +13,9 @@ from typing import Protocol
 
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
-# Messages whose senders are read off one by one, before every sender's first message is looked up.
-LOOKED_THROUGH = 64
+# Up to so many senders the first message of each is looked up. Of more, these many messages are looked through first:
+# who asks wants a few names, and where there are many senders they are among the oldest messages.
+LOOKED_THROUGH = 32
 
 
 class Receiver(Protocol):
@@ -157,12 +158,12 @@ class Inbox:
     def senders(self) -> Iterator[str]:
         """Each once, in the order of the oldest message of it that waits."""
         seen: set[str] = set()
-        for ticket_id in itertools.islice(self.unleased(), LOOKED_THROUGH):
-            sender = self._senders[ticket_id]
-            if sender not in seen:
-                seen.add(sender)
-                yield sender
-        # Many messages of a few: the first of each sender says its place.
+        if len(self._of_sender) > LOOKED_THROUGH:
+            for ticket_id in itertools.islice(self.unleased(), LOOKED_THROUGH):
+                sender = self._senders[ticket_id]
+                if sender not in seen:
+                    seen.add(sender)
+                    yield sender
         firsts: list[tuple[int, str]] = []
         for sender in self._of_sender.keys() - seen:
             first = next((self._numbers[each] for each in self._of_sender[sender] if self._waits(each)), None)
