@@ -1,10 +1,12 @@
 """How commands reach the daemon, and the options they share."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bascule.client.sync import SyncClient
 from bascule.foundation import paths
+
+if TYPE_CHECKING:
+    from bascule.client.sync import SyncClient
 
 
 def add_state_dir(parser: argparse.ArgumentParser, default: str | None = None) -> None:
@@ -25,7 +27,10 @@ def state_of(args: argparse.Namespace) -> str:
     return paths.state_dir(args.state_dir)
 
 
-def connect(args: argparse.Namespace) -> SyncClient:
+def connect(args: argparse.Namespace) -> "SyncClient":
+    # Who only reads the options, as the daemon's own command does, loads no client.
+    from bascule.client.sync import SyncClient
+
     return SyncClient.connect(state_dir=state_of(args))
 
 
