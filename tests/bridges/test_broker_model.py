@@ -132,6 +132,15 @@ class Books(RuleBasedStateMachine):
             assert inbox.attempts.keys() <= waiting.keys()
             assert inbox.sealed == set()
 
+    @rule(name=agents, by=st.sampled_from(["hook", "wrap"]), skip=st.sampled_from(["own", "any"]), record=st.booleans())
+    def look(self, name, by, skip, record):
+        """A bell rings exactly when something waits that it was not rung for."""
+        inbox = self.house.broker.state.inbox(name)
+        bells = [inbox.rung.get(key, {}) for key in self.undelivered(name) if key not in inbox.leases]
+        news = any(by not in each if skip == "own" else not each for each in bells)
+        params = {"agentId": name, "waitMs": 0, "by": by, "skipRung": skip, "record": record}
+        assert (self.house.call(f"agent:{name}", "inbox.watch", params) is not None) == news
+
     @invariant()
     def what_waits_is_looked_through_in_the_order_of_sending(self):
         state = self.house.broker.state

@@ -23,8 +23,9 @@ LIMITS = BrokerLimits(
 
 
 def steps(act):
-    """How many the second time: the first one fills caches and drops what is stale."""
-    act()
+    """How many the third time: the first ones fill caches, drop what is stale and ring."""
+    for _ in range(2):
+        act()
     counted = 0
 
     def look(frame, event, _):
@@ -88,6 +89,8 @@ def few_and_many():
     ("method", "params"),
     [
         ("inbox.watch", {"agentId": "Jerry", "waitMs": 0}),
+        # Rings once; what is counted is a look at what was rung for.
+        ("inbox.watch", {"agentId": "Jerry", "waitMs": 0, "by": "hook", "skipRung": "own"}),
         ("tickets.list", {"limit": 10}),
         ("tickets.list", {"status": "responded", "limit": 10}),
         ("tickets.list", {"status": "responded", "party": "Jerry", "limit": 10}),
@@ -104,6 +107,7 @@ def test_with_100_000_tickets_as_with_10(few_and_many, method, params):
     by = "agent:Jerry"
     answers = [house.call(by, method, params) for house in few_and_many]
     if isinstance(answers[0], list):
+        # The same answer costs the same.
         assert len(answers[0]) == len(answers[1])
     assert steps(lambda: many.call(by, method, params)) <= MOST * steps(lambda: few.call(by, method, params))
 

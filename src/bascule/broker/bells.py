@@ -98,6 +98,7 @@ class Bells:
         inbox = self._state.inbox(params.agent_id)
         for ticket_id in inbox.unleased():
             inbox.rung.get(ticket_id, {}).pop(params.by, None)
+        inbox.rung_to.clear()
         self.wake(inbox)
 
     def end(self) -> None:
@@ -113,7 +114,7 @@ class Bells:
 
     def _look(self, inbox: Inbox, params: InboxWatchParams) -> InboxWatchResult | None:
         """What waits, if anything does that this watch counts; recorded as rung for when it says so."""
-        if not any(self._counts(inbox, ticket_id, params) for ticket_id in inbox.unleased()):
+        if not inbox.unread or not self._has_news(inbox, params):
             return None
         named: dict[str, None] = {}
         for sender in inbox.senders():
@@ -126,14 +127,19 @@ class Bells:
                 self._ring(inbox, ticket_id, params.by)
         return InboxWatchResult(unread=inbox.unread, from_=list(named), oldest=oldest)
 
-    def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
-        match params.skip_rung:
-            case SkipRung.NONE:
+    def _has_news(self, inbox: Inbox, params: InboxWatchParams) -> bool:
+        if params.skip_rung is SkipRung.NONE:
+            return True
+        bell = (params.by or "") if params.skip_rung is SkipRung.OWN else ""
+        for ticket_id in inbox.sent_after(inbox.rung_to.get(bell, 0)):
+            if self._counts(inbox, ticket_id, params):
                 return True
-            case SkipRung.OWN:
-                return params.by not in inbox.rung.get(ticket_id, ())
-            case SkipRung.ANY:
-                return not inbox.rung.get(ticket_id)
+        inbox.all_are_rung(bell)
+        return False
+
+    def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
+        bells = inbox.rung.get(ticket_id, ())
+        return params.by not in bells if params.skip_rung is SkipRung.OWN else not bells
 
     def _ring(self, inbox: Inbox, ticket_id: str, by: str) -> None:
         bells = inbox.rung.setdefault(ticket_id, {})
@@ -142,7 +148,9 @@ class Bells:
         if not new:
             return
         if len(bells) > MAX_BELLS:
-            del bells[next(iter(bells))]
+            oldest = next(iter(bells))
+            del bells[oldest]
+            inbox.rung_to.pop(oldest, None)
         ticket = self._state.tickets.rows[ticket_id]
         self._events.emit(
             "ticket.rung",

@@ -42,7 +42,7 @@ class Lease:
 class Inbox:
     __slots__ = (
         *("_numbers", "_of_sender", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
-        *("leases", "ready", "receivers", "rung", "sealed", "watched"),
+        *("leases", "ready", "receivers", "rung", "rung_to", "sealed", "watched"),
     )
 
     def __init__(self, agent_id: str) -> None:
@@ -66,6 +66,9 @@ class Inbox:
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
         # Bells rung for what waits, and when (wall time): the agent knows that it is there, not its content.
         self.rung: dict[str, dict[str, int]] = {}
+        # By bell, "" for any of them: what is ready and was sent up to this number has been rung for. A note, so that
+        # the next look need not go through all of it; dropped when it may no longer be true.
+        self.rung_to: dict[str, int] = {}
         self.bytes = 0
         # Added but not durable yet: not to be handed over.
         self.sealed: set[str] = set()
@@ -93,6 +96,9 @@ class Inbox:
         self.bytes += size
         self._senders[ticket_id] = sender
         self._count(sender, 1, size)
+        if self.rung_to and number <= max(self.rung_to.values()):
+            # It was here before, or in another inbox.
+            self.rung_to.clear()
         mine = self._of_sender.get(sender)
         if mine is None:
             self._of_sender[sender] = OrderedDict({ticket_id: None})
@@ -154,6 +160,22 @@ class Inbox:
             if number != last and self._numbers.get(ticket_id) == number and self._waits(ticket_id):
                 last = number
                 yield ticket_id
+
+    def sent_after(self, number: int) -> Iterator[str]:
+        """What waits, is durable and was sent after this, and all that came back; in no order."""
+        for ticket_id in reversed(self.ready):
+            if self._numbers[ticket_id] <= number:
+                break
+            if self._waits(ticket_id):
+                yield ticket_id
+        for number_, ticket_id in self._returned:
+            if self._numbers.get(ticket_id) == number_ and self._waits(ticket_id):
+                yield ticket_id
+
+    def all_are_rung(self, bell: str) -> None:
+        """Everything that waits has been rung for, by this bell."""
+        if self.ready and not self.sealed:
+            self.rung_to[bell] = self._numbers[next(reversed(self.ready))]
 
     def senders(self) -> Iterator[str]:
         """Each once, in the order of the oldest message of it that waits."""
