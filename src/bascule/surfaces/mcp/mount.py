@@ -94,7 +94,7 @@ class Mount:
         self._tools = tools
         self._trust = trust
         self._on_left = on_left
-        self._load = load
+        self.load = load
         # What the door's task belongs to: there between start and stop.
         self._group: asyncio.TaskGroup | None = None
         self._loading: asyncio.Future[Any] | None = None
@@ -152,7 +152,7 @@ class Mount:
             self._opening = None
 
     async def _new_door(self, group: asyncio.TaskGroup) -> "tuple[Door, asyncio.Task[None]]":
-        self._loading = begin_loading(self._load)
+        self._loading = begin_loading(self.load)
         surface = await asyncio.shield(self._loading)
         door: Door = surface.open_door(
             self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
