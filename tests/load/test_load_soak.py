@@ -30,9 +30,9 @@ SLACK_MB = 0.0 if LONG else 10.0
 
 # Rings, caches and heaps that have a bound of their own, further up than a minute reaches.
 BOUNDED = (
-    "bascule.broker.events._Happened",
+    "bascule.broker.events.BrokerEvent",
     "bascule.broker.records.Remembered",
-    "bascule.broker.state.Deadline",
+    "bascule.foundation.timers.Deadline",
     "bascule.kernel.policy.decision.Verdict",
 )
 
