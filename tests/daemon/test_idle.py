@@ -59,7 +59,7 @@ def has_loaded_the_sdk(daemon):
 
 
 @linux_only
-def test_it_hardly_wakes_and_hardly_computes(daemon):
+def test_an_idle_daemon_hardly_wakes_and_hardly_computes(daemon):
     def quiet():
         """A window in which nothing of the start is left to do: there are such windows, one after the other."""
         wakes, used = woken(daemon), cpu_ms(daemon)
@@ -70,7 +70,7 @@ def test_it_hardly_wakes_and_hardly_computes(daemon):
 
 
 @linux_only
-def test_it_is_small(daemon):
+def test_an_idle_daemon_is_small(daemon):
     assert status(of_threads(daemon, "status")[0], "VmRSS") / 1024 <= MOST_MEMORY_MIB
 
 

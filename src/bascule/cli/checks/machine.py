@@ -41,8 +41,12 @@ def check_python(_: Patient) -> Verdict:
     return ok(what)
 
 
+def _missing_packages() -> list[str]:
+    return [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
+
+
 def check_packages(_: Patient) -> Verdict:
-    missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
+    missing = _missing_packages()
     if missing:
         return fail(f"not installed: {', '.join(missing)}", "run `make up` in the checkout, or install bascule again")
     return ok(", ".join(NEEDED_PACKAGES))
@@ -50,6 +54,8 @@ def check_packages(_: Patient) -> Verdict:
 
 def check_mcp(_: Patient) -> Verdict:
     """The daemon loads it at the first request for /mcp; what would fail then is found now."""
+    if _missing_packages():
+        return info("not looked at: a package that everything needs is missing")
     try:
         importlib.import_module("bascule.surfaces.mcp.surface")
     except Exception as error:  # noqa: BLE001 - a package that is half installed may raise anything
