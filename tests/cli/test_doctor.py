@@ -18,6 +18,7 @@ import ports
 from bascule import __version__
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
+from bascule.cli.checks import machine
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.foundation import paths
 from patience import PATIENCE
