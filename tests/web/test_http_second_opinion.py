@@ -107,6 +107,7 @@ CORPUS = [*REFUSED.values(), *ANSWERED_AND_CLOSED.values(), *(raw for raw, _ in 
 
 @given(stream=STREAMS)
 @example(post(b"/a", b"abc") + get(b"/b"))
+@example(post(b"/a", b"abc", b"Upgrade: h2c", b"Connection: upgrade"))
 def test_another_parser_reads_the_same_requests_in_the_same_bytes(stream):
     mine, theirs = ours(stream, [])[0], h11s(stream)
     # One may stop earlier than the other, at what it does not take; neither reads something else.
