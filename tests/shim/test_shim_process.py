@@ -51,7 +51,8 @@ def test_initialize_echoes_a_version_we_know_and_names_the_handle(state, asked, 
         result = client.initialize(asked)
         name = invented_name("claude-code", str(tmp_path))
         assert result["protocolVersion"] == given
-        assert f"You are the agent `{name}`" in result["instructions"]
+        # "You are" or, where the machine is busy, "you will be".
+        assert f"the agent `{name}`" in result["instructions"]
         assert result["serverInfo"]["name"] == "bascule"
         params = daemon.wait_for("agents.register")
     assert client.exit_code == 0
