@@ -94,7 +94,7 @@ wheel: dev-environment
 bench: environment
 	@sh tools/setup.sh env bench
 	@sh tools/setup.sh packages bench
-	@$(PY) bench/run.py $(ARGS)
+	@$(PY) bench/pythons.py $(ARGS)
 
 # The system's Python: the point is what happens without our .venv, and root must not make one here.
 fresh:
@@ -102,7 +102,7 @@ fresh:
 	@python3 tools/fresh.py $(ARGS)
 
 clean:
-	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
+	@rm -rf .venv .venv-bench .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage dist build
 	@find . -type d -name __pycache__ -prune -exec rm -rf {} +
 
 environment:

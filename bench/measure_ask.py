@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import processes
+import pythons
 from ends_poll import POLL_SECONDS
 from processes import HERE, NotInstalled, Server
 from report import Section, Settings, median, micros, rate, ratio
@@ -189,6 +190,12 @@ class Stage:
         self.contenders.append(Contender(label, kind, running, answering, seconds))
         return running
 
+    def add_beside(self, label: str, state: str, durability: str, settings: Settings) -> None:
+        """Bascule once more, on the other Python."""
+        if settings.beside is not None:
+            server = processes.bascule(state, durability=durability, python=settings.beside)
+            self.add(f"{label}, {pythons.probe(settings.beside)}", "link", server)
+
 
 def ask(settings: Settings) -> Section:
     with contextlib.ExitStack() as stack:
@@ -197,6 +204,7 @@ def ask(settings: Settings) -> Section:
         daemon = stage.add(LINK, "link", processes.bascule(os.path.join(directory, "state"), durability="memory"))
         assert daemon is not None
         stage.add(CLIENT, "client", daemon)
+        stage.add_beside(LINK, os.path.join(directory, "beside"), "memory", settings)
         stage.add(NATS, "nats", processes.nats(os.path.join(directory, "nats")))
         stage.add(REDIS, "redis", processes.redis(os.path.join(directory, "redis")))
         stage.add(A2A, "a2a", processes.http_program("a2a_echo", directory))
@@ -220,6 +228,7 @@ def durable(settings: Settings) -> Section:
             return os.path.join(directory, name)
 
         stage.add(FSYNC, "link", processes.bascule(place("fsync"), durability="fsync"))
+        stage.add_beside(FSYNC, place("beside"), "fsync", settings)
         stage.add(JETSTREAM, "jetstream", processes.nats(place("nats-always"), jetstream="always"))
         stage.add(REDIS_ALWAYS, "redis", processes.redis(place("redis"), durable=True))
         stage.add(RELAXED, "link", processes.bascule(place("relaxed"), durability="relaxed"))

@@ -11,6 +11,10 @@ from load_scenes import Target
 from measure_http import free_port
 from report import Section, Settings, median, middle, millis, ratio
 
+LINK_FLOOD = "ask beside a flood on 8 link connections"
+HTTP_FLOOD = "HTTP call beside a flood on 64 connections"
+LARGE = "ask beside 4 agents that send 1 MiB"
+
 
 @contextlib.contextmanager
 def _daemon(settings: Settings) -> Iterator[Target]:
@@ -55,13 +59,13 @@ def load(settings: Settings) -> Section:
         f"HTTP call beside {slow * len(load_scenes.LORIS):,} slow connections": lambda target: load_scenes.loris(
             target, each=slow, seconds=seconds
         ),
-        "ask beside a flood on 8 link connections": lambda target: load_scenes.flood(
+        LINK_FLOOD: lambda target: load_scenes.flood(
             target, door="link", connections=8, window=1_000, what="ask", seconds=seconds
         ),
-        "HTTP call beside a flood on 64 connections": lambda target: load_scenes.flood(
+        HTTP_FLOOD: lambda target: load_scenes.flood(
             target, door="tcp", connections=64, window=1, what="fresh", seconds=seconds
         ),
-        "ask beside 4 agents that send 1 MiB": lambda target: load_scenes.heavy(target, senders=4, seconds=seconds),
+        LARGE: lambda target: load_scenes.heavy(target, senders=4, seconds=seconds),
     }
     for label, scene in scenes.items():
         runs = [_run(settings, scene) for _ in range(_rounds(settings))]
@@ -94,7 +98,3 @@ def _polls(target: Target, door: str, agents: int, each: int) -> dict[str, Any]:
     if figures["outcomes"] != {"replied": agents * each}:
         raise RuntimeError(f"load: {figures['outcomes']}")
     return figures
-
-
-# Found by `run.py`.
-MEASURES = {"load": load}

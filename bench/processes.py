@@ -139,12 +139,12 @@ def ready_by_pipe(command: list[str], address: str, env: dict[str, str]) -> Iter
 
 
 def bascule(
-    state: str, *, durability: str, port: int = 0, **settings: str
+    state: str, *, durability: str, port: int = 0, python: str = sys.executable, **settings: str
 ) -> "contextlib.AbstractContextManager[Server]":
     """The daemon as `bascule up` runs it: policy standard, log file on, every call logged and counted."""
     os.makedirs(state, mode=0o700, exist_ok=True)
     command = [
-        *(sys.executable, "-P", "-m", "bascule.cli.start", "up", "--state-dir", state, "--log", "off"),
+        *(python, "-P", "-m", "bascule.cli.start", "up", "--state-dir", state, "--log", "off"),
         *("--port", str(port), "--durability", durability, "--ready-fd"),
     ]
     return ready_by_pipe(

@@ -20,9 +20,11 @@ END = "<!-- /generated -->"
 class Settings:
     """How much to measure, and where."""
 
-    def __init__(self, *, quick: bool, directory: str | None) -> None:
+    def __init__(self, *, quick: bool, directory: str | None, beside: str | None = None) -> None:
         self.quick = quick
         self.directory = directory
+        # Another Python that Bascule is measured on, in an environment of its own.
+        self.beside = beside
         # An odd number, so that the median is a run that happened.
         self.rounds = 1 if quick else 5
         # Where there is much to measure and little to compare.
@@ -108,7 +110,7 @@ def ratio(value: float) -> str:
 # -- where it was measured --
 
 
-def machine() -> str:
+def machine(python: str) -> str:
     """What a reader needs to judge the figures; nothing that names the machine."""
     packages = []
     for name in (
@@ -130,7 +132,7 @@ def machine() -> str:
     kernel = ".".join(platform.release().split(".")[:2])
     return (
         f"{_processor()}, {os.cpu_count()} cores, {platform.system()} {kernel}, "
-        f"Python {platform.python_version()}; {', '.join(packages)}; {time.strftime('%Y-%m-%d', time.gmtime())}."
+        f"{python}; {', '.join(packages)}; {time.strftime('%Y-%m-%d', time.gmtime())}."
     )
 
 

@@ -6,8 +6,6 @@ python bench/run.py --quick        a minute: does it run at all? Printed only
 """
 
 import argparse
-import importlib
-import importlib.util
 import json
 import os
 import sys
@@ -16,6 +14,7 @@ from collections.abc import Callable
 
 import goals
 import plot
+import pythons
 import report
 from measure_ask import ask, durable
 from measure_cpu import cpu
@@ -23,6 +22,7 @@ from measure_desktop import MEASURES as DESKTOP
 from measure_game import MEASURES as GAMES
 from measure_http import http_requests, routes
 from measure_ledger import ledger
+from measure_load import load
 from measure_mcp import MEASURES as MCP
 from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
@@ -57,51 +57,34 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     **GAMES,
     **PUMPS,
     **DESKTOP,
+    "load": load,
 }
 
 
-def measures() -> dict[str, Callable[[Settings], Section]]:
-    """These, and what `measure_load` has where that module is: `MEASURES` like ours, or one `measure(settings)`."""
-    if importlib.util.find_spec("measure_load") is None:
-        return MEASURES
-    module = importlib.import_module("measure_load")
-    return MEASURES | getattr(module, "MEASURES", {"load": lambda settings: _section(module.measure(settings))})
-
-
-def _section(result: Section | list[tuple[str, ...]]) -> Section:
-    """A measure that hands back bare rows gets a table around them."""
-    if isinstance(result, Section):
-        return result
-    section = Section("load", "Under load", ("", *[""] * (len(result[0]) - 1)))
-    for row in result:
-        section.add(*map(str, row))
-    return section
-
-
 def main() -> int:
-    known = measures()
     parser = argparse.ArgumentParser(description="Measure Bascule beside its peers.")
-    parser.add_argument("--only", choices=tuple(known), action="append", help="this measure alone (repeatable)")
+    parser.add_argument("--only", choices=tuple(MEASURES), action="append", help="this measure alone (repeatable)")
     parser.add_argument("--quick", action="store_true", help="few and short runs: shows that it works, not how fast")
     parser.add_argument("--dir", metavar="DIR", help="where the stores are written (default: /var/tmp, not memory)")
     parser.add_argument("--json", metavar="FILE", help="also write every figure as JSON")
+    parser.add_argument("--beside", metavar="PYTHON", help="run Bascule on this one too, in the tables of an ask")
     parser.add_argument("--plots", metavar="DIR", help="also draw the pictures there")
     args = parser.parse_args()
-    settings = Settings(quick=args.quick, directory=args.dir)
+    settings = Settings(quick=args.quick, directory=args.dir, beside=args.beside)
     began = time.perf_counter()
     neighbours = report.Neighbours()
     spins = [report.spin_micros()]
     sections: list[Section] = []
-    for name in args.only or known:
+    for name in args.only or MEASURES:
         at = time.perf_counter()
-        section = known[name](settings)
+        section = MEASURES[name](settings)
         sections.append(section)
         spins.append(report.spin_micros())
         print(f"\n{section.text()}\n\n  ({name}: {time.perf_counter() - at:.0f} s)", flush=True)
     verdicts = goals.judge(sections)
     if verdicts.rows:
         print(f"\n{verdicts.text()}\n")
-    remarks = [f"Measured on {report.machine()}", report.noise(settings, spins, neighbours.share())]
+    remarks = [f"Measured on {report.machine(str(pythons.here()))}", report.noise(settings, spins, neighbours.share())]
     print("\n".join(remarks))
     print(f"bench: took {time.perf_counter() - began:.0f} s")
     if args.json:

@@ -1,7 +1,8 @@
 #!/bin/sh
 # What `make` calls before it runs anything: a Python environment in .venv, and Debian packages for tests.
 #
-#   tools/setup.sh env [dev|bench]   make or refresh .venv; returns in milliseconds when nothing changed
+#   tools/setup.sh env [dev|bench] [DIR]  make or refresh .venv, or another one; returns in milliseconds when nothing
+#                                    changed
 #   tools/setup.sh packages [bench|fresh]  install the Debian packages that tests use, that the bench compares with,
 #                                    or that `make fresh` builds its root with
 #
@@ -41,7 +42,7 @@ FRESH_PACKAGES="mmdebstrap"
 
 cd "$(dirname "$0")/.."
 root=$(pwd -P)
-venv=.venv
+venv=${3:-.venv}
 
 say() { printf 'setup: %s\n' "$*"; }
 fail() {
@@ -193,5 +194,5 @@ environment() {
 case "${1:-}" in
 env) environment "${2:-}" ;;
 packages) packages "${2:-}" ;;
-*) fail "usage: tools/setup.sh env [dev|bench] | packages [bench|fresh]" ;;
+*) fail "usage: tools/setup.sh env [dev|bench] [DIR] | packages [bench|fresh]" ;;
 esac
