@@ -233,7 +233,7 @@ class HttpConnection(asyncio.Protocol):
         upgrade = parser.should_upgrade()
         if upgrade and _has_body(headers):
             # The parser takes the body for the other protocol: the request would be served without it.
-            self._refuse(_bad("A request with a body must not ask for an upgrade."))
+            self._refuse(_bad("A request with a body must not ask for an upgrade: set the client to HTTP/1.1."))
             return
         keep_alive = parser.should_keep_alive() and version != "1.0" and not upgrade
         request = Request(parser.get_method().decode("ascii"), target, version, headers, keep_alive=keep_alive)
