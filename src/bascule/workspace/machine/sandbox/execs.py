@@ -172,10 +172,11 @@ class Version(NamedTuple):
 
 
 def is_settled(descriptor: int, found: os.stat_result) -> bool:
-    """Whether this file cannot have another content while its version stays the same.
+    """Whether this file cannot get another content while its version stays the same.
 
-    A program that writes to a mapped file in memory's file system changes no time of it, and two changes within one
-    tick of an older kernel have the same time. So: the cell has it from a read-only mount, and it is not new.
+    Two changes within one tick of the kernel's clock have the same time (before Linux 6.13), and a mapped file changes
+    without its times where the kernel executes what is open for writing (6.11, 6.12). So: the cell has it from a
+    read-only mount, and it is not new.
     """
     if not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
         return False

@@ -100,6 +100,7 @@ class Spawner:
         os.umask(0o022)
         self.environment = wanted["environment"]
         self.limits = wanted["watch"]
+        self.count_written()
         for kind, wanted_limit in wanted["rlimits"]:
             hard = resource.getrlimit(kind)[1]
             most = wanted_limit if hard == resource.RLIM_INFINITY else min(wanted_limit, hard)
@@ -167,11 +168,8 @@ class Spawner:
             for pipe in pipes:
                 os.close(pipe)
         # While the command begins: what it writes in its first microseconds is not what the limit is about.
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu_before = used.ru_utime + used.ru_stime
         if "disks" in self.limits:
             self.free_before = [free_bytes(disk["path"]) for disk in self.limits["disks"]]
-            self.written_before = written_bytes(os.pread(self.io, 4096, 0))
 
     def end(self, why: str) -> None:
         """All of it, at once: the answer goes out when the last process is reaped."""
@@ -184,6 +182,7 @@ class Spawner:
         left = self.kill_all()
         self.main = 0
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = used.ru_utime + used.ru_stime
         self.send(
             {
                 "ended": {
@@ -191,11 +190,18 @@ class Spawner:
                     "status": self.status,
                     "why": self.why,
                     "left": left,
-                    "cpu": used.ru_utime + used.ru_stime - self.cpu_before,
+                    "cpu": cpu - self.cpu_before,
                     "clean": self.is_clean(),
                 }
             }
         )
+        # What the next command is measured from: until it starts, nothing runs that could add to these.
+        self.cpu_before = cpu
+        self.count_written()
+
+    def count_written(self) -> None:
+        if "disks" in self.limits:
+            self.written_before = written_bytes(os.pread(self.io, 4096, 0))
 
     def is_clean(self) -> bool:
         """Whether the cell is as it was before the command; it is not used again if not."""
@@ -261,13 +267,13 @@ class Spawner:
 
     def kill_all(self) -> int:
         """How many processes were left. None is when this returns."""
-        left = 0
         # Usually there is none: orphans come to us before the death of their parent is told, so no child means
         # no descendant.
-        with contextlib.suppress(ChildProcessError):
+        try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            left = self.kill_rest()
-        return left
+        except ChildProcessError:
+            return 0
+        return self.kill_rest()
 
     def kill_rest(self) -> int:
         left = 0
