@@ -87,13 +87,11 @@ async def attack(space, how: str, place: str, rules: ProgramRules) -> bool:
 
 def coarse_clock(monkeypatch) -> None:
     """As on a kernel whose tick is longer than the attack: what changed has the time that it had."""
-    monkeypatch.setattr(
-        execs.Version, "of", lambda found: execs.Version(found.st_dev, found.st_ino, 0, found.st_size)
-    )
+    monkeypatch.setattr(execs.Version, "of", lambda found: execs.Version(found.st_dev, found.st_ino, 0, found.st_size))
 
 
 @pytest.mark.parametrize("coarse", [False, True])
-@pytest.mark.parametrize("place", ["", "/tmp", "/dev/shm"])  # noqa: S108 - the cell's own
+@pytest.mark.parametrize("place", ["", "/tmp", "/dev/shm"])
 @pytest.mark.parametrize("prepare", [two_scripts, two_programs])
 def test_a_file_that_became_a_denied_program_is_denied(tmp_path: Path, monkeypatch, prepare, place: str, coarse: bool):
     if coarse:

@@ -130,16 +130,12 @@ def _check_still_there(listener: int, asked: _Asked) -> None:
 
 
 @lru_cache(MAX_KNOWN_VERDICTS)
-def _known_verdict(
-    rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]
-) -> ProgramRule | None:
+def _known_verdict(rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]) -> ProgramRule | None:
     """By all that it depends on; what the file is was looked up for this very exec, and is in `names`."""
     return judge(rules, real, argv, lambda _: names)
 
 
-def _verdict(
-    rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]
-) -> ProgramRule | None:
+def _verdict(rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]) -> ProgramRule | None:
     if len(real) + sum(map(len, argv)) > MAX_KNOWN_CHARS:
         return judge(rules, real, argv, lambda _: names)
     return _known_verdict(rules, real, argv, names)
