@@ -30,6 +30,7 @@ class CellState(Enum):
 
 
 # As a number: two operators of an enum cost more than the rest of reading a message.
+ROOM_FOR_ONE = socket.CMSG_SPACE(4)
 CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 OnEnded = Callable[[messages.Ended | None, Counts], None]
@@ -175,8 +176,10 @@ class Cell:
     def _receive(self) -> tuple[bytes, list[int], int]:
         # Not socket.recv_fds: it ignores its flags (3.11), and what we start next would inherit the descriptor.
         data, extra, flags, _ = self._child.control.recvmsg(
-            messages.MAX_ANSWER_BYTES, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+            messages.MAX_ANSWER_BYTES, ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC
         )
+        if not extra:
+            return data, [], flags
         return data, list(array.array("i", b"".join(content for _, _, content in extra))), flags
 
     def _take(self, data: bytes, descriptors: list[int], *, whole: bool) -> None:
