@@ -5,6 +5,8 @@ import ctypes
 import mmap
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from adapters.sandbox.cells import a_space
 from bascule.kernel.policy.programs import ProgramRule, ProgramRules
 from bascule.workspace.machine.sandbox import execs, supervisor, wanted
 from bascule.workspace.machine.sandbox.kernel import Memory
+from patience import PATIENCE
 
 NAME = "zanary"
 RULES = ProgramRules((ProgramRule("no-canaries", NAME),))
@@ -191,6 +194,39 @@ def test_only_the_first_exec_is_taken_for_the_shell(tmp_path: Path):
             assert [run.denied for run in outcome.programs] == [None, "no-shells-in-shells", "no-shells-in-shells"]
 
     asyncio.run(story())
+
+
+# In a process of its own: as a user who is not root, and who may look into what is his, as after an exec.
+AS_NOBODY = """
+import asyncio, ctypes, os, sys
+from pathlib import Path
+import concurrent.futures.thread, encodings.idna
+from adapters.sandbox.cells import a_space
+from bascule.kernel.policy.programs import ProgramRule, ProgramRules
+
+async def story(kind, folder):
+    rules = ProgramRules((ProgramRule("no-env", "printenv"),))
+    async with a_space(Path(folder), kind=kind) as space:
+        for _ in range(2):
+            outcome = await space.run("echo hi; /usr/bin/printenv HOME; /usr/bin/true", rules=rules)
+            print(outcome.stdout.text.strip(), [(run.argv[0], run.denied) for run in outcome.programs])
+
+if os.getuid() == 0:
+    os.setgroups([]); os.setgid(65534); os.setuid(65534)
+    ctypes.CDLL(None).prctl(4, 1, 0, 0, 0)
+asyncio.run(story(*sys.argv[1:]))
+"""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "none"])
+def test_programs_are_judged_where_the_daemon_is_not_root(outside: Path, kind: str):
+    place = [sys.executable, "-c", AS_NOBODY, kind, str(outside / "inner")]
+    (outside / "inner").mkdir()
+    (outside / "inner").chmod(0o777)
+    environment = {**os.environ, "PYTHONPATH": ":".join(sys.path), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(place, capture_output=True, text=True, env=environment, timeout=PATIENCE, check=False)
+    expected = [("/bin/sh", None), ("/usr/bin/printenv", "no-env"), ("/usr/bin/true", None)]
+    assert done.stdout == f"hi {expected}\n" * 2, done.stderr
 
 
 def test_verdicts_about_long_command_lines_are_not_kept():

@@ -77,9 +77,13 @@ class Supervised:
                 cell.kill()
                 await cell.gone
                 raise SandboxFault("the sandbox started without its supervisor; run `bascule doctor`")
-            self._listeners[cell] = self._machine.supervisor.add(listener)
+            self._listeners[cell] = self._machine.supervisor.add(listener, self.open_root())
             cell.gone.add_done_callback(lambda _: self._listeners.pop(cell, None))
         return cell
+
+    def open_root(self) -> int | None:
+        """The root directory of cells, where it is known without asking the kernel for a process's."""
+        return None
 
     def supervise(self, cell: Cell, programs: ProgramRules, argv: tuple[str, ...], path: str) -> None:
         """Every exec in this cell is decided by these rules from now on."""
@@ -289,6 +293,11 @@ class BareBuilder(Supervised):
         super().__init__(machine, limits)
         self._user = user_of(root)
         self.workspace = workspace
+
+    def open_root(self) -> int | None:
+        """Ours. Nobody but root may look into the spawner, for its own protection: in a user namespace of ours we are
+        root enough, out here we may not be."""
+        return os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     async def plan(self, command: Command, *, quiet: bool) -> CellPlan:
         del quiet

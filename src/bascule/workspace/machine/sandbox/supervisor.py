@@ -118,10 +118,10 @@ class Listener:
 
     __slots__ = ("root", "watch")
 
-    def __init__(self) -> None:
+    def __init__(self, root: int | None) -> None:
         self.watch: Watch | None = None
-        # The spawner's root directory, opened at its first exec.
-        self.root: int | None = None
+        # The spawner's root directory; else opened at its first exec.
+        self.root = root
 
 
 def _check_still_there(listener: int, asked: _Asked) -> None:
@@ -157,13 +157,13 @@ class Supervisor:
         self._memory = Memory()
         self._thread: threading.Thread | None = None
 
-    def add(self, listener: int) -> Listener:
-        """From now on the descriptor is this thread's, which closes it when its cell is gone."""
+    def add(self, listener: int, root: int | None = None) -> Listener:
+        """From now on the descriptors are this thread's, which closes them when the cell is gone."""
         with contextlib.suppress(OSError):
             # Older kernels wake the asking process on whichever processor; it only costs time.
             fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
         with self._lock:
-            self._listeners[listener] = added = Listener()
+            self._listeners[listener] = added = Listener(root)
             self._poll.register(listener, select.EPOLLIN)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="bascule-execs", daemon=True)
