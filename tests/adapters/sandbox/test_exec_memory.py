@@ -196,6 +196,49 @@ def test_only_the_first_exec_is_taken_for_the_shell(tmp_path: Path):
     asyncio.run(story())
 
 
+LEFT = """
+import os, sys
+# Two generations away from the command, in a session of its own, and it never stops trying.
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                child = os.fork()
+                if child == 0:
+                    try:
+                        os.execv(sys.argv[1], sys.argv[1:])
+                    except OSError:
+                        os._exit(1)
+                os.waitpid(child, 0)
+        os._exit(0)
+os.wait()
+print("left")
+"""
+
+
+@pytest.mark.parametrize("kind", ["bubblewrap", "none"])
+def test_what_a_command_leaves_behind_cannot_ask_in_the_place_of_the_next_one(tmp_path: Path, kind: str):
+    """The first who asks is taken for the spawner: by then nobody else may be there."""
+
+    async def story():
+        async with a_space(tmp_path, kind=kind) as space:
+            canary = canary_in(space.path / "bin")
+            (space.path / "left.py").write_text(LEFT)
+            mark = space.path / "mark"
+            leave = f"/usr/bin/python3 left.py {canary} {mark}"
+            for _ in range(10):
+                assert "left" in await space.output_of(leave, rules=RULES)
+                outcome = await space.run("echo next; sleep 0.01", rules=RULES)
+                assert outcome.programs[0].argv == ("/bin/sh", "-c", "echo next; sleep 0.01")
+                assert not any(NAME in run.path for run in outcome.programs)
+            assert not mark.exists()
+            # The control: it does try.
+            await space.output_of(f"{leave}; until [ -e {mark} ]; do sleep 0.01; done")
+
+    asyncio.run(story())
+
+
 # In a process of its own: as a user who is not root, and who may look into what is his, as after an exec.
 AS_NOBODY = """
 import asyncio, ctypes, os, sys
