@@ -29,8 +29,9 @@ class CellState(Enum):
     GONE = "gone"
 
 
-# As a number: two operators of an enum cost more than the rest of reading a message.
+# Of descriptors.
 ROOM_FOR_ONE = socket.CMSG_SPACE(4)
+# As a number: two operators of an enum cost more than the rest of reading a message.
 CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
 
 OnEnded = Callable[[messages.Ended | None, Counts], None]
