@@ -87,6 +87,8 @@ class Processes:
         self._threads = threads
         self._tasks = tasks
         self._all: dict[str, Process] = {}
+        # In the order in which they ended.
+        self._ended: dict[str, None] = {}
 
     def starter(self, process_id: str) -> Principal:
         return self.find(process_id).started_by
@@ -171,7 +173,7 @@ class Processes:
             if not process.ended.done():
                 process.ended.set_result(None)
             process.wake()
-            self._make_room()
+            self._make_room(process)
 
     def stop(self, process: Process) -> Deferred[None]:
         if process.running is not None and not process.ended.done():
@@ -212,16 +214,20 @@ class Processes:
             offset = max(0, self._sandboxes.logs(params.process_id, params.stream, 0, 0).size + offset)
         return self._sandboxes.logs(params.process_id, params.stream, offset, params.limit)
 
-    def _make_room(self) -> None:
-        ended = [process for process in self._all.values() if process.ended.done()]
-        for process in ended[: max(0, len(ended) - self._limits.max_kept_processes)]:
-            del self._all[process.process_id]
-            self._sandboxes.forget(process.process_id)
+    def _make_room(self, process: Process) -> None:
+        if process.process_id in self._all:
+            self._ended[process.process_id] = None
+        while len(self._ended) > self._limits.max_kept_processes:
+            self._forget(next(iter(self._ended)))
 
     def forget_space(self, space_id: str) -> None:
         for process in self.of_space(space_id):
-            del self._all[process.process_id]
-            self._sandboxes.forget(process.process_id)
+            self._forget(process.process_id)
+
+    def _forget(self, process_id: str) -> None:
+        del self._all[process_id]
+        self._ended.pop(process_id, None)
+        self._sandboxes.forget(process_id)
 
 
 def _shown(process: Process, params: ProcessLogsParams, page: LogPage, *, running: bool) -> ProcessLogs:

@@ -23,7 +23,7 @@ from bascule.workspace.machine.sandbox.groups import Group, Groups
 from bascule.workspace.machine.sandbox.kernel import open_in_root
 from bascule.workspace.machine.sandbox.limits import MIB, SandboxLimits
 from bascule.workspace.machine.sandbox.seals import Plan, Seals
-from bascule.workspace.machine.sandbox.supervisor import MAX_KNOWN_RULES, Supervisor, Watch
+from bascule.workspace.machine.sandbox.supervisor import MAX_KNOWN_RULES, Listener, Supervisor, Watch
 from bascule.workspace.ports import Command, ProgramRun, SandboxFault
 
 # Where the kernel does not share the processors fairly between groups.
@@ -54,7 +54,7 @@ class Supervised:
     def __init__(self, machine: Machine, limits: SandboxLimits) -> None:
         self._machine = machine
         self._limits = limits
-        self._listeners: dict[Cell, int] = {}
+        self._listeners: dict[Cell, Listener] = {}
         self._watches: dict[Cell, Watch] = {}
 
     def filter(self, *, confined: bool, unix_sockets: bool = True) -> dict[str, Any]:
@@ -77,17 +77,19 @@ class Supervised:
                 cell.kill()
                 await cell.gone
                 raise SandboxFault("the sandbox started without its supervisor; run `bascule doctor`")
-            self._machine.supervisor.add(listener)
-            self._listeners[cell] = listener
+            self._listeners[cell] = self._machine.supervisor.add(listener, self.open_root())
             cell.gone.add_done_callback(lambda _: self._listeners.pop(cell, None))
         return cell
 
-    def supervise(self, cell: Cell, programs: ProgramRules, path: str) -> None:
+    def open_root(self) -> int | None:
+        """The root directory of cells, where it is known without asking the kernel for a process's."""
+        return None
+
+    def supervise(self, cell: Cell, programs: ProgramRules, argv: tuple[str, ...], path: str) -> None:
         """Every exec in this cell is decided by these rules from now on."""
-        supervisor, listener = self._machine.supervisor, self._listeners.get(cell)
-        if supervisor is not None and listener is not None:
-            self._watches[cell] = Watch(programs, self._limits.programs, path)
-            supervisor.watch(listener, self._watches[cell])
+        listener = self._listeners.get(cell)
+        if listener is not None:
+            listener.watch = self._watches[cell] = Watch(programs, self._limits.programs, argv, path)
 
     def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
         watch = self._watches.pop(cell, None)
@@ -291,6 +293,11 @@ class BareBuilder(Supervised):
         super().__init__(machine, limits)
         self._user = user_of(root)
         self.workspace = workspace
+
+    def open_root(self) -> int | None:
+        """Ours. Nobody but root may look into the spawner, for its own protection: in a user namespace of ours we are
+        root enough, out here we may not be."""
+        return os.open("/", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     async def plan(self, command: Command, *, quiet: bool) -> CellPlan:
         del quiet

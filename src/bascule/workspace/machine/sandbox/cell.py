@@ -29,6 +29,11 @@ class CellState(Enum):
     GONE = "gone"
 
 
+# Of descriptors.
+ROOM_FOR_ONE = socket.CMSG_SPACE(4)
+# As a number: two operators of an enum cost more than the rest of reading a message.
+CUT = int(socket.MSG_TRUNC | socket.MSG_CTRUNC)
+
 OnEnded = Callable[[messages.Ended | None, Counts], None]
 
 
@@ -163,7 +168,7 @@ class Cell:
             self._lose(EOFError("it ended"))
             return
         try:
-            self._take(data, descriptors, whole=not flags & (socket.MSG_TRUNC | socket.MSG_CTRUNC))
+            self._take(data, descriptors, whole=not flags & CUT)
         except BadJson as error:
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -172,8 +177,10 @@ class Cell:
     def _receive(self) -> tuple[bytes, list[int], int]:
         # Not socket.recv_fds: it ignores its flags (3.11), and what we start next would inherit the descriptor.
         data, extra, flags, _ = self._child.control.recvmsg(
-            messages.MAX_ANSWER_BYTES, socket.CMSG_SPACE(4), socket.MSG_CMSG_CLOEXEC
+            messages.MAX_ANSWER_BYTES, ROOM_FOR_ONE, socket.MSG_CMSG_CLOEXEC
         )
+        if not extra:
+            return data, [], flags
         return data, list(array.array("i", b"".join(content for _, _, content in extra))), flags
 
     def _take(self, data: bytes, descriptors: list[int], *, whole: bool) -> None:

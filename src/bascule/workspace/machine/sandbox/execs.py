@@ -10,9 +10,11 @@ import os
 import re
 import stat
 import struct
+import time
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from bascule.workspace.machine.sandbox.kernel import open_in_root, peek
+from bascule.workspace.machine.sandbox.kernel import Memory, open_in_root
 
 # PATH_MAX
 MAX_PATH_BYTES = 4096
@@ -21,10 +23,15 @@ MAX_ARGUMENTS = 256
 # One argument: the longest command of the protocol is 4096 characters, of up to four bytes each.
 MAX_ARGUMENT_BYTES = 16 * 1024
 MAX_ARGV_BYTES = 128 * 1024
+# Most words are short, and most command lines have few: these are read at once.
 SHORT_BYTES = 256
+FEW_ARGUMENTS = 16
 # As the kernel: the first line of a script, and how often a script's interpreter may be a script.
 SHEBANG_BYTES = 256
 MAX_INTERPRETERS = 5
+
+# Two changes of a file that lie further apart have different times, whatever the kernel's tick and the file system are.
+SETTLED_NS = 3_000_000_000
 
 AT_EMPTY_PATH = 0x1000
 AT_FDCWD = -100
@@ -50,44 +57,65 @@ class Named(NamedTuple):
     flags: int = 0
 
 
-def read_words(pid: int, address: int) -> tuple[str, ...]:
-    """argv; a null pointer ends it."""
-    if address == 0:
-        return ()
-    data = peek(pid, address, 8 * MAX_ARGUMENTS)
-    words: list[str] = []
-    left = MAX_ARGV_BYTES
+def read_request(memory: Memory, pid: int, path: int, argv: int) -> tuple[str, tuple[str, ...]]:
+    """What execve is given by two addresses: the path, and the words of argv, of which a null pointer means none."""
+    if argv == 0:
+        (start,) = memory.pieces(pid, [(path, SHORT_BYTES)])
+        return _text(memory, pid, path, MAX_PATH_BYTES, start), ()
+    start, pointers = memory.pieces(pid, [(path, SHORT_BYTES), (argv, 8 * FEW_ARGUMENTS)])
+    addresses = _addresses(pointers)
+    if len(addresses) == len(pointers) // 8:
+        addresses = _addresses(memory.read(pid, argv, 8 * MAX_ARGUMENTS))
+    return _text(memory, pid, path, MAX_PATH_BYTES, start), tuple(_words(memory, pid, addresses))
+
+
+def _addresses(data: bytes) -> list[int]:
+    """Up to a null pointer, or the end of what there is."""
+    found: list[int] = []
     for (pointer,) in struct.iter_unpack("=Q", data[: len(data) // 8 * 8]):
-        if pointer == 0 or left <= 0:
+        if pointer == 0:
             break
-        words.append(read_text(pid, pointer, min(left, MAX_ARGUMENT_BYTES)))
-        left -= len(words[-1]) + 1
-    return tuple(words)
+        found.append(pointer)
+    return found
 
 
-def read_text(pid: int, address: int, most: int) -> str:
-    # Most words are short.
-    data = peek(pid, address, min(most, SHORT_BYTES))
-    if b"\0" not in data and len(data) == SHORT_BYTES < most:
-        data += peek(pid, address + SHORT_BYTES, most - SHORT_BYTES)
-    return os.fsdecode(data.partition(b"\0")[0])
+def _words(memory: Memory, pid: int, addresses: list[int]) -> Iterator[str]:
+    left = MAX_ARGV_BYTES
+    for some in range(0, len(addresses), FEW_ARGUMENTS):
+        few = addresses[some : some + FEW_ARGUMENTS]
+        starts = memory.pieces(pid, [(address, SHORT_BYTES) for address in few])
+        for address, start in zip(few, starts, strict=True):
+            if left <= 0:
+                return
+            word = _text(memory, pid, address, min(left, MAX_ARGUMENT_BYTES), start)
+            left -= len(word) + 1
+            yield word
+
+
+def _text(memory: Memory, pid: int, address: int, most: int, start: bytes) -> str:
+    """`start` is what was read of it already: all of it, for most."""
+    if b"\0" not in start and len(start) < most:
+        start += memory.read(pid, address + len(start), most - len(start))
+    return os.fsdecode(start[:most].partition(b"\0")[0])
 
 
 class Process:
-    """Who is executing, seen through its files in /proc."""
+    """Who is executing, seen through its files in /proc. A `root` that is given stays the caller's to close."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, root: int | None = None) -> None:
         self.pid = pid
-        self._root = -1
+        self._root = root
+        self._opened: int | None = None
 
     def close(self) -> None:
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
+        if self._opened is not None:
+            os.close(self._opened)
+            self._opened = self._root = None
 
     def root(self) -> int:
-        if self._root < 0:
+        if self._root is None:
             self._root = os.open(f"/proc/{self.pid}/root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            self._opened = self._root
         return self._root
 
     def open(self, named: Named) -> int:
@@ -130,24 +158,51 @@ class Process:
             raise Unresolved(errno.EBADF if descriptor != AT_FDCWD else error.errno or errno.ENOENT) from None
 
 
+class Version(NamedTuple):
+    """A file with the content that it had."""
+
+    device: int
+    inode: int
+    changed_ns: int
+    size: int
+
+    @classmethod
+    def of(cls, found: os.stat_result) -> "Version":
+        return cls(found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
+
+
+def is_settled(descriptor: int, found: os.stat_result) -> bool:
+    """Whether this file cannot get another content while its version stays the same.
+
+    Two changes within one tick of the kernel's clock have the same time (before Linux 6.13), and a mapped file changes
+    without its times where the kernel executes what is open for writing (6.11, 6.12). So: the cell has it from a
+    read-only mount, and it is not new.
+    """
+    if not os.fstatvfs(descriptor).f_flag & os.ST_RDONLY:
+        return False
+    return time.time_ns() - found.st_ctime_ns > SETTLED_NS
+
+
 class Interpreters:
-    """The first lines of scripts, remembered by what their files look like: a change of content changes ctime."""
+    """The first lines of scripts; of files that commands cannot write to they are remembered."""
 
     MOST = 1024
 
     def __init__(self) -> None:
-        self._known: dict[tuple[int, int, int, int], tuple[str, ...]] = {}
+        self._known: dict[Version, tuple[str, ...]] = {}
 
     def of(self, descriptor: int, found: os.stat_result) -> tuple[str, ...]:
         """Interpreter and its one argument; empty for everything that is no script."""
         if not stat.S_ISREG(found.st_mode):
             return ()
-        key = (found.st_dev, found.st_ino, found.st_ctime_ns, found.st_size)
-        words = self._known.get(key)
+        version = Version.of(found)
+        words = self._known.get(version)
         if words is None:
-            if len(self._known) >= self.MOST:
-                self._known.clear()
-            words = self._known[key] = _first_line(descriptor)
+            words = _first_line(descriptor)
+            if is_settled(descriptor, found):
+                if len(self._known) >= self.MOST:
+                    self._known.clear()
+                self._known[version] = words
         return words
 
 

@@ -2,6 +2,8 @@
 
 import ctypes
 import os
+import struct
+from collections.abc import Sequence
 
 from bascule.workspace.machine.files.syscalls import RESOLVE_IN_ROOT, openat2_steady
 from bascule.workspace.machine.sandbox.filters import NOTIFY, numbers
@@ -19,30 +21,59 @@ NOTIFICATION_BYTES, RESPONSE_BYTES, DATA_BYTES = 80, 24, 64
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_readv = _libc.process_vm_readv
+_readv.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_ulong)
+_readv.restype = ctypes.c_ssize_t
+# struct iovec
+_PIECE = struct.Struct("=QQ")
 
 
 class _Sizes(ctypes.Structure):
     _fields_ = (("notification", ctypes.c_uint16), ("response", ctypes.c_uint16), ("data", ctypes.c_uint16))
 
 
-class _Piece(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
+class Memory:
+    """Memory of other processes, read through one buffer: for one thread.
 
+    Not through /proc/PID/mem: what has just left the spawner by vfork still has its memory, whose files in /proc are
+    root's.
+    """
 
-def peek(pid: int, address: int, size: int) -> bytes:
-    """Memory of another process, as far as it is there. Not through /proc/PID/mem: what has just left the spawner
-    by vfork still has its memory, whose files in /proc are root's."""
-    buffer = ctypes.create_string_buffer(size)
-    done = 0
-    while done < size:
-        # A piece that reaches into a page that is not there would fail as a whole.
-        step = min(size - done, PAGE - (address + done) % PAGE)
-        ours = _Piece(ctypes.addressof(buffer) + done, step)
-        theirs = _Piece(address + done, step)
-        if _libc.process_vm_readv(pid, ctypes.byref(ours), 1, ctypes.byref(theirs), 1, 0) != step:
-            break
-        done += step
-    return buffer.raw[:done]
+    # Pieces of one `pieces`, which is one system call.
+    MOST = 64
+    MOST_BYTES = 64 * 1024
+
+    def __init__(self) -> None:
+        self._buffer = ctypes.create_string_buffer(self.MOST_BYTES)
+        self._view = memoryview(self._buffer).cast("B")
+        self._address = ctypes.addressof(self._buffer)
+
+    def pieces(self, pid: int, wanted: Sequence[tuple[int, int]]) -> list[bytes]:
+        """(address, size) each: as much of it as lies in its first page; empty where one of them is not there."""
+        theirs = [(address, min(size, PAGE - address % PAGE)) for address, size in wanted]
+        total = sum(size for _, size in theirs)
+        assert len(theirs) <= self.MOST
+        assert total <= self.MOST_BYTES
+        vector = b"".join(_PIECE.pack(address, size) for address, size in theirs)
+        if _readv(pid, _PIECE.pack(self._address, total), 1, vector, len(theirs), 0) != total:
+            return [self.read(pid, *piece) for piece in theirs]
+        found, at = [], 0
+        for _, size in theirs:
+            found.append(bytes(self._view[at : at + size]))
+            at += size
+        return found
+
+    def read(self, pid: int, address: int, size: int) -> bytes:
+        """As far as it is there."""
+        found = bytearray()
+        while len(found) < size:
+            # A piece that reaches into a page that is not there would fail as a whole.
+            start = (address + len(found)) % (1 << 64)
+            step = min(size - len(found), PAGE - start % PAGE)
+            if _readv(pid, _PIECE.pack(self._address, step), 1, _PIECE.pack(start, step), 1, 0) != step:
+                break
+            found += self._view[:step]
+        return bytes(found)
 
 
 def supervision_problem() -> str | None:

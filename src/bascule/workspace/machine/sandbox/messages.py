@@ -74,7 +74,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    argv: list[str]
+    argv: tuple[str, ...]
     cwd: str
     environment: dict[str, str]
 

@@ -39,7 +39,7 @@ class SpoolShelf:
             raise SandboxFault(f"{process_id!r} is not a process id")
         if process_id in self._running or process_id in self._ended:
             raise SandboxFault(f"there is a process {process_id} already")
-        path = os.path.join(self._directory, process_id)
+        path = f"{self._directory}/{process_id}"
         pair = (Spool(f"{path}.stdout", self._limits), Spool(f"{path}.stderr", self._limits))
         self._running[process_id] = pair
         return pair

@@ -42,8 +42,8 @@ class Builder(Protocol):
     def sync(self, plan: CellPlan, *, quiet: bool) -> list[str]:
         """Blocking. Bring out what commands did to repositories; returns what there is to say about it."""
 
-    def supervise(self, cell: Cell, programs: ProgramRules, path: str) -> None:
-        """From before a command starts; `path` is its own PATH, or empty."""
+    def supervise(self, cell: Cell, programs: ProgramRules, argv: tuple[str, ...], path: str) -> None:
+        """From before a command starts; `argv` is what the spawner executes, `path` its own PATH, or empty."""
 
     def programs(self, cell: Cell) -> tuple[tuple[ProgramRun, ...], list[str]]:
         """Those that the command executed, and what there is to say about those that it could not."""
@@ -226,7 +226,7 @@ class SpaceSandbox:
     def _request(self, command: Command) -> bytes:
         place = self._builder.workspace
         run = messages.Run(
-            argv=[SHELL, "-c", command.command],
+            argv=_argv(command),
             cwd=place if command.cwd is None else f"{place}/{command.cwd}",
             environment=dict(command.env),
         )
@@ -242,7 +242,7 @@ class SpaceSandbox:
 
     def _run(self, cell: Cell, plan: CellPlan, command: Command, request: bytes, on_output: OnOutput) -> Running:
         spools = self._spools.new(command.process_id)
-        self._builder.supervise(cell, command.programs, command.env.get("PATH", ""))
+        self._builder.supervise(cell, command.programs, _argv(command), command.env.get("PATH", ""))
         ends: list[int] = []
         try:
             for _ in range(2):
@@ -329,3 +329,7 @@ class SpaceSandbox:
         self._syncing.discard(future)
         if future.exception() is None:
             self._notes += future.result()
+
+
+def _argv(command: Command) -> tuple[str, ...]:
+    return (SHELL, "-c", command.command)

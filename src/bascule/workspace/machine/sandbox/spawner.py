@@ -74,7 +74,7 @@ class Spawner:
         self.cpu_before = 0.0
         # By path, in the order of the limits.
         self.free_before: list[int] = []
-        self.written_before = 0
+        self.written_before = self.written_alone()
         # What was in /tmp before the first command, by path: what is mounted there, and the way to it.
         self.mounted: set[str] = set()
         self.tmp_device = 0
@@ -167,11 +167,7 @@ class Spawner:
             for pipe in pipes:
                 os.close(pipe)
         # While the command begins: what it writes in its first microseconds is not what the limit is about.
-        used = resource.getrusage(resource.RUSAGE_CHILDREN)
-        self.cpu_before = used.ru_utime + used.ru_stime
-        if "disks" in self.limits:
-            self.free_before = [free_bytes(disk["path"]) for disk in self.limits["disks"]]
-            self.written_before = written_bytes(os.pread(self.io, 4096, 0))
+        self.free_before = [free_bytes(disk["path"]) for disk in self.limits.get("disks", ())]
 
     def end(self, why: str) -> None:
         """All of it, at once: the answer goes out when the last process is reaped."""
@@ -184,6 +180,7 @@ class Spawner:
         left = self.kill_all()
         self.main = 0
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu = used.ru_utime + used.ru_stime
         self.send(
             {
                 "ended": {
@@ -191,11 +188,13 @@ class Spawner:
                     "status": self.status,
                     "why": self.why,
                     "left": left,
-                    "cpu": used.ru_utime + used.ru_stime - self.cpu_before,
+                    "cpu": cpu - self.cpu_before,
                     "clean": self.is_clean(),
                 }
             }
         )
+        # What the next command is measured from: until it starts, nothing runs that could add to these.
+        self.cpu_before, self.written_before = cpu, self.written_alone()
 
     def is_clean(self) -> bool:
         """Whether the cell is as it was before the command; it is not used again if not."""
@@ -261,13 +260,13 @@ class Spawner:
 
     def kill_all(self) -> int:
         """How many processes were left. None is when this returns."""
-        left = 0
         # Usually there is none: orphans come to us before the death of their parent is told, so no child means
         # no descendant.
-        with contextlib.suppress(ChildProcessError):
+        try:
             os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            left = self.kill_rest()
-        return left
+        except ChildProcessError:
+            return 0
+        return self.kill_rest()
 
     def kill_rest(self) -> int:
         left = 0
@@ -353,11 +352,14 @@ class Spawner:
 
     def written(self) -> int:
         """What the living and the reaped have written: a reaped child's counts are added to its parent's."""
-        total = written_bytes(os.pread(self.io, 4096, 0))
+        total = self.written_alone()
         for pid in self.others():
             with contextlib.suppress(OSError), open(f"/proc/{pid}/io", "rb") as file:
                 total += written_bytes(file.read())
         return total
+
+    def written_alone(self) -> int:
+        return written_bytes(os.pread(self.io, 4096, 0))
 
     def others(self) -> list[int]:
         if self.first:
@@ -416,10 +418,8 @@ class Spawner:
         poll.register(bell, select.POLLIN)
         next_tick = 0.0
         while True:
-            wait = None
-            if self.main:
-                wait = max(0.0, next_tick - time.monotonic()) * 1000 if next_tick else TICK_SECONDS * 1000
-            ready = poll.poll(wait)
+            # A command has a tick ahead: it came by `receive`.
+            ready = poll.poll(max(0.0, next_tick - time.monotonic()) * 1000 if self.main else None)
             for descriptor, _ in ready:
                 if descriptor == bell:
                     with contextlib.suppress(BlockingIOError):

@@ -12,6 +12,7 @@ import select
 import struct
 import threading
 import time
+from functools import lru_cache
 from typing import NamedTuple
 
 from bascule.kernel.journal_ports import Log
@@ -19,16 +20,14 @@ from bascule.kernel.policy.programs import ProgramRule, ProgramRules, judge
 from bascule.kernel.policy.shell.wrappers import is_loader
 from bascule.workspace.machine.sandbox.execs import (
     MAX_INTERPRETERS,
-    MAX_PATH_BYTES,
     Interpreters,
     Named,
     Process,
     Unresolved,
-    read_text,
-    read_words,
+    read_request,
 )
 from bascule.workspace.machine.sandbox.filters import numbers
-from bascule.workspace.machine.sandbox.kernel import NOTIFICATION_BYTES
+from bascule.workspace.machine.sandbox.kernel import NOTIFICATION_BYTES, Memory
 from bascule.workspace.machine.sandbox.wanted import Wanted
 from bascule.workspace.ports import ProgramRun
 
@@ -41,6 +40,9 @@ _RESPONSE = struct.Struct("=QqiI")
 MAX_SEARCHED = 64
 # One per principal whose rules differ.
 MAX_KNOWN_RULES = 64
+# Verdicts that are remembered, and how long a command line such a one may be about: 4 MiB at the most.
+MAX_KNOWN_VERDICTS = 1_024
+MAX_KNOWN_CHARS = 1_024
 # Its options come first, then the program.
 LOADER_WORDS = 16
 # Which files are denied programs is looked up again after this: an upgrade replaces them.
@@ -54,22 +56,23 @@ SEARCHED = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin
 class Watch:
     """One command's programs, from its start to its end. Filled by the thread, read when all is over."""
 
-    def __init__(self, rules: ProgramRules, most: int, path: str = "") -> None:
+    def __init__(self, rules: ProgramRules, most: int, argv: tuple[str, ...], path: str = "") -> None:
         self.rules = rules
         # Where this command's own PATH looks beyond the usual places.
         folders = (folder for folder in path.split(":") if folder.startswith("/") and folder not in SEARCHED)
         self.search = tuple(itertools.islice(folders, MAX_SEARCHED))
         self.wanted: Wanted | None = None
         self._most = most
-        self._first = True
+        # What the spawner executes for this command; None once it did.
+        self._first: tuple[str, ...] | None = argv
         self._runs: dict[tuple[str, tuple[str, ...], str | None], int] = {}
         self._more = 0
         self._notes: dict[str, None] = {}
 
-    def takes_first(self) -> bool:
-        """Whether this is the command's own `sh -c`: policy has read that text, and reading it takes as long as
-        running it. Nothing else is in a cell before it."""
-        first, self._first = self._first, False
+    def take_first(self) -> tuple[str, ...] | None:
+        """argv of the command's own `sh -c`, once. Nothing else is in a cell before it, so the first who asks is the
+        spawner, and what it executes is what we asked it to: that need not be read from its memory."""
+        first, self._first = self._first, None
         return first
 
     def add(self, path: str, argv: tuple[str, ...], denied: ProgramRule | None) -> None:
@@ -110,8 +113,36 @@ class _Asked(NamedTuple):
     sixth: int
 
 
+class Listener:
+    """A cell whose programs are asked about. `watch` is set before each command, by the loop."""
+
+    __slots__ = ("root", "watch")
+
+    def __init__(self, root: int | None) -> None:
+        self.watch: Watch | None = None
+        # The spawner's root directory; else opened at its first exec.
+        self.root = root
+
+
+def _check_still_there(listener: int, asked: _Asked) -> None:
+    """The pid may be another's by now; while this does not raise `OSError`, what we read was the asking process's."""
+    fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
+
+
+@lru_cache(MAX_KNOWN_VERDICTS)
+def _known_verdict(rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]) -> ProgramRule | None:
+    """By all that it depends on; what the file is was looked up for this very exec, and is in `names`."""
+    return judge(rules, real, argv, lambda _: names)
+
+
+def _verdict(rules: ProgramRules, real: str, argv: tuple[str, ...], names: tuple[str, ...]) -> ProgramRule | None:
+    if len(real) + sum(map(len, argv)) > MAX_KNOWN_CHARS:
+        return judge(rules, real, argv, lambda _: names)
+    return _known_verdict(rules, real, argv, names)
+
+
 class Supervisor:
-    """`add` a listener with its cell's first watch, `watch` before each command."""
+    """One for all cells."""
 
     def __init__(self, log: Log) -> None:
         calls = numbers()
@@ -120,25 +151,24 @@ class Supervisor:
         self._log = log
         self._lock = threading.Lock()
         self._poll = select.epoll()
-        self._watches: dict[int, Watch | None] = {}
+        self._listeners: dict[int, Listener] = {}
         self._usual: dict[ProgramRules, tuple[float, Wanted]] = {}
         self._interpreters = Interpreters()
+        self._memory = Memory()
         self._thread: threading.Thread | None = None
 
-    def add(self, listener: int) -> None:
-        """From now on the listener is this thread's, which closes it when its cell is gone."""
+    def add(self, listener: int, root: int | None = None) -> Listener:
+        """From now on the descriptors are this thread's, which closes them when the cell is gone."""
         with contextlib.suppress(OSError):
             # Older kernels wake the asking process on whichever processor; it only costs time.
             fcntl.ioctl(listener, SET_FLAGS, SYNC_WAKE_UP)
         with self._lock:
-            self._watches[listener] = None
+            self._listeners[listener] = added = Listener(root)
             self._poll.register(listener, select.EPOLLIN)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="bascule-execs", daemon=True)
                 self._thread.start()
-
-    def watch(self, listener: int, watch: Watch | None) -> None:
-        self._watches[listener] = watch
+        return added
 
     # -- the thread's
 
@@ -150,15 +180,17 @@ class Supervisor:
                 elif events & (select.EPOLLHUP | select.EPOLLERR):
                     self._drop(listener)
             with self._lock:
-                if not self._watches:
+                if not self._listeners:
                     self._thread = None
                     return
 
     def _drop(self, listener: int) -> None:
         with self._lock:
             self._poll.unregister(listener)
-            del self._watches[listener]
+            root = self._listeners.pop(listener).root
             os.close(listener)
+        if root is not None:
+            os.close(root)
 
     def _serve(self, listener: int) -> None:
         """One question; there may be more, and the poll will say so."""
@@ -179,16 +211,24 @@ class Supervisor:
             fcntl.ioctl(listener, ANSWER, _RESPONSE.pack(asked.number, 0, -error, flags))
 
     def _decide(self, listener: int, asked: "_Asked") -> int:
-        """0, or the error that the process is told."""
-        watch = self._watches[listener]
+        """0, or the error that the process gets."""
+        asking = self._listeners[listener]
+        watch = asking.watch
         if watch is None:
             return errno.EACCES
-        process = Process(asked.pid)
+        first = watch.take_first()
+        process = Process(asked.pid, None if first is None else asking.root)
         try:
-            named, argv = self._read(asked)
-            # The pid may be another's by now; while this says yes, what we read was the asking process's.
-            fcntl.ioctl(listener, STILL_THERE, struct.pack("=Q", asked.number))
-            return self._judge(watch, process, named, argv)
+            if first is None:
+                named, argv = self._read(asked)
+                _check_still_there(listener, asked)
+                return self._judge(watch, process, named, argv, argv)
+            if asking.root is None:
+                root = process.root()
+                _check_still_there(listener, asked)
+                asking.root = os.dup(root)
+            # Policy has read the text of `sh -c`, and reading it takes as long as running it.
+            return self._judge(watch, process, Named(first[0]), first, first[:1])
         except Unresolved as unresolved:
             return unresolved.number
         except OSError:
@@ -197,15 +237,16 @@ class Supervisor:
             process.close()
 
     def _read(self, asked: "_Asked") -> tuple[Named, tuple[str, ...]]:
-        pid = asked.pid
         if asked.call == self._calls.execve:
-            return Named(read_text(pid, asked.first, MAX_PATH_BYTES)), read_words(pid, asked.second)
+            path, argv = read_request(self._memory, asked.pid, asked.first, asked.second)
+            return Named(path), argv
         directory = struct.unpack("=i", struct.pack("=I", asked.first & 0xFFFFFFFF))[0]
-        path = read_text(pid, asked.second, MAX_PATH_BYTES)
-        return Named(path, directory, asked.fifth), read_words(pid, asked.third)
+        path, argv = read_request(self._memory, asked.pid, asked.second, asked.third)
+        return Named(path, directory, asked.fifth), argv
 
-    def _judge(self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...]) -> int:
-        judged = argv[:1] if watch.takes_first() else argv
+    def _judge(
+        self, watch: Watch, process: Process, named: Named, argv: tuple[str, ...], judged: tuple[str, ...]
+    ) -> int:
         for _ in range(MAX_INTERPRETERS):
             real, interpreter, denied = self._look(watch, process, named, judged)
             if denied is None and is_loader(real.rpartition("/")[2]):
@@ -234,7 +275,7 @@ class Supervisor:
             os.close(descriptor)
         if not watch.rules.denied:
             return real, interpreter, None
-        return real, interpreter, judge(watch.rules, real, argv, lambda _: names)
+        return real, interpreter, _verdict(watch.rules, real, argv, names)
 
     def _loaded(self, watch: Watch, process: Process, argv: tuple[str, ...]) -> ProgramRule | None:
         """The dynamic loader maps a program instead of executing it: whatever it is given is judged as if executed,

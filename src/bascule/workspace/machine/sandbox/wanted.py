@@ -10,6 +10,7 @@ import stat
 
 from bascule.kernel.policy.programs import ProgramRules
 from bascule.kernel.policy.shell.wrappers import is_multicall
+from bascule.workspace.machine.sandbox.execs import Version, is_settled
 from bascule.workspace.machine.sandbox.kernel import open_in_root
 
 # Larger programs are not compared by content: reading them would hold up the exec.
@@ -25,7 +26,7 @@ class Wanted:
         self.by_file: dict[tuple[int, int], set[str]] = {}
         # Size, then digest.
         self.by_content: dict[int, dict[bytes, set[str]]] = {}
-        self._digests: dict[tuple[int, int, int], bytes] = {}
+        self._digests: dict[Version, bytes] = {}
 
     @classmethod
     def of(cls, rules: ProgramRules, folders: tuple[str, ...], root: int) -> "Wanted":
@@ -67,12 +68,14 @@ class Wanted:
             self.by_content.setdefault(found.st_size, {}).setdefault(digest, set()).add(name)
 
     def _digest(self, descriptor: int, found: os.stat_result) -> bytes:
-        key = (found.st_dev, found.st_ino, found.st_ctime_ns)
-        digest = self._digests.get(key)
+        version = Version.of(found)
+        digest = self._digests.get(version)
         if digest is None:
-            if len(self._digests) >= MAX_KNOWN_DIGESTS:
-                self._digests.clear()
-            digest = self._digests[key] = _digest(descriptor)
+            digest = _digest(descriptor)
+            if is_settled(descriptor, found):
+                if len(self._digests) >= MAX_KNOWN_DIGESTS:
+                    self._digests.clear()
+                self._digests[version] = digest
         return digest
 
 
