@@ -162,6 +162,16 @@ def test_a_box_that_is_ticked_late_is_not_said_to_be_unchanged():
     assert watched(desktop)[:2] == ("confirmed", None)
 
 
+def test_a_change_elsewhere_does_not_make_a_box_that_is_ticked_late_unchanged():
+    desktop = ScriptedDesktop(BOX, BOX, BOX, BOX, TICKED, pace=Pace(0.0, 0.001))
+
+    async def act():
+        desktop.report("ChildrenChanged:add")
+        return True
+
+    assert watched(desktop, act)[:2] == ("confirmed", None)
+
+
 def test_that_nothing_happened_is_said_after_the_longest_time_only():
     began = time.monotonic()
     effect, ms, trace = watched(ScriptedDesktop(BOX, pace=Pace(0.0, 0.001)))

@@ -263,7 +263,7 @@ class Acting:
     ) -> Watched:
         """before.png, the act, after.png; whether a change was seen meanwhile.
 
-        `patient`: no change may be called none, so it is looked for as long as ever.
+        `patient`: the element's own change is looked for, as long as ever, because its absence is called `none`.
         """
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
@@ -307,7 +307,10 @@ class Acting:
         pace = self._desktop.pace_of(program)
         within = CONFIRM_SECONDS if aim is None else pace.reports_within
         change = by_action and await _set_within(changed, pace.action_delay)
-        while not change:
+        while patient or not change:
+            if patient:
+                # What its program says may be about something else; the element says it of itself.
+                changed.clear()
             if aim is not None and await self._differs(aim.element, end):
                 change = True
                 break
