@@ -4,11 +4,12 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from measure_ask import BARE, FSYNC, JETSTREAM, LINK, NATS
-from measure_desktop import ALONE, CALCULATOR, LIBATSPI, MOUSEPAD, POLLED, WOKEN
+from measure_desktop import ALONE, CALCULATOR, LIBATSPI, MOUSEPAD, POLLED, WHOLE, WOKEN
 from measure_game import BARE as ECHO
 from measure_game import LSP_FRAMES, SESSION, WITH_SDK
 from measure_http import HEARTBEAT, LIST, REPLY, SEND, SETTLED
 from measure_load import HTTP_FLOOD, LARGE, LINK_FLOOD
+from measure_mcp import TOOLS
 from measure_pump import ALONE as UNPLAYED
 from measure_pump import BUDGET_MS, PLAYED
 from measure_start import IDLE_CPU, IDLE_MEMORY, READY_EMPTY, READY_FULL, SETTLED_SMALL, WAKE_UPS
@@ -176,6 +177,7 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
         8.0,
         at_most=False,
     ),
+    Most("A click in that window, the whole call: p50", Figure("desktop", WHOLE, "click_p50_ms"), 150, "ms"),
     Ratio(
         "A button appears: p50 until the client knows / a poll every 500 ms",
         *(Figure("desktop-wait", label, "p50_ms") for label in (WOKEN, POLLED)),
@@ -185,6 +187,10 @@ GOALS: tuple[Ratio | Most | Growth, ...] = (
     *(
         Most(f"A snapshot of {label}", Figure("desktop-tokens", label, "tokens"), 1_500, "tokens")
         for label in (MOUSEPAD, CALCULATOR)
+    ),
+    *(
+        Most(f"{tool} through `bascule mcp`: more than over the link", Figure("mcp", tool, "added_us"), 250, "us")
+        for tool in TOOLS
     ),
     Ratio(
         "100 MB of output through `bridge-wrap` / through `script`",

@@ -24,6 +24,7 @@ QUICK_ROWS = 60
 # What a client does that has no waitUntil; the contract's own default.
 POLL_SECONDS = 0.5
 WAKES = 9
+CLICKS = 7
 PATIENCE_SECONDS = 600.0
 BUTTON = "Press me"
 
@@ -115,12 +116,16 @@ def desktop(settings: Settings) -> Section:
             section.add(
                 way, *(millis(best[name]) for name in ("tree", "find", "click")), ratio(min(times["tree"]) / ours)
             )
-            section.keep(way, **{f"{name}_ms": value for name, value in best.items()})
+            usual = middle(times["click"]) * 1000
+            section.keep(way, **{f"{name}_ms": value for name, value in best.items()}, click_p50_ms=usual)
+            if way == WHOLE:
+                section.notes.append(f"The whole click, p50: {millis(usual)}.")
         section.notes += [f"{way} is left out: {why}" for way, why in missing.items()]
         section.notes.append(
             "The best of several rounds. Tree: role, name and states of all, rectangles of what shows. Click: the "
             "button's own action. The whole call comes over the socket, with confirmation, pictures before and after "
-            "and the evidence on disk, and waits up to 400 ms to see what the click did."
+            "and the evidence on disk, and looks for what the click did: nothing here, so it looks for the 60 ms "
+            "that GTK 3 has."
         )
 
     return _or_left_out(section, measure)
@@ -183,7 +188,7 @@ def _whole(host: Any, program: Any) -> dict[str, list[float]]:
     return {
         "tree": _timed(1, lambda: host.call("desktop.observe", route=here, options={"axMaxDepth": 64})),
         "find": _timed(1, lambda: host.call("desktop.find", route=here, selector=selector)),
-        "click": _timed(1, lambda: host.act("desktop.click", route=here, target={"elementRef": ref})),
+        "click": _timed(CLICKS, lambda: host.act("desktop.click", route=here, target={"elementRef": ref})),
     }
 
 

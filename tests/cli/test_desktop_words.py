@@ -172,3 +172,10 @@ def test_without_a_display_enabling_is_refused_before_the_passphrase(monkeypatch
     args = build_parser("desktop").parse_args(["desktop", "enable"])
     with pytest.raises(WrongUsage, match="DISPLAY is not set"):
         desktop_person.run_enable(args)
+
+
+def test_for_how_long_a_change_was_looked_for_is_said(monkeypatch, capsys):
+    monkeypatch.setattr(desktop_ways, "ask_held", lambda *_, **__: {**ANSWER, "watchedMs": 63})
+    monkeypatch.setattr(desktop_ways.paths, "home", lambda: "/nonexistent")
+    assert main(["desktop", "click", "--ref", "e:1"]) == 0
+    assert "no change was seen within 63 ms" in capsys.readouterr().out

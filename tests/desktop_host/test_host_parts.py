@@ -31,7 +31,7 @@ from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 from bascule.programs.desktop_host.linux.accessibility import Accessibility, Node, Program, elements_of, state_names
 from bascule.programs.desktop_host.linux.clipboard import pieces
 from bascule.programs.desktop_host.linux.keys import keysym_name, known_keys
-from bascule.programs.desktop_host.linux.toolkits import GECKO, GTK4, PLAIN, QT, quirks_of
+from bascule.programs.desktop_host.linux.toolkits import GECKO, GTK3, GTK4, PLAIN, QT, quirks_of
 from bascule.programs.desktop_host.matching import first_visible, matches
 from bascule.programs.desktop_host.peers import Client, PeerId
 from bascule.programs.desktop_host.ports import Aborted, Window
@@ -132,7 +132,7 @@ def test_states_are_named_by_their_bits():
 
 @pytest.mark.parametrize(
     ("toolkit", "version", "quirks"),
-    [("gtk", "3.24.38", PLAIN), ("GTK", "4.8.3", GTK4), ("Qt", "6.4.2", QT), ("Gecko", "153", GECKO), ("", "", PLAIN)],
+    [("gtk", "3.24.38", GTK3), ("GTK", "4.8.3", GTK4), ("Qt", "6.4.2", QT), ("Gecko", "153", GECKO), ("", "", PLAIN)],
 )
 def test_quirks_are_chosen_by_toolkit_and_version(toolkit, version, quirks):
     assert quirks_of(toolkit, version) == quirks

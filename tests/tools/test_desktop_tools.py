@@ -249,6 +249,10 @@ def test_a_value_is_set_as_a_number_where_it_is_one(text, value):
 def test_an_effect_that_could_not_be_seen_leads_to_a_look():
     result = use("desktop_hotkey", {"keys": ["ctrl", "s"]}, {**ACTED, "effect": "unverified"}).result
     assert (result["effect"], result["next"]) == ("unverified", "desktop_observe")
+    assert "hint" not in result
+    watched = use("desktop_click", {"ref": "e:1"}, {**ACTED, "effect": "unverified", "watchedMs": 63}).result
+    assert "within 63 ms" in watched["hint"]
+    assert "desktop_wait" in watched["hint"]
     again = use("desktop_click", {"ref": "e:1"}, {**ACTED, "rematched": True}).result
     assert "stale" in again["note"]
 

@@ -32,6 +32,7 @@ class ActResult(Result, frozen=True, kw_only=True):
     effect: Effect
     evidence: Evidence
     rematched: bool = False
+    watched_ms: int | None = None
 
 
 class ScrollCall(TargetCall, frozen=True, kw_only=True):

@@ -355,10 +355,12 @@ class ClickResult(Result, frozen=True, kw_only=True):
     execution_id: str
     clicked: bool
     evidence: Evidence
-    # Additions: what could be seen of it, how it was done, whether the ref had to be found again.
+    # Additions: what could be seen of it, how it was done, whether the ref had to be found again, and with `unverified`
+    # for how long a change was looked for.
     effect: Effect
     method: Literal["action", "pointer"]
     rematched: bool = False
+    watched_ms: int | None = None
 
 
 class TypeTextOptions(Params, frozen=True, kw_only=True):
@@ -400,6 +402,7 @@ class HotkeyResult(Result, frozen=True, kw_only=True):
     sent: bool
     evidence: Evidence
     effect: Effect
+    watched_ms: int | None = None
 
 
 # -- 5.8 --

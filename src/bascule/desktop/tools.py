@@ -397,6 +397,8 @@ def _done(result: dict[str, Any]) -> Result:
         out["clipboard"] = "lost"
     if result["effect"] != "confirmed":
         out["next"] = "desktop_observe"
+    if "watchedMs" in result:
+        out["hint"] = f"no change was seen within {result['watchedMs']} ms; desktop_wait waits for one that comes later"
     return out
 
 

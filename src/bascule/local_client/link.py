@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # One header line is 30 bytes; a second one may appear some day.
 MAX_HEAD_BYTES = 1024
-_PIECE_BYTES = 256 * 1024
+# Of more, malloc gets fresh pages from the kernel and gives them back, at every read.
+_PIECE_BYTES = 64 * 1024
 _END_OF_HEAD = b"\r\n\r\n"
 
 

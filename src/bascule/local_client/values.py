@@ -64,7 +64,7 @@ def new_ticket_id() -> str:
 def encode(value: Any) -> bytes:
     """Compact ASCII JSON: it passes through every pipe, whatever the locale."""
     try:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(value)
     except (ValueError, RecursionError) as fault:
         raise WrongUsage(f"this cannot be written as JSON: {fault}") from None
     return text.encode("ascii")
@@ -106,4 +106,6 @@ def _finite(text: str) -> float:
     return value
 
 
+# Made once: `json.dumps` with options makes one for each value.
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 _DECODER = json.JSONDecoder(parse_constant=_no_constants, parse_float=_finite)

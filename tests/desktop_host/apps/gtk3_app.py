@@ -1,6 +1,7 @@
 """A GTK 3 window with one of each thing a test acts on. Run by the system's Python, which has the bindings."""
 
 import os
+import signal
 import time
 
 import gi
@@ -161,5 +162,7 @@ class Window(Gtk.Window):
 
 window = Window()
 window.show_all()
+# A change at a moment of the test's choice.
+GLib.unix_signal_add(GLib.PRIORITY_DEFAULT, signal.SIGUSR1, window.arrive)
 GLib.idle_add(lambda: STATE.set(ready=True))
 Gtk.main()

@@ -247,6 +247,8 @@ def _act(args: argparse.Namespace, method: str, params: dict[str, Any]) -> int:
         show_json(result)
     else:
         show(_EFFECTS[result["effect"]])
+        if "watchedMs" in result:
+            show(f"no change was seen within {result['watchedMs']} ms; one that comes later: bascule desktop wait")
         _show_evidence(result)
     return 0
 

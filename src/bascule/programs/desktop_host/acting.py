@@ -13,13 +13,13 @@ from bascule.programs.desktop_host import pictures
 from bascule.programs.desktop_host.elements import Element, Tree
 from bascule.programs.desktop_host.executions import Execution
 from bascule.programs.desktop_host.geometry import Rect
-from bascule.programs.desktop_host.looking import Looking, check_selector, folder_of, windows_with
+from bascule.programs.desktop_host.looking import Looking, Picture, check_selector, folder_of, windows_with
 from bascule.programs.desktop_host.matching import first_visible, matches
 from bascule.programs.desktop_host.ports import AppGone, NotAnswering, Onto
 from bascule.programs.desktop_host.refs import Ambiguous, find_again, same
 from bascule.programs.desktop_host.routes import Routed
 
-# GTK 4 tells of a change after 250 ms, the others within 110.
+# The longest look for what an act did: before it is said that nothing happened, and where no element can be read back.
 CONFIRM_SECONDS: Final = 0.4
 FOCUS_SECONDS: Final = 0.5
 # How long a program may take to say where its password fields are.
@@ -27,6 +27,17 @@ PICTURE_SECONDS: Final = 2.0
 # States that a click brings by itself, whatever comes of it.
 _QUIET: Final = ("StateChanged:focused", "StateChanged:armed", "StateChanged:pressed", "StateChanged:active")
 _CHECKABLE: Final = frozenset({"AXCheckBox"})
+
+
+# True: the program's own action was asked for, which some programs carry out later.
+Act = Callable[[], Awaitable[bool | None]]
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """What was seen after an act: a change, or none in that time."""
+
+    change: bool
+    ms: int
 
 
 class Aim(msgspec.Struct):
@@ -132,15 +143,17 @@ class Acting:
         await self.require_focus(aim.routed, params.route)
         method = "action"
 
-        async def act() -> None:
+        async def act() -> bool:
             nonlocal method
             execution.halt.check()
-            if not await self._desktop.press(aim.element):
-                method = "pointer"
-                x, y = await self.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+            if await self._desktop.press(aim.element):
+                return True
+            method = "pointer"
+            x, y = await self.point(execution, aim, params)
+            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+            return False
 
-        effect = await self.seen(execution, aim, act)
+        effect, watched_ms = await self.seen(execution, aim, act)
         return d.ClickResult(
             execution_id=execution.id,
             clicked=True,
@@ -148,6 +161,7 @@ class Acting:
             effect=effect,
             method="pointer" if method == "pointer" else "action",
             rematched=aim.rematched,
+            watched_ms=watched_ms,
         )
 
     async def hotkey(self, execution: Execution, params: d.HotkeyCall) -> d.HotkeyResult:
@@ -159,12 +173,13 @@ class Acting:
         async def act() -> None:
             await self._desktop.chord(params.keys, execution.halt, routed.window, delay=delay)
 
-        reported = await self.pictured(execution, routed, act)
+        watched = await self.pictured(execution, routed, act)
         return d.HotkeyResult(
             execution_id=execution.id,
             sent=True,
             evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
-            effect="confirmed" if reported else "unverified",
+            effect="confirmed" if watched.change else "unverified",
+            watched_ms=None if watched.change else watched.ms,
         )
 
     # -- what they share --
@@ -217,36 +232,39 @@ class Acting:
                 )
         return False
 
-    async def seen(self, execution: Execution, aim: Aim, act: Callable[[], Awaitable[None]]) -> d.Effect:
-        """Act between two pictures, then compare what the element says of itself, and what its program said."""
+    async def seen(self, execution: Execution, aim: Aim, act: Act) -> tuple[d.Effect, int | None]:
+        """Act between two pictures, then compare what the element says of itself, and what its program said.
+
+        With `unverified` comes for how many milliseconds a change was looked for.
+        """
         before = aim.element
-        reported = await self.pictured(execution, aim.routed, act, aim)
+        watched = await self.pictured(execution, aim.routed, act, aim, patient=before.role in _CHECKABLE)
+        unverified: tuple[d.Effect, int] = ("unverified", watched.ms)
         try:
             after = await self._desktop.refreshed(before)
         except (AppGone, NotAnswering) as error:
             execution.note("readback", outcome=str(error))
-            return "confirmed" if isinstance(error, AppGone) else "unverified"
-        if after is None:
-            # It did something: it is not there any more.
-            return "confirmed"
-        now = (after.value, after.title, after.states - {"focused", "pressed", "armed", "active"})
-        was = (before.value, before.title, before.states - {"focused", "pressed", "armed", "active"})
-        execution.note("readback", changed=now != was, heard=reported)
-        if now != was:
-            return "confirmed"
-        if after.role in _CHECKABLE:
-            return "none"
-        return "confirmed" if reported else "unverified"
+            return ("confirmed", None) if isinstance(error, AppGone) else unverified
+        changed = after is None or _shown_by(after) != _shown_by(before)
+        execution.note("readback", changed=changed, heard=watched.change)
+        if changed or (watched.change and before.role not in _CHECKABLE):
+            return "confirmed", None
+        return ("none", None) if before.role in _CHECKABLE else unverified
 
     async def pictured(
         self,
         execution: Execution,
         routed: Routed,
-        act: Callable[[], Awaitable[Any]],
+        act: Act,
         aim: Aim | None = None,
         blanked: tuple[Rect, ...] = (),
-    ) -> bool:
-        """before.png, the act, after.png; whether the program reported a change meanwhile."""
+        *,
+        patient: bool = False,
+    ) -> Watched:
+        """before.png, the act, after.png; whether a change was seen meanwhile.
+
+        `patient`: the element's own change is looked for, as long as ever, because its absence is called `none`.
+        """
         _check_complete(execution)
         program = aim.element.key.program if aim is not None else self._desktop.program_of(routed.window)
         changed = asyncio.Event()
@@ -255,40 +273,109 @@ class Acting:
             if program in (None, name) and not kind.startswith(_QUIET):
                 changed.set()
 
-        await self._picture(execution, routed, "before.png", aim, blanked)
+        before = await self._picture(execution, routed, aim.tree if aim is not None else None, blanked)
+        image = before.image
+        if aim is not None:
+            shown = aim.element.visible if aim.element.on_screen else aim.element.rect
+            image = pictures.marked(image, before.area, [("", shown)])
+        # Written before anything is done: where there is no room for evidence, nothing is done.
+        await self._looking.save(execution, "before.png", await asyncio.to_thread(pictures.png, image))
         async with self._desktop.changes(on_change):
             execution.halt.check()
-            await act()
+            by_action = await act()
             execution.note("acted")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CONFIRM_SECONDS):
-                    await changed.wait()
-        await self._picture(execution, routed, "after.png", None, blanked)
-        return changed.is_set()
+            # Most often nothing on the screen changes: what the picture is then is made while we watch.
+            encoding = asyncio.ensure_future(asyncio.to_thread(pictures.png, before.image))
+            try:
+                watched = await self._watch(changed, aim, program, by_action=bool(by_action), patient=patient)
+                execution.note("watched", change=watched.change)
+                await self._picture_after(execution, routed, before, encoding, blanked)
+            finally:
+                encoding.cancel()
+        return watched
+
+    async def _watch(
+        self, changed: asyncio.Event, aim: Aim | None, program: str | None, *, by_action: bool, patient: bool
+    ) -> Watched:
+        """Until the first sign of a change, or until none came in the time in which this program gives one.
+
+        That time begins when the program has answered once after the act: a busy one is given more.
+        """
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        end = began + CONFIRM_SECONDS
+        pace = self._desktop.pace_of(program)
+        within = CONFIRM_SECONDS if aim is None else pace.reports_within
+        change = by_action and await _set_within(changed, pace.action_delay)
+        while patient or not change:
+            if patient:
+                # What its program says may be about something else; the element says it of itself.
+                changed.clear()
+            if aim is not None and await self._differs(aim.element, end):
+                change = True
+                break
+            change = await _set_within(changed, min(within, end - loop.time()))
+            if not patient or loop.time() >= end:
+                break
+        return Watched(change, int((loop.time() - began) * 1000))
+
+    async def _differs(self, element: Element, end: float) -> bool:
+        """Whether an element shows something else by now. One whose program does not answer shows nothing."""
+        try:
+            async with asyncio.timeout_at(end):
+                now = await self._desktop.refreshed(element)
+        except (TimeoutError, NotAnswering):
+            return False
+        except AppGone:
+            return True
+        return now is None or _shown_by(now) != _shown_by(element)
 
     async def _picture(
-        self, execution: Execution, routed: Routed, name: str, aim: Aim | None, blanked: tuple[Rect, ...]
-    ) -> None:
-        # Written before anything is done: where there is no room for evidence, nothing is done.
-        tree = aim.tree if aim is not None else None
+        self, execution: Execution, routed: Routed, tree: Tree | None, blanked: tuple[Rect, ...]
+    ) -> Picture:
         if tree is None:
             try:
                 tree = await self._looking.tree(execution, routed, PICTURE_SECONDS)
             except (DesktopError, NotAnswering):
                 # Where the secrets are is not known, so nothing is shown.
                 blanked = (*blanked, routed.window.outer)
-        try:
-            image, origin = await self._looking.picture(execution, routed, tree, blanked)
-        except DesktopError as error:
-            if name == "after.png" and error.code is Code.ELEMENT_NOT_FOUND:
+        return await self._looking.picture(execution, routed, tree, blanked)
+
+    async def _picture_after(
+        self,
+        execution: Execution,
+        routed: Routed,
+        before: Picture,
+        unchanged: Awaitable[bytes],
+        blanked: tuple[Rect, ...],
+    ) -> None:
+        if await self._looking.is_current(before):
+            # The same pixels hide the same secrets in the same places.
+            execution.note("picture", unchanged=True)
+            data = await unchanged
+        else:
+            try:
+                after = await self._picture(execution, routed, None, blanked)
+            except DesktopError as error:
+                if error.code is not Code.ELEMENT_NOT_FOUND:
+                    raise
                 # The act closed the window.
-                execution.note("picture", name=name, missing="the window is closed")
+                execution.note("picture", name="after.png", missing="the window is closed")
                 return
-            raise
-        if aim is not None:
-            shown = aim.element.visible if aim.element.on_screen else aim.element.rect
-            image = pictures.marked(image, origin, [("", shown)])
-        await self._looking.save(execution, name, await asyncio.to_thread(pictures.png, image))
+            data = await asyncio.to_thread(pictures.png, after.image)
+        await self._looking.save(execution, "after.png", data)
+
+
+async def _set_within(event: asyncio.Event, seconds: float) -> bool:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
+def _shown_by(element: Element) -> tuple[str | None, str, frozenset[str]]:
+    """Without the states that a click brings by itself."""
+    return element.value, element.title, element.states - {"focused", "pressed", "armed", "active"}
 
 
 def _check_complete(execution: Execution) -> None:

@@ -30,6 +30,15 @@ MAX_REMEMBERED: Final = 64
 _READING_SHARE: Final = 0.8
 
 
+class Picture(msgspec.Struct, frozen=True):
+    """What may be shown of the screen, and what it was made of."""
+
+    image: Any
+    area: Rect
+    stacked: list[Window]
+    pixels: bytes
+
+
 class Looking:
     """What every method needs of a desktop: which window, what is in it, a picture of it, the files about it."""
 
@@ -88,11 +97,11 @@ class Looking:
     ) -> d.InlineImage | None:
         if not (options.include_screenshot or options.inline):
             return None
-        image, origin = await self.picture(execution, routed, tree)
-        marked = image
+        picture = await self.picture(execution, routed, tree)
+        image = marked = picture.image
         if options.marks:
             marks = [(self._name(execution, each, routed, tree)[2:], each.visible) for each in _usable(tree)]
-            marked = pictures.marked(image, origin, marks)
+            marked = pictures.marked(image, picture.area, marks)
         if options.include_screenshot:
             await self.save(execution, "observe.png", await asyncio.to_thread(pictures.png, image))
             if options.marks:
@@ -214,7 +223,7 @@ class Looking:
         routed: Routed,
         tree: Tree | None,
         blanked: Sequence[Rect] = (),
-    ) -> tuple[Any, Rect]:
+    ) -> Picture:
         """The program's windows, or the one that was named, with nobody else's pixels."""
         stacked = await self.desktop.windows()
         mine = [each for each in stacked if each.pid == routed.window.pid and not is_kept_out(each, self.keep_out)]
@@ -232,7 +241,13 @@ class Looking:
         shown = frozenset(each.handle for each in mine)
         image = await asyncio.to_thread(pictures.composed, shot, stacked, shown, places)
         execution.note("picture", x=area.x, y=area.y, width=area.width, height=area.height, blanked=len(places))
-        return image, area
+        return Picture(image, area, stacked, shot.pixels)
+
+    async def is_current(self, picture: Picture) -> bool:
+        """Whether a picture that is taken now would be the same."""
+        if await self.desktop.windows() != picture.stacked:
+            return False
+        return (await self.desktop.grab(picture.area)).pixels == picture.pixels
 
     async def save(self, execution: Execution, name: str, data: bytes) -> None:
         assert execution.folder is not None

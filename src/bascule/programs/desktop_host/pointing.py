@@ -85,7 +85,7 @@ class Pointing:
                 raise not_found("the element takes no value: type or click instead", reason="action")
 
         blanked = (aim.element.rect,) if isinstance(value, str) else ()
-        await self._acting.pictured(execution, aim.routed, act, aim, blanked)
+        watched = await self._acting.pictured(execution, aim.routed, act, aim, blanked, patient=True)
         now = None
         with contextlib.suppress(AppGone):
             now = await self._desktop.refreshed(aim.element)
@@ -93,7 +93,7 @@ class Pointing:
         if now is not None and not now.secret:
             # Firefox answers true and does nothing.
             effect = "confirmed" if now.value == shown else "none"
-        return self._result(execution, aim, effect)
+        return self._result(execution, aim, (effect, watched.ms if effect == "unverified" else None))
 
     async def focus_window(self, execution: Execution, params: d.Routed) -> m.ActResult:
         routed = await self._looking.route(execution, params.route)
@@ -123,18 +123,22 @@ class Pointing:
             return self._result(execution, aim, await self._acting.seen(execution, aim, escape))
         aim = Aim(routed, button, tree)
 
-        async def act() -> None:
-            if not await self._desktop.press(aim.element):
-                x, y = await self._acting.point(execution, aim, params)
-                await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+        async def act() -> bool:
+            if await self._desktop.press(aim.element):
+                return True
+            x, y = await self._acting.point(execution, aim, params)
+            await self._desktop.click_at(x, y, execution.halt, onto(aim.routed))
+            return False
 
         return self._result(execution, aim, await self._acting.seen(execution, aim, act))
 
-    def _result(self, execution: Execution, aim: Aim, effect: d.Effect) -> m.ActResult:
+    def _result(self, execution: Execution, aim: Aim, seen: tuple[d.Effect, int | None]) -> m.ActResult:
+        effect, watched_ms = seen
         return m.ActResult(
             execution_id=execution.id,
             done=True,
             effect=effect,
             evidence=d.Evidence(dir=folder_of(execution), before_screenshot="before.png", after_screenshot="after.png"),
             rematched=aim.rematched,
+            watched_ms=watched_ms,
         )

@@ -124,6 +124,15 @@ class Pasted(msgspec.Struct, frozen=True):
     clipboard: Clipboard
 
 
+class Pace(msgspec.Struct, frozen=True):
+    """When a program that has acted says so."""
+
+    # It shows a button pressed for so long before it does what the button is for.
+    action_delay: float
+    # Once it answers again it has reported what changed, or it reports it in this time.
+    reports_within: float
+
+
 class Desktop(Protocol):
     """Every method may raise BackendError; what waits for another program has a limit of its own."""
 
@@ -195,3 +204,6 @@ class Desktop(Protocol):
 
     def program_of(self, window: Window) -> str | None:
         """The name under which `changes` speaks of this window's program, if it is known by now."""
+
+    def pace_of(self, program: str | None) -> Pace:
+        """Of a program that is not known: the slowest."""

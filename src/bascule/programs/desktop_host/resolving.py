@@ -133,14 +133,15 @@ class Resolving:
             except (DesktopError, NotAnswering):
                 # Where the secrets are is not known, so nothing is shown.
                 hidden = (window.outer,)
-        image, origin = await self._looking.picture(execution, routed, tree, hidden)
+        picture = await self._looking.picture(execution, routed, tree, hidden)
+        origin = picture.area
         marks = [_place(each) for each in (meant.element, meant.to) if each is not None]
         around = NOWHERE
         for each in marks:
             around = around.joined(each)
 
         def render() -> d.InlineImage:
-            with_marks = pictures.marked(image, origin, [("", each) for each in marks])
+            with_marks = pictures.marked(picture.image, origin, [("", each) for each in marks])
             return pictures.inline(pictures.cropped(with_marks, origin, around, CROP_MARGIN_PIXELS))
 
         return await asyncio.to_thread(render)

@@ -86,11 +86,11 @@ class Call:
 
     def body(self, number: int, now: float) -> bytes:
         left = max(0, SLICE_MS - round((now - self.started) * 1000))
-        params: dict[str, Any] = {"call": self.id, "leftMs": left, "again": self.again}
+        params = b'"call":"%b","leftMs":%d,"again":%b' % (self.id.encode(), left, b"true" if self.again else b"false")
         if self.named is not None:
-            params["named"] = self.named
-        head = b'{"jsonrpc":"2.0","id":%d,"method":"mcp.request","params":' % number
-        return head + encode(params)[:-1] + b',"message":' + self.line + b"}}"
+            params += b',"named":' + encode(self.named)
+        head = b'{"jsonrpc":"2.0","id":%d,"method":"mcp.request","params":{' % number
+        return head + params + b',"message":' + self.line + b"}}"
 
 
 class Link:

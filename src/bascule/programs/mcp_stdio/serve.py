@@ -67,7 +67,8 @@ MAX_LINE_BYTES = 8 * 1024 * 1024
 MAX_CALLS = 256
 # After stdin is closed: what was asked before may still be answered.
 CLOSING_SECONDS = 1.0
-_PIECE_BYTES = 256 * 1024
+# Of more, malloc gets fresh pages from the kernel and gives them back, at every read.
+_PIECE_BYTES = 64 * 1024
 
 
 class Program:

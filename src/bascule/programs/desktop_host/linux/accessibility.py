@@ -13,7 +13,8 @@ from bascule.desktop import roles
 from bascule.programs.desktop_host.elements import Element, Key
 from bascule.programs.desktop_host.geometry import NOWHERE, Rect
 from bascule.programs.desktop_host.linux.bus import DBUS, PROPERTIES, Bus, BusError, BusLost
-from bascule.programs.desktop_host.linux.toolkits import PLAIN, Quirks, is_class_name, quirks_of
+from bascule.programs.desktop_host.linux.toolkits import PLAIN, SLOWEST, Quirks, is_class_name, quirks_of
+from bascule.programs.desktop_host.ports import Pace
 
 ATSPI: Final = "org.a11y.atspi."
 ACCESSIBLE: Final = ATSPI + "Accessible"
@@ -155,6 +156,14 @@ class Accessibility:
                 return PLAIN
             program.quirks = quirks_of(str(toolkit or ""), str(version or ""))
         return program.quirks
+
+    def known(self, name: str | None) -> Program | None:
+        """As `programs` last found it."""
+        return self._programs.get(name or "")
+
+    def pace_of(self, name: str | None) -> Pace:
+        program = self.known(name)
+        return program.quirks.pace if program is not None and program.quirks is not None else SLOWEST
 
     # -- objects --
 

@@ -31,7 +31,7 @@ from bascule.programs.desktop_host.linux.clipboard import ClipboardThread, piece
 from bascule.programs.desktop_host.linux.input import Input
 from bascule.programs.desktop_host.linux.screen import Screen
 from bascule.programs.desktop_host.linux.stop_keys import StopKeys
-from bascule.programs.desktop_host.linux.toolkits import Quirks
+from bascule.programs.desktop_host.linux.toolkits import SLOWEST, Quirks
 from bascule.programs.desktop_host.linux.toplevels import assigned
 from bascule.programs.desktop_host.linux.x11 import X11
 from bascule.programs.desktop_host.ports import (
@@ -43,6 +43,7 @@ from bascule.programs.desktop_host.ports import (
     NotAnswering,
     NotReachable,
     Onto,
+    Pace,
     Pasted,
     Shot,
     Status,
@@ -263,6 +264,9 @@ class LinuxDesktop:
         found = self._programs.get(window.pid)
         return found[0].bus_name if found else None
 
+    def pace_of(self, program: str | None) -> Pace:
+        return self._a11y.pace_of(program) if self._a11y is not None else SLOWEST
+
     # -- trees --
 
     async def tree(
@@ -368,8 +372,8 @@ class LinuxDesktop:
             node = await a11y.node(element.key)
             if node is None:
                 return None
-            program = Program(bus_name=element.key.program, pid=0)
-            quirks = await a11y.quirks(await self._known(a11y, element.key.program) or program)
+            program = a11y.known(element.key.program) or Program(bus_name=element.key.program, pid=0)
+            quirks = await a11y.quirks(program)
             node.parent = "" if element.depth > 1 else ROOT
             (now, _), *_ = elements_of(program, quirks, [node])
             now.value = await a11y.value(now, quirks)
@@ -378,16 +382,12 @@ class LinuxDesktop:
             return now
         return None
 
-    async def _known(self, a11y: Accessibility, bus_name: str) -> Program | None:
-        return next((each for each in await a11y.programs() if each.bus_name == bus_name), None)
-
     async def element_at(self, window: Window, x: int, y: int) -> Key | None:
         root = self._roots.get(window.handle)
         if root is None:
             return None
         async with self._asking() as a11y:
-            program = await self._known(a11y, root.program)
-            if program is not None and (await a11y.quirks(program)).window_relative:
+            if (program := a11y.known(root.program)) and (await a11y.quirks(program)).window_relative:
                 x, y = x - window.rect.x, y - window.rect.y
             return await Actions(a11y).element_at(root, x, y)
         return None

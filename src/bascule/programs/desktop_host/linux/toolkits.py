@@ -5,6 +5,13 @@ from typing import Final
 
 import msgspec
 
+from bascule.programs.desktop_host.ports import Pace
+
+# Two processes between the act and its report, as in Chromium, and programs that are not known: 5 to 30 ms, seldom 80.
+_PATIENT: Final = 0.12
+# GTK and Qt report in the turn of their loop in which they act: 0 to 15 ms.
+_PROMPT: Final = 0.06
+
 
 class Quirks(msgspec.Struct, frozen=True, kw_only=True):
     # Cache.GetItems is complete by itself; else children are compared with the counts and asked for.
@@ -19,14 +26,21 @@ class Quirks(msgspec.Struct, frozen=True, kw_only=True):
     text_needs_end: bool = False
     # What has no name is called after its class: "GtkMenuButton".
     class_names: bool = False
+    pace: Pace = Pace(0.0, _PATIENT)
 
 
-# GTK 3 (at-spi2-atk), Chromium, LibreOffice: nothing to correct.
+# Chromium, LibreOffice: nothing to correct.
 PLAIN: Final = Quirks()
-GTK4: Final = Quirks(window_relative=True, showing=False, text_needs_end=True, class_names=True)
+# at-spi2-atk.
+GTK3: Final = Quirks(pace=Pace(0.0, _PROMPT))
+# A button is shown pressed for 250 ms before it acts; in Qt for 100.
+GTK4: Final = Quirks(
+    window_relative=True, showing=False, text_needs_end=True, class_names=True, pace=Pace(0.25, _PROMPT)
+)
 # Its cache is always empty, in an old signature.
-QT: Final = Quirks(bulk=False)
+QT: Final = Quirks(bulk=False, pace=Pace(0.1, _PROMPT))
 GECKO: Final = Quirks(names_missing=True)
+SLOWEST: Final = Pace(0.25, _PATIENT)
 
 
 _CLASS_NAME: Final = re.compile(r"(?:Gtk|Adw|Gd|Hdy)[A-Z][A-Za-z0-9]*\Z")
@@ -38,8 +52,8 @@ def is_class_name(name: str) -> bool:
 
 def quirks_of(toolkit: str, version: str) -> Quirks:
     name = toolkit.lower()
-    if name == "gtk" and not version.startswith(("2.", "3.")):
-        return GTK4
+    if name == "gtk":
+        return GTK3 if version.startswith(("2.", "3.")) else GTK4
     if name.startswith("qt"):
         return QT
     return GECKO if name == "gecko" else PLAIN
