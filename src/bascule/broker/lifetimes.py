@@ -41,9 +41,10 @@ class Lifetimes:
 
     # -- called by tickets --
 
-    def sent(self, ticket_id: str, reply_by: float) -> None:
-        self._sent_at[ticket_id] = self._state.clock.monotonic()
-        self.expect_reply_by(ticket_id, reply_by)
+    def sent(self, ticket_id: str, at: float, timeout_ms: int) -> None:
+        self._sent_at[ticket_id] = at
+        due = partial(self._reply_due, ticket_id)
+        self._due[ticket_id] = self._state.timers.after_ms(timeout_ms, due, since=at)
 
     def settled(self, ticket_id: str) -> None:
         self._no_reply_due(ticket_id)

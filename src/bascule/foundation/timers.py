@@ -13,10 +13,27 @@ MAX_DUE_PER_TICK = 200
 class Deadline:
     """Something that happens by itself at a time, unless it is called off."""
 
-    __slots__ = ("what",)
+    __slots__ = ("line", "order", "what", "when")
 
-    def __init__(self, what: Callable[[float], None]) -> None:
+    def __init__(self, when: float, order: int, what: Callable[[float], None]) -> None:
+        self.when = when
+        self.order = order
         self.what: Callable[[float], None] | None = what
+        self.line: _Line | None = None
+
+
+class _Line:
+    """Deadlines equally far away when they were set: the first to be set is the first to come.
+
+    Only that one is in the heap, so that most deadlines cost one entry of a dict, and leave it when called off.
+    """
+
+    __slots__ = ("last", "length_ms", "waiting")
+
+    def __init__(self, length_ms: float) -> None:
+        self.length_ms = length_ms
+        self.waiting: dict[Deadline, None] = {}
+        self.last = float("-inf")
 
 
 class Timers:
@@ -32,7 +49,9 @@ class Timers:
     def __init__(self, clock: Clock, on_fault: Callable[[Exception], object]) -> None:
         self._clock = clock
         self._on_fault = on_fault
-        self._heap: list[tuple[float, int, Deadline]] = []
+        # A line is in it at the time of one of its deadlines that was the first once: never later than the first is.
+        self._heap: list[tuple[float, int, Deadline | _Line]] = []
+        self._lines: dict[float, _Line] = {}
         self._order = count()
         self._called_off = 0
         # Set by the process: arms its one timer.
@@ -40,21 +59,34 @@ class Timers:
 
     def at(self, when: float, what: Callable[[float], None]) -> Deadline:
         """Call `what` with the time then."""
-        heap = self._heap
-        deadline = Deadline(what)
-        earlier = not heap or when < heap[0][0]
-        heapq.heappush(heap, (when, next(self._order), deadline))
-        if earlier and self.on_earlier is not None:
-            self.on_earlier(when)
+        deadline = Deadline(when, next(self._order), what)
+        self._push(deadline, deadline)
         return deadline
 
-    def after_ms(self, ms: float, what: Callable[[float], None]) -> Deadline:
-        return self.at(self._clock.monotonic() + ms / 1000, what)
+    def after_ms(self, ms: float, what: Callable[[float], None], *, since: float | None = None) -> Deadline:
+        """`since`: the time from which on it counts, if not from now."""
+        when = (self._clock.monotonic() if since is None else since) + ms / 1000
+        deadline = Deadline(when, next(self._order), what)
+        line = self._lines.get(ms)
+        if line is None:
+            line = self._lines[ms] = _Line(ms)
+            self._push(deadline, line)
+        elif when < line.last:
+            # Out of its order: counted from long ago.
+            self._push(deadline, deadline)
+            return deadline
+        line.last = when
+        line.waiting[deadline] = None
+        deadline.line = line
+        return deadline
 
     def call_off(self, deadline: Deadline) -> None:
         if deadline.what is None:
             return
         deadline.what = None
+        if deadline.line is not None:
+            del deadline.line.waiting[deadline]
+            return
         self._called_off += 1
         self.tidy()
 
@@ -62,7 +94,7 @@ class Timers:
         """Drop called-off entries once they are half of the heap. Also called now and then: the live half may have
         come up meanwhile."""
         if self._called_off >= self.MIN_SWEEP and self._called_off * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].what is not None]
+            self._heap = [each for each in self._heap if not isinstance(each[2], Deadline) or each[2].what is not None]
             heapq.heapify(self._heap)
             self._called_off = 0
 
@@ -73,7 +105,10 @@ class Timers:
         """Do what is due, at most a slice of it; the caller asks `next()` again."""
         limit = MAX_DUE_PER_TICK
         while limit and self._heap and self._heap[0][0] <= now:
-            deadline = heapq.heappop(self._heap)[2]
+            _, order, entry = heapq.heappop(self._heap)
+            deadline = self._first_of(entry, order) if isinstance(entry, _Line) else entry
+            if deadline is None:
+                continue
             what, deadline.what = deadline.what, None
             if what is None:
                 self._called_off -= 1
@@ -84,6 +119,29 @@ class Timers:
             except Exception as error:  # noqa: BLE001 - one deadline's fault must not stop the clock for the rest
                 self._on_fault(error)
 
+    def _first_of(self, line: _Line, order: int) -> Deadline | None:
+        """The deadline for which the line stood in the heap, unless it was called off; the next one takes its place."""
+        first = next(iter(line.waiting), None)
+        found: Deadline | None = None
+        if first is not None and first.order == order:
+            found = first
+            del line.waiting[found]
+            first = next(iter(line.waiting), None)
+        if first is None:
+            del self._lines[line.length_ms]
+        else:
+            heapq.heappush(self._heap, (first.when, first.order, line))
+        return found
+
+    def _push(self, deadline: Deadline, entry: Deadline | _Line) -> None:
+        heap = self._heap
+        when = deadline.when
+        earlier = not heap or when < heap[0][0]
+        heapq.heappush(heap, (when, deadline.order, entry))
+        if earlier and self.on_earlier is not None:
+            self.on_earlier(when)
+
     def __len__(self) -> int:
         """How many are still to happen."""
-        return len(self._heap) - self._called_off
+        in_lines = sum(len(line.waiting) for line in self._lines.values())
+        return len(self._heap) - len(self._lines) - self._called_off + in_lines
