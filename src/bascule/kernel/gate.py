@@ -49,6 +49,8 @@ from bascule.kernel.rows import Bound, Record, Row, Shape
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _JOINED = Record.JOINED
+# 100 agents times 40 methods, as the policy's own cache; over it all are made anew.
+MAX_LANES = 4_096
 # What an effect that has begun gets to end by itself when the daemon stops.
 CLOSE_SECONDS = 5.0
 
@@ -61,6 +63,18 @@ class Quota(Protocol):
 class OnActivity(Protocol):
     def __call__(self, principal: Principal, /) -> None:
         """An authenticated act of this principal: a sign of life."""
+
+
+class Lane:
+    """What is known of a principal and a method before a call comes. Another policy makes another lane."""
+
+    __slots__ = ("method", "policy", "verdict")
+
+    def __init__(self, method: Mounted, policy: Policy) -> None:
+        self.method = method
+        self.policy = policy
+        # The policy's word, where no rule reads the params and the first call was allowed.
+        self.verdict: Verdict | None = None
 
 
 class Gate:
@@ -81,6 +95,7 @@ class Gate:
         self.effects = effects
         self.call_log = call_log
         self.methods: dict[str, Mounted] = {}
+        self._lanes: dict[tuple[Principal, str], Lane] = {}
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
@@ -116,9 +131,15 @@ class Gate:
         """Execute a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
         start = perf_counter()
         try:
-            method = self._find(call.method)
-            call = method.decoded(call)
-            verdict = self._admit(call, method)
+            lane = self._lanes.get((call.principal, call.method))
+            if lane is None or lane.policy is not self.policy:
+                lane = self._new_lane(call.principal, call.method)
+            method = lane.method
+            if type(call.params) is not method.params:
+                call = method.decoded(call)
+            verdict = self._admit(call, method, known=lane.verdict)
+            if verdict.cacheable:
+                lane.verdict = verdict
             self._seen(call.principal)
             answer = self._inside(call, method, verdict.rule) if method.inside else self._start(call, method, verdict)
         except Exception as error:
@@ -133,11 +154,14 @@ class Gate:
             self.call_log.ended(call, "ok", start)
         return answer
 
-    def _find(self, name: str) -> Mounted:
+    def _new_lane(self, principal: Principal, name: str) -> Lane:
         method = self.methods.get(name)
         if method is None or method.is_operation:
             raise NotFound(f"no method {name!r}", hint="docs/reference lists the methods")
-        return method
+        if len(self._lanes) >= MAX_LANES:
+            self._lanes.clear()
+        lane = self._lanes[principal, name] = Lane(method, self.policy)
+        return lane
 
     async def operate(self, passage: Passage) -> Any:
         """Execute an operation of a run. It has no door, so it is neither counted nor measured as a call."""
@@ -153,6 +177,7 @@ class Gate:
         resolution: Resolution | None = None,
         *,
         passage: Passage | None = None,
+        known: Verdict | None = None,
     ) -> Verdict:
         """Whose call it may be, and what the policy says of it: `allow`, or `ask` where a person can be asked.
 
@@ -164,7 +189,7 @@ class Gate:
         try:
             if resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
-            verdict = self._decide(principal, method.row, params)
+            verdict = known or self._decide(principal, method.row, params)
             if resolution is not None:
                 verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
             if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
@@ -292,7 +317,7 @@ class Gate:
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
         """The transaction is the answer to come."""
         tx.answer = answer
-        if tx.changes or tx.subject is not None:
+        if tx.changed or tx.subject is not None:
             self.journal.commit(tx, call.principal, call.method, "ok", rule)
         elif self.journal.idle:
             # A retry of what is stored already: nothing new to record.
