@@ -38,11 +38,12 @@ class Table(Generic[V]):
         self.on_change = on_change
 
     def apply(self, key: str, value: V | None) -> V | None:
-        old = self.rows.get(key)
-        if value is None:
-            self.rows.pop(key, None)
-        else:
-            self.rows[key] = value
+        rows = self.rows
+        old = rows.get(key)
+        if value is not None:
+            rows[key] = value
+        elif old is not None:
+            del rows[key]
         if self.on_change is not None:
             self.on_change(key, old, value)
         return old
@@ -108,32 +109,41 @@ class Transaction(AfterCommit[Any]):
     """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
 
     __slots__ = (
-        *("_undo", "after", "changes", "details", "forget_before"),
+        *("_puts", "after", "at", "details", "forget_before"),
         *("head", "record", "subject", "then"),
     )
 
     def __init__(self) -> None:
         super().__init__()
-        self.changes: list[tuple[str, str, msgspec.Struct | None]] = []
-        self._undo: list[tuple[Table[Any], str, Any]] = []
+        # Table, key, what was there, what is there now.
+        self._puts: list[tuple[Table[Any], str, Any, Any]] = []
         self.after: list[Callable[[], None]] = []
         # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
         self.then: Callable[[Any], Any] | None = None
-        # What the handler adds to the record that the gate writes.
+        # What the handler adds to the record that the gate writes; `at` where it has read the wall clock.
         self.subject: str | None = None
         self.details: dict[str, Any] | None = None
+        self.at: int | None = None
         self.record: LedgerRow | None = None
         self.head: tuple[int, bytes] = (0, b"")
         self.forget_before = 0
 
     def put(self, table: Table[V], key: str, value: V | None) -> None:
-        self._undo.append((table, key, table.apply(key, value)))
-        self.changes.append((table.name, key, value))
+        self._puts.append((table, key, table.apply(key, value), value))
+
+    @property
+    def changed(self) -> bool:
+        return bool(self._puts)
+
+    @property
+    def changes(self) -> list[tuple[str, str, msgspec.Struct | None]]:
+        """As a store writes them."""
+        return [(table.name, key, value) for table, key, _, value in self._puts]
 
     def undo(self) -> None:
-        for table, key, old in reversed(self._undo):
+        for table, key, old, _ in reversed(self._puts):
             table.apply(key, old)
-        self._undo.clear()
+        self._puts.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +204,7 @@ class Journal:
         """Queue the transaction with its record; it is settled with its answer once it is durable."""
         chain = self.chain
         tx.head = (chain.seq, chain.head)
-        at = self._clock.wall_ms()
+        at = tx.at if tx.at is not None else self._clock.wall_ms()
         tx.record = chain.append(
             at=at,
             principal=principal,
