@@ -63,8 +63,9 @@ class FramedConnection(asyncio.Protocol, ABC):
         if transport is None or transport.is_closing():
             return
         if self._batch is not None:
-            self._batch.append(frame(body))
-            self._batch_bytes += len(body)
+            size = len(body)
+            self._batch += (b"Content-Length: %d\r\n\r\n" % size, body)
+            self._batch_bytes += size
             if self._batch_bytes > MAX_BATCH_BYTES:
                 # A thousand answers to one read must not be held until the last.
                 self._flush()
