@@ -36,6 +36,7 @@ from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.foundation.timers import Deadline
 from bascule.kernel.call import Call, Principal, agent_principal
 from bascule.kernel.journal import Journal
 from bascule.kernel.link_protocol import CREDIT_WINDOW
@@ -65,10 +66,9 @@ class Sharing(Protocol):
 class _ReplyWait(Deferred[Any]):
     """A wait for the end of a ticket; it is the answer to the call, too."""
 
-    __slots__ = ("deadline", "principal", "sent", "ticket_id")
+    deadline: Deadline
 
     def __init__(self, principal: Principal, ticket_id: str, sent: SendResult | None) -> None:
-        super().__init__()
         self.principal = principal
         self.ticket_id = ticket_id
         # Of an ask: what its caller gets, with the reply in it or without.
@@ -78,10 +78,9 @@ class _ReplyWait(Deferred[Any]):
 class _Poll(Deferred[InboxTakeResult | None]):
     """A long poll on an inbox: takes up to `max` messages, once. It is the answer to the call, too."""
 
-    __slots__ = ("_max", "_waits", "deadline", "inbox", "principal")
+    deadline: Deadline
 
     def __init__(self, waits: "Waits", inbox: Inbox, max_: int, principal: Principal) -> None:
-        super().__init__()
         self._waits = waits
         self.inbox = inbox
         self._max = max_
@@ -127,7 +126,8 @@ class _InboxStream:
 
     def hand_over(self, ticket_ids: list[str]) -> None:
         self._credit -= len(ticket_ids)
-        self._unread_bytes += sum(self.inbox.size_of(ticket_id) for ticket_id in ticket_ids)
+        for ticket_id in ticket_ids:
+            self._unread_bytes += self.inbox.size_of(ticket_id)
         for item in self._waits.items(self.inbox, ticket_ids):
             self.stream.push(item)
 
@@ -234,7 +234,7 @@ class Waits:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
     def take(self, call: Call, params: InboxTakeParams) -> Deferred[InboxTakeResult | None] | None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.wanted(params.agent_id, params.max)
         inbox = self._state.inbox(params.agent_id)
         # First come, first served: a poll that just arrived does not overtake one that waits.
@@ -281,7 +281,7 @@ class Waits:
     def watch(
         self, call: Call, params: InboxWatchParams
     ) -> InboxWatchResult | Deferred[InboxWatchResult | None] | None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.wanted(params.agent_id, 1)
         return self.bells.watch(call, params)
 
@@ -327,7 +327,7 @@ class Waits:
                 _give_up(held, 0.0)
 
     def pump(self, agent_id: str) -> None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.freed(agent_id)
         inbox = self._state.inboxes.get(agent_id)
         if inbox is None or not inbox.waiting:

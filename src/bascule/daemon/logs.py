@@ -25,6 +25,8 @@ LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
 # Lines not yet written; a disk that stalls longer than this many lines costs lines, counted, not memory.
 MAX_QUEUED = 20_000
 FLUSH_SECONDS = 0.1
+# Encoded in one pass, during which the loop stands still: a tenth of a millisecond.
+BLOCK_LINES = 256
 # One file and one older one: enough to find yesterday's fault, small enough to keep for good.
 MAX_FILE_BYTES = 16 * 1024 * 1024
 
@@ -49,7 +51,8 @@ class DaemonLog:
         self._terminal = terminal
         self._form = form
         self._colour = terminal is not None and not terminal.closed and terminal.isatty()
-        self._level = LEVELS[level]
+        self._wall_ms = clock.wall_ms
+        self._levels = frozenset(each for each, rank in LEVELS.items() if rank >= LEVELS[level])
         self._max_file_bytes = max_file_bytes
         self._queue: deque[tuple[int, str, str | LogLine, dict[str, Any]]] = deque()
         self._lost = 0
@@ -64,12 +67,13 @@ class DaemonLog:
         self._thread.start()
 
     def __call__(self, event: str | LogLine, /, *, level: str = "info", **fields: Any) -> None:
-        if LEVELS[level] < self._level:
+        if level not in self._levels:
             return
-        if len(self._queue) >= MAX_QUEUED:
+        queue = self._queue
+        if len(queue) < MAX_QUEUED:
+            queue.append((self._wall_ms(), level, event, fields))
+        else:
             self._lost += 1
-            return
-        self._queue.append((self._clock.wall_ms(), level, event, fields))
 
     def close(self) -> None:
         self._stopping = True
@@ -89,18 +93,14 @@ class DaemonLog:
         self._drain()
 
     def _drain(self) -> None:
-        lines: list[str] = []
         shown: list[str] = []
         if self._lost:
             lost, self._lost = self._lost, 0
             self._queue.append((self._clock.wall_ms(), "warning", "log_lines_lost", {"count": lost}))
         to_terminal = self._terminal is not None and self._form != "off"
-        while self._queue:
-            at, level, event, fields = self._queue.popleft()
-            line = _line(at, level, event, fields)
-            lines.append(line)
-            if not to_terminal:
-                continue
+        entries = [self._queue.popleft() for _ in range(len(self._queue))]
+        lines = [line for at in range(0, len(entries), BLOCK_LINES) for line in _lines(entries[at : at + BLOCK_LINES])]
+        for (at, level, event, fields), line in zip(entries, lines, strict=True) if to_terminal else ():
             if self._form == "json":
                 shown.append(line)
                 continue
@@ -152,6 +152,23 @@ class DaemonLog:
         old = self._file
         self._open()
         old.close()
+
+
+def _lines(entries: list[tuple[int, str, str | LogLine, dict[str, Any]]]) -> list[str]:
+    """Lines of calls and tickets are encoded in one pass: this thread shares the interpreter with the loop."""
+    try:
+        encoded = codec.encode_lines([event for _, _, event, _ in entries if isinstance(event, LogLine)])
+    except UnicodeEncodeError:
+        encoded = b"\xff"
+    if not encoded.isascii():
+        return [_line(*entry) for entry in entries]
+    rest = iter(encoded.decode().split("\n"))
+    return [
+        f'{{"at":"{rfc3339(at)}","level":"{level}",{next(rest)[1:]}'
+        if isinstance(event, LogLine)
+        else _line(at, level, event, fields)
+        for at, level, event, fields in entries
+    ]
 
 
 def _line(at: int, level: str, event: str | LogLine, fields: dict[str, Any]) -> str:

@@ -27,14 +27,11 @@ _PENDING, _DONE, _CANCELLED = _State.PENDING, _State.DONE, _State.CANCELLED
 class Deferred(Generic[T]):
     """Settled once: with a result, an exception, or by being cancelled."""
 
-    __slots__ = ("_callbacks", "_error", "_result", "_state")
-
-    def __init__(self) -> None:
-        self._state = _PENDING
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        # Most answers have none or one, so that the list is made with the first.
-        self._callbacks: list[Callable[[Any], object]] | None = None
+    # Written when they change: most answers are made, settled at once and dropped.
+    _state = _PENDING
+    _result: T | None = None
+    _error: BaseException | None = None
+    _callbacks: list[Callable[[Any], object]] | None = None
 
     def done(self) -> bool:
         return self._state is not _PENDING
@@ -152,8 +149,6 @@ class Deferred(Generic[T]):
 
 class Leavable(Deferred[T]):
     """Work that is cancelled when nobody waits for it any more."""
-
-    __slots__ = ()
 
 
 def from_future(

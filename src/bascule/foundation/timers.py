@@ -4,22 +4,21 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+import msgspec
+
 from bascule.foundation.clock import Clock
 
 # Work done per wake-up, so that a thousand deadlines at once do not hold up the loop.
 MAX_DUE_PER_TICK = 200
 
 
-class Deadline:
+class Deadline(msgspec.Struct, eq=False):
     """Something that happens by itself at a time, unless it is called off."""
 
-    __slots__ = ("line", "order", "what", "when")
-
-    def __init__(self, when: float, order: int, what: Callable[[float], None]) -> None:
-        self.when = when
-        self.order = order
-        self.what: Callable[[float], None] | None = what
-        self.line: _Line | None = None
+    when: float
+    order: int
+    what: Callable[[float], None] | None
+    line: "_Line | None" = None
 
 
 class _Line:

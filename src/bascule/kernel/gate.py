@@ -49,8 +49,6 @@ from bascule.kernel.rows import Bound, Record, Row, Shape
 # Members of an Enum class are slow to read, and these are read for every call.
 _ALLOW, _ASK, _DENY = Decision.ALLOW, Decision.ASK, Decision.DENY
 _JOINED = Record.JOINED
-# 100 agents times 40 methods, as the policy's own cache; over it all are made anew.
-MAX_LANES = 4_096
 # What an effect that has begun gets to end by itself when the daemon stops.
 CLOSE_SECONDS = 5.0
 
@@ -63,18 +61,6 @@ class Quota(Protocol):
 class OnActivity(Protocol):
     def __call__(self, principal: Principal, /) -> None:
         """An authenticated act of this principal: a sign of life."""
-
-
-class Lane:
-    """What is known of a principal and a method before a call comes. Another policy makes another lane."""
-
-    __slots__ = ("method", "policy", "verdict")
-
-    def __init__(self, method: Mounted, policy: Policy) -> None:
-        self.method = method
-        self.policy = policy
-        # The policy's word, where no rule reads the params and the first call was allowed.
-        self.verdict: Verdict | None = None
 
 
 class Gate:
@@ -95,7 +81,6 @@ class Gate:
         self.effects = effects
         self.call_log = call_log
         self.methods: dict[str, Mounted] = {}
-        self._lanes: dict[tuple[Principal, str], Lane] = {}
         self.journal = journal
         self._refusals = refusals
         self._quota = quota
@@ -131,17 +116,19 @@ class Gate:
         """Execute a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
         start = perf_counter()
         try:
-            lane = self._lanes.get((call.principal, call.method))
-            if lane is None or lane.policy is not self.policy:
-                lane = self._new_lane(call.principal, call.method)
-            method = lane.method
+            method = self.methods.get(call.method)
+            if method is None or method.is_operation:
+                raise NotFound(f"no method {call.method!r}", hint="docs/reference lists the methods")
             if type(call.params) is not method.params:
                 call = method.decoded(call)
-            verdict = self._admit(call, method, known=lane.verdict)
-            if verdict.cacheable:
-                lane.verdict = verdict
+            verdict = self._admit(call, method)
             self._seen(call.principal)
-            answer = self._inside(call, method, verdict.rule) if method.inside else self._start(call, method, verdict)
+            if not method.inside:
+                answer = self._start(call, method, verdict)
+            elif method.changes:
+                answer = self._change(call, method, verdict.rule, None)
+            else:
+                answer = self._read(call, method)
         except Exception as error:
             refusal = self.call_log.translate(call, error)
             self.call_log.ended(call, refusal.code, start, known=call.method in self.methods)
@@ -153,15 +140,6 @@ class Gate:
         else:
             self.call_log.ended(call, "ok", start)
         return answer
-
-    def _new_lane(self, principal: Principal, name: str) -> Lane:
-        method = self.methods.get(name)
-        if method is None or method.is_operation:
-            raise NotFound(f"no method {name!r}", hint="docs/reference lists the methods")
-        if len(self._lanes) >= MAX_LANES:
-            self._lanes.clear()
-        lane = self._lanes[principal, name] = Lane(method, self.policy)
-        return lane
 
     async def operate(self, passage: Passage) -> Any:
         """Execute an operation of a run. It has no door, so it is neither counted nor measured as a call."""
@@ -177,7 +155,6 @@ class Gate:
         resolution: Resolution | None = None,
         *,
         passage: Passage | None = None,
-        known: Verdict | None = None,
     ) -> Verdict:
         """Whose call it may be, and what the policy says of it: `allow`, or `ask` where a person can be asked.
 
@@ -189,7 +166,7 @@ class Gate:
         try:
             if resolution is None and method.ownership is not None and not call.as_owner:
                 method.ownership(principal, params)
-            verdict = known or self._decide(principal, method.row, params)
+            verdict = self._decide(principal, method.row, params)
             if resolution is not None:
                 verdict = self._judge(call, method, verdict, resolution, passage.run_id if passage else None)
             if verdict.decision is _DENY or (verdict.decision is _ASK and not method.asks):
@@ -205,7 +182,8 @@ class Gate:
         return verdict
 
     def _decide(self, principal: Principal, row: Row, params: Any) -> Verdict:
-        return self.policy.cached_verdict(principal, row.name) or self.policy.decide(
+        policy = self.policy
+        return policy.verdicts.get((principal, row.name)) or policy.decide(
             principal, row.name, row.effect, lambda: params
         )
 
@@ -271,9 +249,7 @@ class Gate:
 
     # -- inside the store --
 
-    def _inside(self, call: Call, method: Mounted, rule: str) -> Any:
-        if method.row.record is _JOINED:
-            return self._change(call, method, rule, None)
+    def _read(self, call: Call, method: Mounted) -> Any:
         answer = method.handler(call, call.params)
         if method.streams or isinstance(answer, Deferred):
             return answer
@@ -281,7 +257,7 @@ class Gate:
             return from_future(answer, partial(self.call_log.translate, call))
         if self.journal.idle:
             return answer
-        reading = Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
+        reading = Reading(answer, partial(self._read, call, method), partial(self.call_log.translate, call))
         self.journal.answer_after(reading)
         return reading
 

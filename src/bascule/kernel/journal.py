@@ -56,10 +56,7 @@ class AfterCommit(Deferred[T]):
     is under way. Nobody shares it, so that cancelling it takes nothing from anybody else.
     """
 
-    __slots__ = ("answer",)
-
     def __init__(self, answer: Any = None) -> None:
-        super().__init__()
         # A value, an exception, or another answer that is still to come.
         self.answer = answer
 
@@ -82,8 +79,6 @@ class AfterCommit(Deferred[T]):
 
 class Reading(AfterCommit[Any]):
     """What a read saw while commits were under way. If these are undone it looks once more."""
-
-    __slots__ = ("_again", "_translate")
 
     def __init__(
         self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BaseException]
@@ -108,25 +103,21 @@ class Reading(AfterCommit[Any]):
 class Transaction(AfterCommit[Any]):
     """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
 
-    __slots__ = (
-        *("_puts", "after", "at", "details", "forget_before"),
-        *("head", "record", "subject", "then"),
-    )
+    answer: Any = None
+    # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
+    then: Callable[[Any], Any] | None = None
+    # What the handler adds to the record that the gate writes; `at` where it has read the wall clock.
+    subject: str | None = None
+    details: dict[str, Any] | None = None
+    at: int | None = None
+    record: LedgerRow | None = None
+    head: tuple[int, bytes] = (0, b"")
+    forget_before = 0
 
     def __init__(self) -> None:
-        super().__init__()
         # Table, key, what was there, what is there now.
         self._puts: list[tuple[Table[Any], str, Any, Any]] = []
         self.after: list[Callable[[], None]] = []
-        # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
-        self.then: Callable[[Any], Any] | None = None
-        # What the handler adds to the record that the gate writes; `at` where it has read the wall clock.
-        self.subject: str | None = None
-        self.details: dict[str, Any] | None = None
-        self.at: int | None = None
-        self.record: LedgerRow | None = None
-        self.head: tuple[int, bytes] = (0, b"")
-        self.forget_before = 0
 
     def put(self, table: Table[V], key: str, value: V | None) -> None:
         self._puts.append((table, key, table.apply(key, value), value))
@@ -224,10 +215,14 @@ class Journal:
         return self._queue(tx)
 
     def _queue(self, tx: Transaction) -> Transaction:
-        self._pending.append(tx)
-        self._pending_answers.append(tx)
-        if not self._flight and not self._together:
-            self._launch()
+        if self._flight or self._pending or self._together:
+            self._pending.append(tx)
+            self._pending_answers.append(tx)
+        else:
+            self._flight, self._flight_answers = [tx], [tx]
+            if self._store.write(_batch(self._flight)):
+                self._land()
+                self._launch()
         return tx
 
     @contextlib.contextmanager
@@ -316,11 +311,10 @@ class Journal:
             waiting.landed()
         for tx in flight:
             row = tx.record
-            if row is None:
-                continue
-            self._durable_head = (row.seq, row.hash)
-            if row.seq % ANCHOR_EVERY == 0:
-                self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+            if row is not None:
+                self._durable_head = (row.seq, row.hash)
+                if row.seq % ANCHOR_EVERY == 0:
+                    self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
         if fault is not None:
             raise fault
 

@@ -151,7 +151,6 @@ class Answer(Deferred[Any]):
     __slots__ = ("passage", "task")
 
     def __init__(self, passage: Passage) -> None:
-        super().__init__()
         self.passage = passage
         self.task: asyncio.Task[None] | None = None
 
