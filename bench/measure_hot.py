@@ -110,7 +110,9 @@ class Peers:
         assert found is not None
         ticket = found[1]
         if not self._streams:
-            self._call(self._receiver, "inbox.ack", b'{"agentId":"%b","ticketIds":["%b"]}' % (RECEIVER.encode(), ticket))
+            self._call(
+                self._receiver, "inbox.ack", b'{"agentId":"%b","ticketIds":["%b"]}' % (RECEIVER.encode(), ticket)
+            )
         self._call(self._receiver, "replies.post", b'{"ticketId":"%b","payload":%b}' % (ticket, self._payload))
         answer = self._asker_out.taken()
         assert b'"responded"' in answer, answer

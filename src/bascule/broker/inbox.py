@@ -151,7 +151,8 @@ class Inbox:
                 fresh.append(ticket_id)
         if not self._returned:
             return fresh
-        return sorted([*self._first_returned(room), *fresh], key=self._numbers.__getitem__)[:room]
+        # One that came back twice may be among both.
+        return sorted({*self._first_returned(room), *fresh}, key=self._numbers.__getitem__)[:room]
 
     def pump(self, expires: Callable[[], float], leased: Callable[[], None]) -> None:
         """Give what is ready to the waiters, longest waiting first."""

@@ -1,0 +1,191 @@
+"""The calls that agents make most, against a plain model: answers, tables, ledger and the order of refusals.
+
+The stories are random and repeatable. That they would find a fault is shown with faults that are planted here.
+"""
+
+from collections import Counter
+
+import pytest
+from hot_story import LONG_WAIT, Story, play
+
+from bascule.broker.tickets import Tickets
+from bascule.broker.waits import Waits
+from bascule.foundation.errors import Conflict, Forbidden, TooLarge
+from bascule.kernel.call import subject_of
+from bascule.kernel.gate import Gate
+from bascule.kernel.journal import AfterCommit, Transaction
+from bascule.kernel.policy.engine import Policy
+from bascule.wire import jsonrpc
+from gabp import codec
+from gabp.content_length import frame
+
+ROUNDS = 60
+
+
+@pytest.mark.parametrize("first", range(0, 60, 15))
+def test_random_calls_are_answered_and_kept_as_the_model_says(first):
+    for seed in range(first, first + 15):
+        play(seed, ROUNDS)
+
+
+# -- planted faults --
+
+
+def owner_before_quota(monkeypatch):
+    admit = Gate._admit
+
+    def wrong(self, call, method, *rest, **options):
+        if method.ownership is not None:
+            method.ownership(call.principal, call.params)
+        return admit(self, call, method, *rest, **options)
+
+    monkeypatch.setattr(Gate, "_admit", wrong)
+
+
+def policy_before_owner(monkeypatch):
+    admit = Gate._admit
+
+    def wrong(self, call, method, *rest, **options):
+        verdict = admit(self, call, method._replace(ownership=None), *rest, **options)
+        if method.ownership is not None:
+            try:
+                method.ownership(call.principal, call.params)
+            except Forbidden as error:
+                self._record_refusal(call, method.row, error, subject_of(call.params))
+                raise
+        return verdict
+
+    monkeypatch.setattr(Gate, "_admit", wrong)
+
+
+def limits_first(monkeypatch):
+    call = Gate.call
+
+    def wrong(self, made):
+        if len(getattr(made.params, "payload", None) or "") > 6:
+            raise TooLarge("too long")
+        return call(self, made)
+
+    monkeypatch.setattr(Gate, "call", wrong)
+
+
+def room_before_retry(monkeypatch):
+    retry_of = Tickets._retry_of
+
+    def wrong(self, ticket_id, sender, digest):
+        if self._state.open_by_sender.get(sender, 0) >= self._state.limits.max_open_tickets:
+            raise Conflict("no room")
+        return retry_of(self, ticket_id, sender, digest)
+
+    monkeypatch.setattr(Tickets, "_retry_of", wrong)
+
+
+def nothing_is_undone(monkeypatch):
+    monkeypatch.setattr(Transaction, "undo", lambda _self: None)
+
+
+def indexes_are_not_undone(monkeypatch):
+    def wrong(self):
+        for table, key, old, _ in reversed(self._puts):
+            if old is None:
+                table.rows.pop(key, None)
+            else:
+                table.rows[key] = old
+        self._puts.clear()
+
+    monkeypatch.setattr(Transaction, "undo", wrong)
+
+
+def one_table_is_not_undone(monkeypatch):
+    def wrong(self):
+        for table, key, old, _ in reversed(self._puts):
+            if table.name != "messages":
+                table.apply(key, old)
+        self._puts.clear()
+
+    monkeypatch.setattr(Transaction, "undo", wrong)
+
+
+def undone_in_the_wrong_order(monkeypatch):
+    def wrong(self):
+        for table, key, old, _ in self._puts:
+            table.rows.pop(key, None) if old is None else table.apply(key, old)
+        self._puts.clear()
+
+    monkeypatch.setattr(Transaction, "undo", wrong)
+
+
+def answered_before_it_is_durable(monkeypatch):
+    def wrong(self, _call, tx, _rule, answer):
+        self.journal.commit(tx, _call.principal, _call.method, "ok", _rule)
+        return answer
+
+    monkeypatch.setattr(Gate, "_commit", wrong)
+
+
+def refusal_is_not_recorded(monkeypatch):
+    monkeypatch.setattr(Gate, "_record_refusal", lambda *_: None)
+
+
+def refusal_ignores_what_is_under_way(monkeypatch):
+    monkeypatch.setattr(AfterCommit, "undone", lambda self, _error: None if self.done() else self.landed())
+
+
+def waiter_is_not_answered(monkeypatch):
+    monkeypatch.setattr(Waits, "settled", lambda _self, _ticket: None)
+
+
+FAULTS = [
+    *(owner_before_quota, policy_before_owner, limits_first, room_before_retry),
+    *(nothing_is_undone, indexes_are_not_undone, one_table_is_not_undone, undone_in_the_wrong_order),
+    *(answered_before_it_is_durable, refusal_is_not_recorded, refusal_ignores_what_is_under_way),
+    waiter_is_not_answered,
+]
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_a_planted_fault_is_found(plant, monkeypatch):
+    plant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError)):
+        for seed in range(40):
+            play(seed, ROUNDS)
+
+
+# -- the share of calls that take the short way --
+
+
+def test_nearly_every_call_of_an_ask_takes_the_short_way(monkeypatch):
+    """Decoded in one pass, judged from the cache, executed without a task."""
+    counts = Counter()
+    long_ways = [(jsonrpc, "parse"), (Policy, "_decide_anew"), (Gate, "_start")]
+    for owner, name in [(Gate, "call"), *long_ways]:
+
+        def counted(*args, real=getattr(owner, name), name=name, **options):
+            counts[name] += 1
+            return real(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+    story = Story(0)
+    story.house.gate._quota._per_second = 0
+    try:
+        counts.clear()
+        for number in range(50):
+            ask(story, f"ask{number}")
+    finally:
+        story.close()
+    assert counts["call"] >= 50 * 6
+    assert sum(counts[name] for _, name in long_ways) < counts["call"] / 10
+
+
+def ask(story, ticket):
+    def call(agent, method, params):
+        story.last += 1
+        body = jsonrpc.request(story.last, method, codec.encode(params))
+        story.house.run(lambda: story.links[agent][0].data_received(frame(body)))
+
+    call("Bob", "inbox.take", {"agentId": "Bob", "waitMs": LONG_WAIT})
+    call("Ann", "messages.send", {"agentId": "Bob", "payload": "a", "ticketId": ticket, "waitMs": LONG_WAIT})
+    call("Bob", "inbox.ack", {"agentId": "Bob", "ticketIds": [ticket]})
+    call("Bob", "replies.post", {"ticketId": ticket, "payload": "b"})
+    call("Ann", "replies.wait", {"ticketId": ticket})
+    call("Bob", "agents.heartbeat", {"agentId": "Bob"})
