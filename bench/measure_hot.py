@@ -100,7 +100,7 @@ class Peers:
 
     def ask(self) -> None:
         # The turns of the loop come in between on a real one.
-        self._daemon.turns._renew()
+        self._daemon.turns._renew()  # noqa: SLF001 - what the loop does between two reads
         if self._streams:
             self._call(self._asker, "messages.send", self._send)
         else:

@@ -153,10 +153,10 @@ class Story:
             busy = bool(self.store.waiting)
             request, refused = self._act(self._change())
             answer = self.expected.get(request)
-            if busy or self.store.waiting:
-                # A refusal by the gate rests on nothing; one of a handler waits for what was under way before it.
-                if refused is None or not (refused.at_once or not busy):
-                    waiting.append(request)
+            # A refusal by the gate rests on nothing; one of a handler waits for what was under way before it.
+            waits = bool(self.store.waiting) if refused is None else busy and not refused.at_once
+            if waits:
+                waiting.append(request)
             if answer is not None and request in waiting:
                 assert request not in self.answers
                 self.read()

@@ -24,7 +24,11 @@ ROUNDS = 60
 
 @pytest.mark.parametrize("first", range(0, 60, 15))
 def test_random_calls_are_answered_and_kept_as_the_model_says(first):
-    for seed in range(first, first + 15):
+    play_all(range(first, first + 15))
+
+
+def play_all(seeds):
+    for seed in seeds:
         play(seed, ROUNDS)
 
 
@@ -86,31 +90,31 @@ def nothing_is_undone(monkeypatch):
 
 def indexes_are_not_undone(monkeypatch):
     def wrong(self):
-        for table, key, old, _ in reversed(self._puts):
+        for table, key, old, _ in reversed(self.puts):
             if old is None:
                 table.rows.pop(key, None)
             else:
                 table.rows[key] = old
-        self._puts.clear()
+        self.puts.clear()
 
     monkeypatch.setattr(Transaction, "undo", wrong)
 
 
 def one_table_is_not_undone(monkeypatch):
     def wrong(self):
-        for table, key, old, _ in reversed(self._puts):
+        for table, key, old, _ in reversed(self.puts):
             if table.name != "messages":
                 table.apply(key, old)
-        self._puts.clear()
+        self.puts.clear()
 
     monkeypatch.setattr(Transaction, "undo", wrong)
 
 
 def undone_in_the_wrong_order(monkeypatch):
     def wrong(self):
-        for table, key, old, _ in self._puts:
+        for table, key, old, _ in self.puts:
             table.rows.pop(key, None) if old is None else table.apply(key, old)
-        self._puts.clear()
+        self.puts.clear()
 
     monkeypatch.setattr(Transaction, "undo", wrong)
 
@@ -147,8 +151,7 @@ FAULTS = [
 def test_a_planted_fault_is_found(plant, monkeypatch):
     plant(monkeypatch)
     with pytest.raises((AssertionError, KeyError)):
-        for seed in range(40):
-            play(seed, ROUNDS)
+        play_all(range(40))
 
 
 # -- the share of calls that take the short way --
@@ -159,12 +162,7 @@ def test_nearly_every_call_of_an_ask_takes_the_short_way(monkeypatch):
     counts = Counter()
     long_ways = [(jsonrpc, "parse"), (Policy, "_decide_anew"), (Gate, "_start")]
     for owner, name in [(Gate, "call"), *long_ways]:
-
-        def counted(*args, real=getattr(owner, name), name=name, **options):
-            counts[name] += 1
-            return real(*args, **options)
-
-        monkeypatch.setattr(owner, name, counted)
+        monkeypatch.setattr(owner, name, counted(counts, name, getattr(owner, name)))
     story = Story(0)
     story.house.gate._quota._per_second = 0
     try:
@@ -175,6 +173,14 @@ def test_nearly_every_call_of_an_ask_takes_the_short_way(monkeypatch):
         story.close()
     assert counts["call"] >= 50 * 6
     assert sum(counts[name] for _, name in long_ways) < counts["call"] / 10
+
+
+def counted(counts, name, real):
+    def call(*args, **options):
+        counts[name] += 1
+        return real(*args, **options)
+
+    return call
 
 
 def ask(story, ticket):

@@ -156,7 +156,7 @@ class Inbox:
 
     def pump(self, expires: Callable[[], float], leased: Callable[[], None]) -> None:
         """Give what is ready to the waiters, longest waiting first."""
-        while self.waiting:
+        while len(self._numbers) > len(self.leases):
             for receiver in self.receivers:
                 room = receiver.room
                 if room > 0:

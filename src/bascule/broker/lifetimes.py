@@ -51,7 +51,8 @@ class Lifetimes:
         # Moved to the end if it was there: a message that was fetched after its timeout lives on from now.
         self._ends.pop(ticket_id, None)
         self._ends[ticket_id] = self._state.clock.monotonic() + self._state.limits.ticket_ttl_ms / 1000
-        self._watch_ends()
+        if not self._ends_watched:
+            self._watch_ends()
 
     def gone(self, ticket_id: str) -> None:
         self._no_reply_due(ticket_id)

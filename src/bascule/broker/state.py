@@ -16,7 +16,6 @@ from bascule.foundation.timers import Timers
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 
-
 # How many messages, and their bytes.
 _NONE_KEPT = (0, 0)
 
@@ -154,6 +153,19 @@ class BrokerState:
                 self.open_by_sender[ticket.sender] = left
             else:
                 del self.open_by_sender[ticket.sender]
+        self._inbox_changed(ticket_id, ticket, old, new)
+        if ticket.group is not None:
+            self._assigned_changed(ticket_id, old, new)
+        if ticket.conversation_id is not None and (old is None) != (new is None):
+            members = self.conversations.setdefault(ticket.conversation_id, {})
+            if new is not None:
+                members[ticket_id] = None
+            else:
+                members.pop(ticket_id, None)
+                if not members:
+                    del self.conversations[ticket.conversation_id]
+
+    def _inbox_changed(self, ticket_id: str, ticket: Ticket, old: Ticket | None, new: Ticket | None) -> None:
         target = ticket.target
         was_in = old is not None and old.undelivered
         # A message of a group moves from inbox to inbox.
@@ -167,16 +179,6 @@ class BrokerState:
                     self.on_return(target)
         elif was_in and old is not None:
             self.inboxes[old.target].discard(ticket_id, ticket.payload_bytes)
-        if ticket.group is not None:
-            self._assigned_changed(ticket_id, old, new)
-        if ticket.conversation_id is not None and (old is None) != (new is None):
-            members = self.conversations.setdefault(ticket.conversation_id, {})
-            if new is not None:
-                members[ticket_id] = None
-            else:
-                members.pop(ticket_id, None)
-                if not members:
-                    del self.conversations[ticket.conversation_id]
 
     def _assigned_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         if old is not None and old.is_assigned:

@@ -91,7 +91,9 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
-        self._agents.check_target(target)
+        if target not in state.agents.rows:
+            self._agents.check_target(target)
+        now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
             raise TooLarge(
@@ -109,7 +111,7 @@ class Tickets:
                     tx.then = partial(self._waits.asked, call.principal, params.wait_ms)
                 return self._sent_result(known, status)
         else:
-            ticket_id = new_ticket_id(state.clock.wall_ms())
+            ticket_id = new_ticket_id(now)
         if status is not AgentStatus.ONLINE and (params.require_online or limits.reject_offline):
             how = "offline" if status is AgentStatus.OFFLINE else "has not been seen since the daemon started"
             raise NotFound(
@@ -121,7 +123,6 @@ class Tickets:
         if params.wait_ms:
             self._waits.check_room(call.principal)
             tx.then = partial(self._waits.asked, call.principal, params.wait_ms)
-        now = state.clock.wall_ms()
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
         ticket = Ticket(
             ticket_id=ticket_id,
@@ -216,7 +217,7 @@ class Tickets:
                 hint="send a new message instead",
             )
         check_kept(state, call, len(payload))
-        now = state.clock.wall_ms()
+        now = tx.at = state.clock.wall_ms()
         late = ticket.status is TicketStatus.TIMEOUT or ticket.late
         answered = _replace(
             ticket,

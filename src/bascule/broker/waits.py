@@ -413,11 +413,11 @@ class Waits:
 
     def _hold(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
         """Count a wait or stream of this principal, until `_release`."""
-        self.check_room(principal)
         mine = self._open.get(principal)
         if mine is None:
             self._open[principal] = {held: None}
         else:
+            self.check_room(principal)
             mine[held] = None
 
     def check_room(self, principal: Principal) -> None:

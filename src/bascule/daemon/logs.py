@@ -100,16 +100,10 @@ class DaemonLog:
         to_terminal = self._terminal is not None and self._form != "off"
         entries = [self._queue.popleft() for _ in range(len(self._queue))]
         lines = [line for at in range(0, len(entries), BLOCK_LINES) for line in _lines(entries[at : at + BLOCK_LINES])]
-        for (at, level, event, fields), line in zip(entries, lines, strict=True) if to_terminal else ():
-            if self._form == "json":
-                shown.append(line)
-                continue
-            if isinstance(event, LogLine):
-                fields = msgspec.to_builtins(event)
-                event = fields.pop("event")
-            if _worth_showing(level, event):
-                known = {name: _plain(value) for name, value in fields.items() if value is not None}
-                shown.append(human(rfc3339(at), level, event, known, colour=self._colour))
+        if to_terminal and self._form == "json":
+            shown = lines
+        elif to_terminal:
+            shown = [text for entry in entries if (text := _human(*entry, colour=self._colour)) is not None]
         if lines:
             self._write("\n".join(lines) + "\n")
         if shown and self._terminal is not None and self._form != "off":
@@ -191,6 +185,17 @@ def _line(at: int, level: str, event: str | LogLine, fields: dict[str, Any]) -> 
         line = b"\xff"
     # ASCII throughout, so that no byte of a name can act on the terminal that prints the file.
     return line.decode() if line.isascii() else json.dumps(out, default=str)
+
+
+def _human(at: int, level: str, event: str | LogLine, fields: dict[str, Any], *, colour: bool) -> str | None:
+    """As a terminal shows it; None for what it does not."""
+    if isinstance(event, LogLine):
+        fields = msgspec.to_builtins(event)
+        event = fields.pop("event")
+    if not _worth_showing(level, event):
+        return None
+    known = {name: _plain(value) for name, value in fields.items() if value is not None}
+    return human(rfc3339(at), level, event, known, colour=colour)
 
 
 def _worth_showing(level: str, event: str) -> bool:

@@ -50,8 +50,7 @@ class CallQuota:
             return
         left, since, per_second, burst = bucket
         left += (now - since) * per_second
-        if left > burst:
-            left = burst
+        left = min(left, burst)
         bucket[1] = now
         if left < 1:
             bucket[0] = left

@@ -116,9 +116,7 @@ class Gate:
         """Execute a call of a door. `call.params` is raw JSON, or the params Struct that the door has decoded."""
         start = perf_counter()
         try:
-            method = self.methods.get(call.method)
-            if method is None or method.is_operation:
-                raise NotFound(f"no method {call.method!r}", hint="docs/reference lists the methods")
+            method = self._find(call.method)
             if type(call.params) is not method.params:
                 call = method.decoded(call)
             verdict = self._admit(call, method)
@@ -140,6 +138,12 @@ class Gate:
         else:
             self.call_log.ended(call, "ok", start)
         return answer
+
+    def _find(self, name: str) -> Mounted:
+        method = self.methods.get(name)
+        if method is None or method.is_operation:
+            raise NotFound(f"no method {name!r}", hint="docs/reference lists the methods")
+        return method
 
     async def operate(self, passage: Passage) -> Any:
         """Execute an operation of a run. It has no door, so it is neither counted nor measured as a call."""
@@ -293,7 +297,7 @@ class Gate:
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
         """The transaction is the answer to come."""
         tx.answer = answer
-        if tx.changed or tx.subject is not None:
+        if tx.subject is not None or tx.puts:
             self.journal.commit(tx, call.principal, call.method, "ok", rule)
         elif self.journal.idle:
             # A retry of what is stored already: nothing new to record.

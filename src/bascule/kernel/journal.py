@@ -116,25 +116,21 @@ class Transaction(AfterCommit[Any]):
 
     def __init__(self) -> None:
         # Table, key, what was there, what is there now.
-        self._puts: list[tuple[Table[Any], str, Any, Any]] = []
+        self.puts: list[tuple[Table[Any], str, Any, Any]] = []
         self.after: list[Callable[[], None]] = []
 
     def put(self, table: Table[V], key: str, value: V | None) -> None:
-        self._puts.append((table, key, table.apply(key, value), value))
-
-    @property
-    def changed(self) -> bool:
-        return bool(self._puts)
+        self.puts.append((table, key, table.apply(key, value), value))
 
     @property
     def changes(self) -> list[tuple[str, str, msgspec.Struct | None]]:
         """As a store writes them."""
-        return [(table.name, key, value) for table, key, _, value in self._puts]
+        return [(table.name, key, value) for table, key, _, value in self.puts]
 
     def undo(self) -> None:
-        for table, key, old, _ in reversed(self._puts):
+        for table, key, old, _ in reversed(self.puts):
             table.apply(key, old)
-        self._puts.clear()
+        self.puts.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -157,6 +153,8 @@ class Journal:
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
         self._store = store
+        # A store that ends with the daemon says no: then the list of changes is not made.
+        self._keeps_rows: bool = getattr(store, "keeps_rows", True)
         self._clock = clock
         self._on_anchor = on_anchor
         self._segment_records = segment_records
@@ -220,9 +218,11 @@ class Journal:
             self._pending_answers.append(tx)
         else:
             self._flight, self._flight_answers = [tx], [tx]
-            if self._store.write(_batch(self._flight)):
+            changes = tx.changes if self._keeps_rows else []
+            if self._store.write(Batch(changes, [tx.record] if tx.record is not None else [], tx.forget_before)):
                 self._land()
-                self._launch()
+                if self._pending:
+                    self._launch()
         return tx
 
     @contextlib.contextmanager
@@ -302,6 +302,11 @@ class Journal:
             self._set_fault(None)
         fault: Exception | None = None
         for tx in flight:
+            row = tx.record
+            if row is not None:
+                self._durable_head = (row.seq, row.hash)
+                if row.seq % ANCHOR_EVERY == 0:
+                    self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
             for callback in tx.after:
                 try:
                     callback()
@@ -309,12 +314,6 @@ class Journal:
                     fault = fault or error
         for waiting in answers:
             waiting.landed()
-        for tx in flight:
-            row = tx.record
-            if row is not None:
-                self._durable_head = (row.seq, row.hash)
-                if row.seq % ANCHOR_EVERY == 0:
-                    self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
         if fault is not None:
             raise fault
 
@@ -344,10 +343,6 @@ class Journal:
 
 
 def _batch(flight: list[Transaction]) -> Batch:
-    if len(flight) == 1:
-        # The common case of a quiet broker, and every case of the memory store.
-        tx = flight[0]
-        return Batch(tx.changes, [tx.record] if tx.record is not None else [], tx.forget_before)
     return Batch(
         [change for tx in flight for change in tx.changes],
         [tx.record for tx in flight if tx.record is not None],

@@ -23,7 +23,7 @@ class MemoryStore:
 
     def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS, reopens: bool = True) -> None:
         """Without `reopens` rows are not kept: of a store that ends with the daemon nobody reads them again."""
-        self._reopens = reopens
+        self.keeps_rows = reopens
         self._tables: dict[str, dict[str, msgspec.Struct]] = {}
         self._ledger: deque[LedgerRow] = deque()
         self._max_ledger_rows = max_ledger_rows
@@ -39,12 +39,13 @@ class MemoryStore:
         """Nothing is ever in flight here, so `done` is never called."""
 
     def write(self, batch: Batch) -> bool:
-        if self._reopens:
+        if self.keeps_rows:
             self._keep(batch)
         ledger = self._ledger
         ledger += batch.ledger
-        while ledger and (ledger[0].seq < batch.forget_before or len(ledger) > self._max_ledger_rows):
-            self._base = ledger.popleft().hash
+        if batch.forget_before or len(ledger) > self._max_ledger_rows:
+            while ledger and (ledger[0].seq < batch.forget_before or len(ledger) > self._max_ledger_rows):
+                self._base = ledger.popleft().hash
         return True
 
     def _keep(self, batch: Batch) -> None:

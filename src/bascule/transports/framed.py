@@ -101,14 +101,14 @@ class FramedConnection(asyncio.Protocol, ABC):
         self.on_relieved()
 
     def data_received(self, data: bytes) -> None:
-        broken: FrameError | None = None
         try:
             bodies = self._reader.feed(data)
         except FrameError as error:
             # Whole frames that came before the broken one in the same read were sent in good faith.
-            broken = error
-            bodies = error.frames
-        self._handle(bodies, broken)
+            self._handle(error.frames, error)
+        else:
+            if bodies:
+                self._handle(bodies, None)
 
     def go_on(self) -> None:
         """With what had to wait."""
