@@ -1,6 +1,6 @@
 """The limit for HTTP: an application that reads its request and answers as many bytes as the path asks for.
 
-Served by the same uvicorn with the same settings as Bascule's doors; `/4096` answers 4096 bytes.
+Served by uvicorn over the parser and the loop of Bascule's doors; `/4096` answers 4096 bytes.
 """
 
 import uvicorn_program

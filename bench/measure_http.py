@@ -1,4 +1,4 @@
-"""HTTP requests per second: beside an application that does nothing behind the same uvicorn (measure `http`), and
+"""HTTP requests per second: beside an application that does nothing behind uvicorn (measure `http`), and
 every other route in memory and on disk (measure `routes`)."""
 
 import asyncio
@@ -221,7 +221,7 @@ def http_requests(settings: Settings) -> Section:
         result.keep(label, per_second=median(mine, "per_second"), bare_per_second=median(theirs, "per_second"))
     result.notes.append(
         f"{CONNECTIONS} keep-alive connections over TCP from one process, each with one request open, payload 1 KiB, "
-        "durability `memory`. The bare application reads the same request behind the same uvicorn settings and "
+        "durability `memory`. The bare application reads the same request behind uvicorn, on the same parser, and "
         "answers as many bytes; it checks no Host, Origin or token, decodes nothing and knows nobody. Replies and "
         "cancellations are each about a ticket of their own. *Client busy* is the load's own share of a core, "
         "beside Bascule and beside bare: near 100% it is the load that limits."

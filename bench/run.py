@@ -26,7 +26,7 @@ from measure_ledger import ledger
 from measure_mcp import MEASURES as MCP
 from measure_pump import MEASURES as PUMPS
 from measure_scale import scale_agents, scale_tickets, waiters
-from measure_start import start
+from measure_start import daemon, start
 from measure_work import checkpoints, commands, earlier_runs, files, messages
 from measure_wrap import wrap
 from report import Section, Settings
@@ -45,6 +45,7 @@ MEASURES: dict[str, Callable[[Settings], Section]] = {
     "scale-agents": scale_agents,
     "waiters": waiters,
     "start": start,
+    "daemon": daemon,
     **MCP,
     "ledger": ledger,
     "wrap": wrap,

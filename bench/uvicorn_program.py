@@ -1,4 +1,4 @@
-"""How the HTTP servers beside Bascule are run: the same uvicorn, with the same settings as Bascule's doors."""
+"""How the HTTP servers beside Bascule are run: one uvicorn, set up to do as little as it can."""
 
 import asyncio
 import os

@@ -156,23 +156,28 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
     from bascule.daemon import lifecycle
     from bascule.daemon.compose import Daemon
     from bascule.kernel.identity.tokens import hash_token
-    from bascule.surfaces.mcp import mount
     from bascule.surfaces.mcp.door import McpDoor
     from bascule.surfaces.mcp.sessions import Sessions
 
     class Fixture(Daemon):
+        def __init__(self, *arguments: Any, **options: Any) -> None:
+            super().__init__(*arguments, **options)
+            self.mcp.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))
+
         def web_app(self, *arguments: Any, **options: Any) -> Any:
             self.tokens.add("Suite", hash_token(token))
             app = super().web_app(*arguments, **options)
 
-            async def with_bearer(scope: Any, receive: Any, send: Any) -> None:
-                bearer = (b"authorization", b"Bearer " + token.encode())
-                await app({**scope, "headers": [*scope["headers"], bearer]}, receive, send)
+            admit = app.admit
 
-            return with_bearer
+            def with_bearer(request: Any) -> Any:
+                request.headers.append((b"authorization", b"Bearer " + token.encode()))
+                return admit(request)
+
+            app.admit = with_bearer
+            return app
 
     lifecycle.Daemon = Fixture  # type: ignore[misc] # the one class that this daemon has another of
-    mount.load = lambda: SimpleNamespace(open_door=lambda *_, **__: McpDoor(server, Sessions()))
     config = settings_from({"port": port, "durability": "memory", "log": "off"})
     return lifecycle.run(config, state, on_ready=lambda _: os.write(1, b"ready\n"))
 

@@ -306,7 +306,7 @@ def test_the_search_for_ways_inside_finds_them():
         "from bascule.foundation import paths as places\nimport bascule.daemon.config\nfrom bascule.surfaces.mcp.door "
         "import McpDoor\n"
         "monkeypatch.setattr('bascule.kernel.consent.limits.HTTP_SLICE_SECONDS', 1)\n"
-        "Living(state, constants={'bascule.surfaces.http.http.HEAD_SECONDS': 1})\n"
+        "Living(state, constants={'bascule.surfaces.http.connection.HEAD_SECONDS': 1})\n"
         "run([sys.executable, '-m', 'bascule.cli.start'])\nrun(['python', '-c', 'from bascule.foundation import "
         "paths as places'])\n"
         "import bascule\nfrom inside import Tmux\nmonkeypatch.setattr(Tmux, 'port', 1)\n"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from bascule.broker.limits import BrokerLimits
-from bascule.broker.protocol import OPEN_STATUSES
+from bascule.broker.protocol import OPEN_STATUSES, TicketStatus
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
 from bascule.foundation.errors import BasculeError, Internal
 from bascule.testing.house import House
@@ -131,6 +131,35 @@ class Books(RuleBasedStateMachine):
             assert inbox.bytes == sum(row.payload_bytes for row in waiting.values())
             assert inbox.attempts.keys() <= waiting.keys()
             assert inbox.sealed == set()
+
+    @rule(name=agents, by=st.sampled_from(["hook", "wrap"]), skip=st.sampled_from(["own", "any"]), record=st.booleans())
+    def look(self, name, by, skip, record):
+        """A bell rings exactly when something waits that it was not rung for."""
+        inbox = self.house.broker.state.inbox(name)
+        bells = [inbox.rung.get(key, {}) for key in self.undelivered(name) if key not in inbox.leases]
+        news = any(by not in each if skip == "own" else not each for each in bells)
+        params = {"agentId": name, "waitMs": 0, "by": by, "skipRung": skip, "record": record}
+        assert (self.house.call(f"agent:{name}", "inbox.watch", params) is not None) == news
+
+    @invariant()
+    def what_waits_is_looked_through_in_the_order_of_sending(self):
+        state = self.house.broker.state
+        for name in AGENTS:
+            inbox = state.inbox(name)
+            waiting = [key for key in self.undelivered(name) if key not in inbox.leases]
+            assert list(inbox.unleased()) == waiting
+            assert inbox.unread == len(waiting)
+            assert list(inbox.senders()) == list(dict.fromkeys(state.tickets.rows[key].sender for key in waiting))
+
+    @invariant()
+    def lists_are_what_the_table_says(self):
+        state = self.house.broker.state
+        newest = sorted(state.tickets.rows.values(), key=lambda row: -row.number)
+        for status in (None, *TicketStatus):
+            for name in (None, *AGENTS):
+                found = list(state.index.find(status=status, addressee=name, party=None))
+                wanted = [row for row in newest if status in (None, row.status) and name in (None, row.target)]
+                assert found == wanted
 
     @invariant()
     def what_counts_as_open_is_what_is_not_settled(self):

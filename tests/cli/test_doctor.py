@@ -18,6 +18,7 @@ import ports
 from bascule import __version__
 from bascule.cli import doctor
 from bascule.cli.checks import daemon as daemon_checks
+from bascule.cli.checks import machine
 from bascule.cli.checks.patient import Mark, Patient
 from bascule.foundation import paths
 from patience import PATIENCE
@@ -461,3 +462,13 @@ def test_a_wrong_setting_is_a_failure_with_its_own_hint(state):
     assert verdict.mark is Mark.FAIL
     assert "config.toml" in verdict.what
     assert "durability" in verdict.fix
+
+
+def test_an_sdk_that_cannot_be_loaded_is_a_failure_with_its_remedy(monkeypatch):
+    assert machine.check_mcp(None).mark is Mark.OK
+    # Half installed: the package is there, a module of it is not.
+    monkeypatch.setitem(sys.modules, "bascule.surfaces.mcp.surface", None)
+    verdict = machine.check_mcp(None)
+    assert verdict.mark is Mark.FAIL
+    assert "/mcp cannot be served" in verdict.what
+    assert verdict.fix

@@ -53,7 +53,7 @@ class Living:
     ) -> None:
         self.state = state
         self.port = config.setdefault("port", free_port())
-        # The SDK costs every start more than everything else together; who tests /mcp says so.
+        # Who tests /mcp says so.
         config.setdefault("mcp", "off")
         # Whoever runs the tests does not want to hear of their questions.
         config.setdefault("announce", "off")

@@ -1,11 +1,17 @@
 """Numbers that a scraper can read, whatever callers send, and that do not grow with what they invent."""
 
+import asyncio
+import itertools
+from types import SimpleNamespace
+
 import pytest
 from living import eventually
 from prometheus import parse
 from wires import Caller, LinkWire
 
+from bascule.daemon import lifecycle
 from bascule.daemon.metrics import Metrics
+from bascule.testing.clock import FakeClock
 
 
 def test_calls_are_counted_by_method_and_outcome():
@@ -46,6 +52,25 @@ def test_the_longest_lag_is_kept():
         metrics.lag(seconds)
     _, values = parse(metrics.text())
     assert (values["bascule_loop_lag_seconds"], values["bascule_loop_lag_max_seconds"]) == (0.2, 0.5)
+
+
+@pytest.mark.parametrize(("cpu", "pause"), [(0.2, 0.5), (0.0001, 2.0)], ids=["busy", "idle"])
+def test_the_loop_is_looked_at_rarely_while_the_process_does_nothing(monkeypatch, cpu, pause):
+    """And how late it was is right either way."""
+    clock, used, pauses = FakeClock(), itertools.count(), []
+    daemon = SimpleNamespace(clock=clock, metrics=Metrics())
+
+    async def late(seconds):
+        pauses.append(seconds)
+        if len(pauses) == 3:
+            raise asyncio.CancelledError
+        clock.advance(seconds + 0.25)
+
+    monkeypatch.setattr(lifecycle.time, "process_time", lambda: next(used) * cpu)
+    monkeypatch.setattr(lifecycle.asyncio, "sleep", late)
+    asyncio.run(lifecycle._probe_lag(daemon))
+    assert pauses == [pause] * 3
+    assert daemon.metrics.loop_lag_s == daemon.metrics.loop_lag_max_s == pytest.approx(0.25)
 
 
 def test_gauges_are_read_when_they_are_asked_for():

@@ -8,7 +8,7 @@ import pytest
 from wires import Caller, Wire, request
 
 from bascule.daemon.descriptors import RESERVED_FILES, WANTED_FILES, port_share, room_for_connections
-from bascule.surfaces.http.http import MAX_CONNECTIONS
+from bascule.surfaces.http.server import MAX_CONNECTIONS
 from load_scenes import Swarm, descriptors, gauge, polls, rss_bytes, threads, until
 
 AGENTS, EACH = 100, 100
@@ -79,7 +79,7 @@ def test_one_poll_above_the_default_limit_is_told_so_and_harms_nobody(start):
 
 
 def test_one_connection_above_the_limit_hears_503_and_there_is_room_again_after_it(start):
-    living, _ = start(durability="memory", constants={"bascule.surfaces.http.http.MAX_CONNECTIONS": 20})
+    living, _ = start(durability="memory", constants={"bascule.surfaces.http.server.MAX_CONNECTIONS": 20})
     wires = [Wire(living.tcp) for _ in range(20)]
     with Wire(living.tcp) as late:
         status, headers = late.head()
@@ -171,7 +171,7 @@ def _a_ticket(living):
 @pytest.mark.parametrize("path", ["/events", "/agents/a/inbox/stream", "/agents/a/inbox?waitMs=1500"])
 def test_a_client_that_leaves_with_a_request_queued_behind_its_stream_leaves_nothing(path, start):
     # The server reads nothing more while a request is queued, so only writing shows that nobody is there.
-    living, target = start(durability="memory", constants={"bascule.surfaces.http.app.SSE_PING_SECONDS": 0.1})
+    living, target = start(durability="memory", constants={"bascule.surfaces.http.streams.SSE_PING_SECONDS": 0.1})
     agent = Caller(living).register("a")
     before = descriptors(target.pid)
     wires = [Wire(living.tcp) for _ in range(20)]

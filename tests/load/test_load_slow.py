@@ -36,7 +36,10 @@ def test_a_thousand_slow_connections_are_cut_and_a_good_client_goes_on(start, re
 @pytest.mark.parametrize("style", LORIS)
 def test_slow_connections_stay_open_without_deadlines(style, start):
     # The control: what cuts them is our deadlines, not the swarm or the system.
-    constants = {"bascule.surfaces.http.http.HEAD_SECONDS": 600.0, "bascule.surfaces.http.http.BODY_SECONDS": 600.0}
+    constants = {
+        "bascule.surfaces.http.connection.HEAD_SECONDS": 600.0,
+        "bascule.surfaces.http.connection.BODY_SECONDS": 600.0,
+    }
     _, target = start(durability="memory", constants=constants)
     with Swarm(target) as swarm:
         swarm.do("loris", style=style, count=10, every_s=0.1)

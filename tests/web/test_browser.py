@@ -107,12 +107,11 @@ Admission.admit = lambda self, headers: "agent:Jerry"
 def with_more(headers):
     kept = [pair for pair in headers if pair[0] != b"content-type"]
     return [*kept, (b"content-type", b"application/json"), (b"authorization", b"Bearer any")]
-answer, serve = App.answer, App.__call__
-def lenient_answer(self, admitted, query, headers, body):
-    return answer(self, admitted, query, with_more(headers), body)
-async def lenient(self, scope, receive, send):
-    await serve(self, {**scope, "headers": with_more(scope["headers"])}, receive, send)
-App.answer, App.__call__ = lenient_answer, lenient
+answer = App.answer
+def lenient(self, request, body):
+    request.headers = with_more(request.headers)
+    return answer(self, request, body)
+App.answer = lenient
 """
 
 with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "attack.js"), encoding="utf-8") as _file:

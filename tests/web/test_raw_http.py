@@ -10,7 +10,7 @@ import pytest
 from living import Living, short_dir
 from wires import Caller, Wire, request
 
-from bascule.surfaces.http.http import MAX_AHEAD
+from bascule.surfaces.http.connection import MAX_AHEAD
 from patience import PATIENCE
 
 JSON = ("Content-Type", "application/json")
@@ -125,6 +125,19 @@ def test_requests_sent_behind_a_wait_are_answered_after_it_and_in_order(daemon):
         assert [wire.answer().status for _ in paths] == [204, 404, 200, 204, 200]
 
 
+def test_streams_are_answered_in_order_too(daemon):
+    caller = Caller(daemon)
+    caller.post("/agents/register", {"agentId": "Pip"})
+    ticket = json.loads(caller.post("/agents/Pip/send", {"payload": "hi", "timeoutMs": 200}).body)["ticketId"]
+    paths = [f"/replies/{ticket}?waitMs=50", f"/replies/{ticket}/stream", f"/replies/{ticket}/stream", "/healthz"]
+    with Wire(daemon.tcp) as wire:
+        wire.send(b"".join(request("GET", path, caller.headers) for path in paths))
+        answers = [wire.answer() for _ in paths]
+    assert [answer.status for answer in answers] == [204, 200, 200, 200]
+    assert [b"event: timeout" in answer.body for answer in answers] == [False, True, True, False]
+    assert answers[-1].body == b"ok\n"
+
+
 def test_more_than_can_be_sent_ahead_ends_the_connection_after_what_was_taken(daemon):
     caller = Caller(daemon)
     caller.post("/agents/register", {"agentId": "Pip"})
@@ -217,9 +230,9 @@ def test_a_head_that_never_ends_does_not_grow_the_daemon(daemon):
 def hasty():
     """A daemon whose patience is a second: enough for a request of a loaded machine."""
     constants = {
-        "bascule.surfaces.http.http.HEAD_SECONDS": 1,
-        "bascule.surfaces.http.http.BODY_SECONDS": 1,
-        "bascule.surfaces.http.http.KEEP_ALIVE_SECONDS": 1,
+        "bascule.surfaces.http.connection.HEAD_SECONDS": 1,
+        "bascule.surfaces.http.connection.BODY_SECONDS": 1,
+        "bascule.surfaces.http.connection.KEEP_ALIVE_SECONDS": 1,
     }
     with short_dir() as folder, Living(f"{folder}/s", constants=constants) as living:
         yield living

@@ -303,7 +303,7 @@ def test_a_long_poll_ends_with_204_when_its_time_is_over(local, agent):
 @pytest.fixture(scope="module")
 def narrow():
     """Two waits per principal, and a ping every fifth of a second."""
-    constants = {"bascule.surfaces.http.app.SSE_PING_SECONDS": 0.2}
+    constants = {"bascule.surfaces.http.streams.SSE_PING_SECONDS": 0.2}
     with short_dir() as folder, Living(f"{folder}/s", constants=constants, max_waits=2) as living:
         yield living
 

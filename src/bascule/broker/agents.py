@@ -19,6 +19,7 @@ from bascule.broker.protocol import (
     RevokeResult,
 )
 from bascule.broker.records import AgentRecord
+from bascule.broker.roster import Presence, Roster
 from bascule.broker.state import BrokerState
 from bascule.foundation.agreement import RESERVED_AGENT_IDS
 from bascule.foundation.clock import rfc3339
@@ -37,26 +38,6 @@ _MAX_SUFFIX = 1_000
 _NAMED_ONLINE = 10
 
 
-class Presence:
-    """When an agent was last seen, in this life's clock."""
-
-    __slots__ = ("armed_at", "connections", "gone", "online", "seen", "seen_in_this_life", "seen_wall", "stored_wall")
-
-    def __init__(self, seen: float, seen_wall: int) -> None:
-        self.seen = seen
-        self.seen_wall = seen_wall
-        self.stored_wall = seen_wall
-        # Live link connections that act as this agent.
-        self.connections = 0
-        # Its last connection ended: the process is gone, whatever the clock says.
-        self.gone = False
-        self.online = False
-        # False after a restart, until it acts: whether its process still runs is not known.
-        self.seen_in_this_life = False
-        # When the heap looks at it next.
-        self.armed_at = float("inf")
-
-
 class Agents:
     def __init__(
         self,
@@ -71,9 +52,8 @@ class Agents:
         self._tokens = tokens
         self._files = files
         self._connections = connections
-        self._presence: dict[str, Presence] = {}
-        # Those whose presence says `online`: counted for every look at the daemon's status.
-        self._online: set[str] = set()
+        self._roster = Roster()
+        self._presence = self._roster.presences
         # Called when a token is no longer valid: what was opened with it ends.
         self.on_revoked: list[Callable[[str], None]] = []
         # Called when an agent goes offline, and when its groups have changed.
@@ -86,7 +66,7 @@ class Agents:
                 tokens.add(agent_id, record.token_hash)
             # A wall clock that went backwards must not make anybody younger than now.
             ago = max(0, wall - record.seen_at)
-            self._presence[agent_id] = Presence(now - ago / 1000, record.seen_at)
+            self._roster.add(record, now - ago / 1000)
             self._join(agent_id, record.groups)
             self._watch(agent_id)
         files.settle(tokens.find)
@@ -209,10 +189,11 @@ class Agents:
         views = []
         # What agents say about themselves (panes, directories) is about the machine, and not for inside a sandbox.
         outside = not is_reserved_handle(agent_of(call.principal) or "")
-        for record in self._state.agents.rows.values():
+        for agent_id in self._roster.that_may_be(params.type, params.status):
+            record = self._state.agents.rows[agent_id]
             if params.type is not None and record.type != params.type:
                 continue
-            status = self.status(record.agent_id)
+            status = self.status(agent_id)
             if params.status is not None and status is not params.status:
                 continue
             views.append(
@@ -293,7 +274,7 @@ class Agents:
         return len(inbox) if inbox is not None else 0
 
     def online_count(self) -> int:
-        return len(self._online)
+        return len(self._roster.online)
 
     def declare(self, tx: Transaction, record: AgentRecord) -> None:
         """An agent that only the configuration knows: it can be written to before it ever came."""
@@ -317,7 +298,7 @@ class Agents:
         if not presence.online:
             presence.gone = False
             presence.seen_in_this_life = True
-            self._set_online(agent_id, presence, online=True)
+            self._roster.set_online(agent_id, presence, online=True)
             self._events.emit("agent.online", agent_id=agent_id)
             self._watch(agent_id)
 
@@ -383,7 +364,7 @@ class Agents:
 
     def _watch(self, agent_id: str) -> None:
         presence = self._presence[agent_id]
-        self._set_online(agent_id, presence, online=self.status(agent_id) is AgentStatus.ONLINE)
+        self._roster.set_online(agent_id, presence, online=self.status(agent_id) is AgentStatus.ONLINE)
         if presence.online:
             record = self._state.agents.rows[agent_id]
             self._arm(agent_id, presence, presence.seen + self._lifetime_ms(record) / 1000)
@@ -412,17 +393,10 @@ class Agents:
 
     def _note_offline(self, agent_id: str, presence: Presence) -> None:
         if presence.online:
-            self._set_online(agent_id, presence, online=False)
+            self._roster.set_online(agent_id, presence, online=False)
             self._events.emit("agent.offline", agent_id=agent_id)
             if self.on_offline is not None:
                 self.on_offline(agent_id)
-
-    def _set_online(self, agent_id: str, presence: Presence, *, online: bool) -> None:
-        presence.online = online
-        if online:
-            self._online.add(agent_id)
-        else:
-            self._online.discard(agent_id)
 
     def _changed(self, agent_id: str, old: AgentRecord | None, new: AgentRecord | None) -> None:
         """Keep tokens and presence beside the table, forwards and backwards."""
@@ -431,14 +405,15 @@ class Agents:
         if new is not None and new.token_hash is not None:
             self._tokens.add(agent_id, new.token_hash)
         before, after = (old.groups if old else []), (new.groups if new else [])
-        if new is not None and agent_id not in self._presence:
-            self._presence[agent_id] = Presence(self._state.clock.monotonic(), new.seen_at)
+        if old is None and new is not None:
+            self._roster.add(new, self._state.clock.monotonic())
+        elif old is not None and new is not None:
+            self._roster.change_type(old, new)
         if before != after:
             self._leave(agent_id, before)
             self._join(agent_id, after)
-        if new is None:
-            self._presence.pop(agent_id, None)
-            self._online.discard(agent_id)
+        if old is not None and new is None:
+            self._roster.remove(old)
 
     def _join(self, agent_id: str, groups: list[str]) -> None:
         for group in groups:

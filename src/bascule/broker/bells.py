@@ -98,6 +98,7 @@ class Bells:
         inbox = self._state.inbox(params.agent_id)
         for ticket_id in inbox.unleased():
             inbox.rung.get(ticket_id, {}).pop(params.by, None)
+        inbox.rung_to.clear()
         self.wake(inbox)
 
     def end(self) -> None:
@@ -113,26 +114,32 @@ class Bells:
 
     def _look(self, inbox: Inbox, params: InboxWatchParams) -> InboxWatchResult | None:
         """What waits, if anything does that this watch counts; recorded as rung for when it says so."""
-        waiting = inbox.unleased()
-        if not any(self._counts(inbox, ticket_id, params) for ticket_id in waiting):
+        if not inbox.unread or not self._has_news(inbox, params):
             return None
-        rows = self._state.tickets.rows
-        # Each once before it is turned into a name: a full inbox is mostly from a few.
-        senders = dict.fromkeys([rows[ticket_id].sender for ticket_id in waiting])
-        named = dict.fromkeys(sender_name(Principal(sender)) for sender in senders)
+        named: dict[str, None] = {}
+        for sender in inbox.senders():
+            named[sender_name(Principal(sender))] = None
+            if len(named) == MAX_NAMED:
+                break
+        oldest = next(inbox.unleased())
         if params.by is not None and params.record:
-            for ticket_id in waiting:
+            for ticket_id in list(inbox.unleased()):
                 self._ring(inbox, ticket_id, params.by)
-        return InboxWatchResult(unread=len(waiting), from_=list(named)[:MAX_NAMED], oldest=waiting[0])
+        return InboxWatchResult(unread=inbox.unread, from_=list(named), oldest=oldest)
+
+    def _has_news(self, inbox: Inbox, params: InboxWatchParams) -> bool:
+        if params.skip_rung is SkipRung.NONE:
+            return True
+        bell = (params.by or "") if params.skip_rung is SkipRung.OWN else ""
+        for ticket_id in inbox.sent_after(inbox.rung_to.get(bell, 0)):
+            if self._counts(inbox, ticket_id, params):
+                return True
+        inbox.all_are_rung(bell)
+        return False
 
     def _counts(self, inbox: Inbox, ticket_id: str, params: InboxWatchParams) -> bool:
-        match params.skip_rung:
-            case SkipRung.NONE:
-                return True
-            case SkipRung.OWN:
-                return params.by not in inbox.rung.get(ticket_id, ())
-            case SkipRung.ANY:
-                return not inbox.rung.get(ticket_id)
+        bells = inbox.rung.get(ticket_id, ())
+        return params.by not in bells if params.skip_rung is SkipRung.OWN else not bells
 
     def _ring(self, inbox: Inbox, ticket_id: str, by: str) -> None:
         bells = inbox.rung.setdefault(ticket_id, {})
@@ -141,7 +148,9 @@ class Bells:
         if not new:
             return
         if len(bells) > MAX_BELLS:
-            del bells[next(iter(bells))]
+            oldest = next(iter(bells))
+            del bells[oldest]
+            inbox.rung_to.pop(oldest, None)
         ticket = self._state.tickets.rows[ticket_id]
         self._events.emit(
             "ticket.rung",

@@ -7,6 +7,7 @@ registration, so that a group lives as long as one of its members does.
 """
 
 from functools import partial
+from itertools import islice
 
 import msgspec
 
@@ -50,8 +51,8 @@ class Groups:
             if inbox is None or not inbox.waiting or (mine is not None and mine.waiting):
                 continue
             rows, me = self._state.tickets.rows, agent_principal(agent_id)
-            others = [ticket_id for ticket_id in inbox.unleased() if rows[ticket_id].sender != me]
-            for ticket_id in others[: max(0, min(room, MAX_IN_HAND - self._in_hand(agent_id)))]:
+            others = (ticket_id for ticket_id in inbox.unleased() if rows[ticket_id].sender != me)
+            for ticket_id in list(islice(others, max(0, min(room, MAX_IN_HAND - self._in_hand(agent_id))))):
                 self._assign(ticket_id, agent_id)
 
     def freed(self, agent_id: str) -> None:
@@ -73,7 +74,7 @@ class Groups:
         if inbox is None or not inbox.waiting or self._free_member(group) is None:
             return
         rows = self._state.tickets.rows
-        for ticket_id in inbox.unleased():
+        for ticket_id in list(inbox.unleased()):
             # Handing one over may have shared out the next.
             if rows[ticket_id].target != group:
                 continue

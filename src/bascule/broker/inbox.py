@@ -7,13 +7,16 @@ Leases and attempts live in memory only; after a restart everything unacknowledg
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
 import msgspec
 
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
+# Up to so many senders the first message of each is looked up. Of more, these many messages are looked through first:
+# who asks wants a few names, and where there are many senders they are among the oldest messages.
+LOOKED_THROUGH = 32
 
 
 class Receiver(Protocol):
@@ -36,8 +39,8 @@ class Lease(msgspec.Struct, eq=False):
 
 class Inbox:
     __slots__ = (
-        *("_numbers", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
-        *("leases", "ready", "receivers", "rung", "sealed", "watched"),
+        *("_numbers", "_of_sender", "_returned", "_senders", "_sizes", "agent_id", "attempts", "by_sender", "bytes"),
+        *("leases", "ready", "receivers", "rung", "rung_to", "sealed", "watched"),
     )
 
     def __init__(self, agent_id: str) -> None:
@@ -49,6 +52,8 @@ class Inbox:
         self._numbers: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._senders: dict[str, str] = {}
+        # Those of each sender, in the order of sending.
+        self._of_sender: dict[str, OrderedDict[str, None]] = {}
         # How many messages of each sender are here, and their bytes.
         self.by_sender: dict[str, tuple[int, int]] = {}
         # In the order they were given, which is the order they end in.
@@ -59,6 +64,9 @@ class Inbox:
         self.receivers: OrderedDict[Receiver, None] = OrderedDict()
         # Bells rung for what waits, and when (wall time): the agent knows that it is there, not its content.
         self.rung: dict[str, dict[str, int]] = {}
+        # By bell, "" for any of them: what is ready and was sent up to this number has been rung for. A note, so that
+        # the next look need not go through all of it; dropped when it may no longer be true.
+        self.rung_to: dict[str, int] = {}
         self.bytes = 0
         # Added but not durable yet: not to be handed over.
         self.sealed: set[str] = set()
@@ -86,6 +94,17 @@ class Inbox:
         self.bytes += size
         self._senders[ticket_id] = sender
         self._count(sender, 1, size)
+        if self.rung_to and number <= max(self.rung_to.values()):
+            # It was here before, or in another inbox.
+            self.rung_to.clear()
+        mine = self._of_sender.get(sender)
+        if mine is None:
+            self._of_sender[sender] = OrderedDict({ticket_id: None})
+        else:
+            is_last = self._numbers[next(reversed(mine))] < number
+            mine[ticket_id] = None
+            if not is_last:
+                self._of_sender[sender] = OrderedDict.fromkeys(sorted(mine, key=self._numbers.__getitem__))
         newest = next(reversed(self.ready), None)
         if newest is None or self._numbers[newest] < number:
             self.ready[ticket_id] = None
@@ -105,6 +124,10 @@ class Inbox:
         sender = self._senders.pop(ticket_id, None)
         if sender is not None:
             self._count(sender, -1, -size)
+            mine = self._of_sender[sender]
+            del mine[ticket_id]
+            if not mine:
+                del self._of_sender[sender]
 
     def _count(self, sender: str, messages: int, size: int) -> None:
         count, total = self.by_sender.get(sender, (0, 0))
@@ -122,10 +145,55 @@ class Inbox:
         heapq.heappush(self._returned, (self._numbers[ticket_id], ticket_id))
         return True
 
-    def unleased(self) -> list[str]:
-        """What waits and is durable, in the order of sending."""
-        here = [each for each in self._numbers if each not in self.leases and each not in self.sealed]
-        return sorted(here, key=self._numbers.__getitem__)
+    @property
+    def unread(self) -> int:
+        """How many wait and are durable."""
+        return len(self._numbers) - len(self.leases) - len(self.sealed)
+
+    def unleased(self) -> Iterator[str]:
+        """What waits and is durable, in the order of sending; not to be changed meanwhile."""
+        back = self._returned.copy()
+        last = 0
+        for number, ticket_id in heapq.merge(_in_order(back), ((self._numbers[each], each) for each in self.ready)):
+            # Entries of messages that are gone or out again are left in the heap until they come up.
+            if number != last and self._numbers.get(ticket_id) == number and self._waits(ticket_id):
+                last = number
+                yield ticket_id
+
+    def sent_after(self, number: int) -> Iterator[str]:
+        """What waits, is durable and was sent after this, and all that came back; in no order."""
+        for ticket_id in reversed(self.ready):
+            if self._numbers[ticket_id] <= number:
+                break
+            if self._waits(ticket_id):
+                yield ticket_id
+        for number_, ticket_id in self._returned:
+            if self._numbers.get(ticket_id) == number_ and self._waits(ticket_id):
+                yield ticket_id
+
+    def all_are_rung(self, bell: str) -> None:
+        """Everything that waits has been rung for, by this bell."""
+        if self.ready and not self.sealed:
+            self.rung_to[bell] = self._numbers[next(reversed(self.ready))]
+
+    def senders(self) -> Iterator[str]:
+        """Each once, in the order of the oldest message of it that waits."""
+        seen: set[str] = set()
+        if len(self._of_sender) > LOOKED_THROUGH:
+            for ticket_id in itertools.islice(self.unleased(), LOOKED_THROUGH):
+                sender = self._senders[ticket_id]
+                if sender not in seen:
+                    seen.add(sender)
+                    yield sender
+        firsts: list[tuple[int, str]] = []
+        for sender in self._of_sender.keys() - seen:
+            first = next((self._numbers[each] for each in self._of_sender[sender] if self._waits(each)), None)
+            if first is not None:
+                firsts.append((first, sender))
+        yield from (sender for _, sender in sorted(firsts))
+
+    def _waits(self, ticket_id: str) -> bool:
+        return ticket_id not in self.leases and ticket_id not in self.sealed
 
     def take(self, room: int, expires: float, receiver: Receiver | None) -> list[str]:
         """Lease up to `room` messages that are durable, in the order of sending."""
@@ -196,3 +264,9 @@ class Inbox:
         if lease.receiver is not None:
             lease.receiver.give_credit()
         return True
+
+
+def _in_order(heap: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """As far as it is looked at: a heap is not sorted."""
+    while heap:
+        yield heapq.heappop(heap)

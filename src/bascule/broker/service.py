@@ -1,6 +1,7 @@
 """The broker behind its method rows: puts the parts together."""
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 import msgspec
 
@@ -132,33 +133,25 @@ class Broker:
     # -- reads --
 
     def list_tickets(self, call: Call, params: TicketsListParams) -> list[TicketView]:
-        views: list[TicketView] = []
-        side = agent_principal(params.party) if params.party is not None else None
-        for ticket in reversed(self.state.tickets.rows.values()):
-            if params.status is not None and ticket.status is not params.status:
-                continue
-            if params.agent_id is not None and params.agent_id not in (ticket.target, ticket.group):
-                continue
-            if side is not None and ticket.target != params.party and ticket.sender != side:
-                continue
-            views.append(ticket_view(self.state, ticket, call.principal, payloads=False))
-            if len(views) == params.limit:
-                break
-        return views
+        found = self.state.index.find(status=params.status, addressee=params.agent_id, party=params.party)
+        return [
+            ticket_view(self.state, ticket, call.principal, payloads=False) for ticket in islice(found, params.limit)
+        ]
 
     def show_ticket(self, call: Call, params: TicketParams) -> TicketView:
         return ticket_view(self.state, self.state.ticket(params.ticket_id), call.principal, payloads=True)
 
     def show_conversation(self, call: Call, params: ConversationParams) -> ConversationView:
         members = self.state.conversations.get(params.conversation_id, {})
-        mine = [
+        mine = (
             ticket_view(self.state, ticket, call.principal, payloads=True)
-            for ticket in map(self.state.ticket, members)
+            for ticket in map(self.state.ticket, reversed(members))
             if call.principal in (*sides(ticket), "person")
-        ]
-        if not mine:
+        )
+        newest = list(islice(mine, params.limit))
+        if not newest:
             raise NotFound("unknown conversation", hint="only its sides can read it, until its tickets expire")
-        return ConversationView(conversation_id=params.conversation_id, tickets=mine[-params.limit :])
+        return ConversationView(conversation_id=params.conversation_id, tickets=newest[::-1])
 
     # -- its life --
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection
 from bascule.broker.inbox import Inbox
 from bascule.broker.limits import BrokerLimits
 from bascule.broker.records import AgentRecord, Message, Remembered, Ticket
+from bascule.broker.ticket_index import TicketIndex
 from bascule.foundation.clock import Clock
 from bascule.foundation.errors import NotFound
 from bascule.foundation.timers import Timers
@@ -32,6 +33,7 @@ class BrokerState:
         self.timers = timers
         self.agents: Table[AgentRecord] = Table("agents", AgentRecord)
         self.tickets: Table[Ticket] = Table("tickets", Ticket, self._ticket_changed)
+        self.index = TicketIndex(self.tickets.rows)
         self.messages: Table[Message] = Table("messages", Message, self._message_changed)
         # By sender: how many messages and replies are kept, and their bytes.
         self.kept: dict[str, tuple[int, int]] = {}
@@ -70,6 +72,7 @@ class BrokerState:
         loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
         self.tickets.rows.update(loaded)
         for key, ticket in loaded:
+            self.index.changed(key, None, ticket)
             if ticket.is_open:
                 self.open_count += 1
                 self.open_by_sender[ticket.sender] = self.open_by_sender.get(ticket.sender, 0) + 1
@@ -142,6 +145,7 @@ class BrokerState:
             kept[new.sender] = (count + 1, size + len(new.payload))
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
+        self.index.changed(ticket_id, old, new)
         ticket = new or old
         assert ticket is not None
         was_open = old is not None and old.is_open

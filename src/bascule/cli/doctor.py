@@ -21,6 +21,7 @@ from bascule.local_client.values import encode
 CHECKS: tuple[Check, ...] = (
     Check("python", machine.check_python),
     Check("packages", machine.check_packages),
+    Check("mcp", machine.check_mcp),
     Check("sqlite", machine.check_sqlite),
     Check("settings", daemon.check_settings),
     Check("home", daemon.check_home),

@@ -1,10 +1,12 @@
 """How commands reach the daemon, and the options they share."""
 
 import argparse
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from bascule.client.sync import SyncClient
 from bascule.foundation import paths
+
+if TYPE_CHECKING:
+    from bascule.client.sync import SyncClient
 
 
 # `below` is for a verb whose command takes the option too: its default must not undo what was given before the verb.
@@ -26,7 +28,10 @@ def state_of(args: argparse.Namespace) -> str:
     return paths.state_dir(args.state_dir)
 
 
-def connect(args: argparse.Namespace) -> SyncClient:
+def connect(args: argparse.Namespace) -> "SyncClient":
+    # Who only reads the options, as the daemon's own command does, loads no client.
+    from bascule.client.sync import SyncClient
+
     return SyncClient.connect(state_dir=state_of(args))
 
 

@@ -38,7 +38,8 @@ from bascule.stores.anchor_file import AnchorFile
 from bascule.stores.picture_files import PictureFiles
 from bascule.surfaces.fair_share import CALLS_PER_TURN, FairShare
 from bascule.surfaces.http.admission import Admission, SpaceAdmission, loopback_hosts
-from bascule.surfaces.http.app import App, Form
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.ends import Form
 from bascule.surfaces.http.routes import RouteTable, ServedRoutes
 from bascule.surfaces.link import LinkConnection, LinkConnections
 from bascule.surfaces.mcp.link_sessions import LinkSessions

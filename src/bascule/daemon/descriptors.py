@@ -3,7 +3,7 @@
 import contextlib
 import resource
 
-from bascule.surfaces.http.http import MAX_CONNECTIONS
+from bascule.surfaces.http.server import MAX_CONNECTIONS
 
 # Kept from the HTTP doors, for what must go on when they are full: the store and its log, pipes of commands and games,
 # link connections, sockets of spaces. Of a small limit it is half.

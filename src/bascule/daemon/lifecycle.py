@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -28,9 +29,7 @@ from bascule.foundation.errors import BasculeError, Conflict, InvalidRequest, St
 from bascule.foundation.paths import UnsafePlace
 from bascule.kernel.declared import Declared
 from bascule.kernel.settings import Config
-from bascule.surfaces.http.http import ConnectionLimit
-from bascule.surfaces.http.server import HttpDoor
-from bascule.surfaces.mcp.mount import begin_loading
+from bascule.surfaces.http.server import ConnectionLimit, HttpDoor
 from gabp import codec
 
 LOOPBACK = "127.0.0.1"
@@ -42,8 +41,11 @@ GC_THRESHOLDS = (10_000, 20, 20)
 # How long the log's or the store's thread may keep the interpreter while the loop wants it; Python's own 5 ms is ten
 # calls that wait.
 SWITCH_SECONDS = 0.0005
-# How often the loop's lateness is looked at.
+# How often the loop's lateness is looked at: while the process works, and while it has nothing to do.
 LAG_PROBE_SECONDS = 0.5
+IDLE_LAG_PROBE_SECONDS = 2.0
+# CPU between two looks from which on it works; a look itself takes a tenth of this.
+IDLE_CPU_SECONDS = 0.001
 # Answers of waits that were just ended need a moment to reach their clients before the sockets close.
 FAREWELL_SECONDS = 1.0
 
@@ -180,7 +182,6 @@ async def _live(
     own = config.of(DaemonSettings)
     tcp = bind_tcp(own.port, optional=tcp_optional, log=log)
     link, http = (bind_unix(path(state_dir)) for path in (paths.link_socket, paths.http_socket))
-    mcp_surface = begin_loading() if own.mcp == "on" else None
     store = open_store(own.durability, state_dir, log, tables_of(bridges))
     daemon = Daemon(config, state_dir, clock, log, store, bridges=bridges)
     await daemon.open()
@@ -192,9 +193,9 @@ async def _live(
     daemon.doors = {"link": paths.link_socket(state_dir), "http": paths.http_socket(state_dir)}
     if tcp is not None:
         port = tcp.getsockname()[1]
-        tls = {"tls_cert": own.tls_cert, "tls_key": own.tls_key}
+        tls = (own.tls_cert, own.tls_key) if own.tls_cert else None
         app = daemon.web_app("tcp", port)
-        doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), **tls))
+        doors.append(HttpDoor(app, tcp, room=room, max_connections=port_share(most), tls=tls))
         scheme = "https" if own.tls_cert else "http"
         daemon.doors["tcp"] = f"{scheme}://{LOOPBACK}:{port}"
     # A client that finds the addresses can connect, and waits for a moment; one that is given one and served must
@@ -204,10 +205,9 @@ async def _live(
     note({"pid": os.getpid(), "version": __version__, "doors": daemon.doors})
     async with asyncio.TaskGroup() as group:
         for door in doors:
-            await door.start(group)
+            await door.start()
         probe = group.create_task(_probe_lag(daemon))
-        if mcp_surface is not None:
-            await daemon.mcp.start(group, await mcp_surface)
+        daemon.mcp.start(group)
         _settle_garbage()
         sys.setswitchinterval(SWITCH_SECONDS)
         daemon.ready = True
@@ -266,11 +266,15 @@ def _is_answering(daemon: Daemon) -> bool:
 
 
 async def _probe_lag(daemon: Daemon) -> None:
+    """A loop that has nothing to do is not late, so it is looked at rarely: each look wakes the machine."""
+    used = time.process_time()
     with contextlib.suppress(asyncio.CancelledError):
         while True:
-            before = daemon.clock.monotonic()
-            await asyncio.sleep(LAG_PROBE_SECONDS)
-            daemon.metrics.lag(max(0.0, daemon.clock.monotonic() - before - LAG_PROBE_SECONDS))
+            before, used = used, time.process_time()
+            pause = LAG_PROBE_SECONDS if used - before > IDLE_CPU_SECONDS else IDLE_LAG_PROBE_SECONDS
+            began = daemon.clock.monotonic()
+            await asyncio.sleep(pause)
+            daemon.metrics.lag(max(0.0, daemon.clock.monotonic() - began - pause))
 
 
 class _Timer:

@@ -58,8 +58,10 @@ class DaemonLog:
         self._lost = 0
         self._file: TextIO | None = None
         self._size = 0
+        # Set by the first line after the thread wrote all it had: a thread without lines sleeps.
         self._wake = threading.Event()
-        self._stopping = False
+        self._awake = False
+        self._closing = threading.Event()
         if path is not None:
             make_private_dir(os.path.dirname(path))
             self._open()
@@ -70,13 +72,16 @@ class DaemonLog:
         if level not in self._levels:
             return
         queue = self._queue
-        if len(queue) < MAX_QUEUED:
-            queue.append((self._wall_ms(), level, event, fields))
-        else:
+        if len(queue) >= MAX_QUEUED:
             self._lost += 1
+            return
+        queue.append((self._wall_ms(), level, event, fields))
+        if not self._awake:
+            self._awake = True
+            self._wake.set()
 
     def close(self) -> None:
-        self._stopping = True
+        self._closing.set()
         self._wake.set()
         self._thread.join()
         if self._file is not None:
@@ -87,8 +92,13 @@ class DaemonLog:
     # -- on the log's thread --
 
     def _work(self) -> None:
-        while not self._stopping:
-            self._wake.wait(FLUSH_SECONDS)
+        while not self._closing.is_set():
+            self._wake.wait()
+            self._wake.clear()
+            # More lines come with the first: they are written together.
+            self._closing.wait(FLUSH_SECONDS)
+            # Before it looks: a line that comes meanwhile wakes it once too often, never too rarely.
+            self._awake = False
             self._drain()
         self._drain()
 

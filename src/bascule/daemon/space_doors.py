@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from bascule.foundation import paths
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.server import SideDoor
+from bascule.surfaces.http.server import HttpDoor
 
 # To find whom to ask, ask, wait for the answer; to be asked, and answer. Everything else is not for inside.
 SPACE_METHODS = frozenset(
@@ -40,7 +40,7 @@ _ELSEWHERE = "bascule-door-"
 class SpaceDoor:
     """The port's `Door`."""
 
-    def __init__(self, path: str, agent: str, door: SideDoor, closed: Callable[["SpaceDoor"], None]) -> None:
+    def __init__(self, path: str, agent: str, door: HttpDoor, closed: Callable[["SpaceDoor"], None]) -> None:
         self.path = path
         self.agent = agent
         self._door = door
@@ -48,7 +48,7 @@ class SpaceDoor:
 
     async def close(self) -> None:
         self._closed(self)
-        await self._door.stop()
+        await self._door.stop(0)
 
 
 class SpaceDoors:
@@ -78,7 +78,7 @@ class SpaceDoors:
             sock.bind(address)
             os.chmod(path, 0o600)
             os.chown(path, user, -1)
-            side = SideDoor(
+            side = HttpDoor(
                 self._app(space_id),
                 sock,
                 peer_uid=user,

@@ -67,7 +67,7 @@ PLACES = {
     "handover.stream": ("bascule.broker.waits:_InboxStream.hand_over", BOTH),
     "handover.put-back": ("bascule.broker.waits:Waits.put_back", BOTH),
     "sweep": ("bascule.broker.service:Broker.gc", AFTER),
-    "respond.http": ("bascule.surfaces.http.http:HttpConnection._write", BOTH),
+    "respond.http": ("bascule.surfaces.http.connection:HttpConnection._write", BOTH),
     "respond.link": ("bascule.surfaces.link:LinkConnection._answer", BOTH),
     "stop.waits": ("bascule.daemon.compose:Daemon.stop_waits", BEFORE),
     "stop.farewell": ("bascule.daemon.lifecycle:_farewell", BEFORE),

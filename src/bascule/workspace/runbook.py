@@ -1,6 +1,6 @@
 """The runs as they are kept: rows in parts, their events put together again, old ones making room."""
 
-from collections.abc import Iterable
+from itertools import islice
 
 import msgspec
 
@@ -33,7 +33,8 @@ class RunBook:
     def __init__(self, store: JournalStore, limits: WorkspaceLimits) -> None:
         self._limits = limits
         self.table: Table[RunRow] = Table("runs", RUN_ROW, self._changed)
-        # Run ids by space, in the order of starting; keys of events by run.
+        # Run ids, all and by space, in the order of starting; keys of events by run.
+        self._started: dict[str, None] = {}
         self._of_space: dict[str, dict[str, None]] = {}
         self._event_keys: dict[str, dict[str, None]] = {}
         self.event_bytes = 0
@@ -55,11 +56,19 @@ class RunBook:
             raise NotFound(f"unknown run {run_id}", hint="runs.list shows those that are kept; old ones make room")
         return record
 
-    def all(self) -> Iterable[RunRecord]:
-        return [row for row in self.table.rows.values() if isinstance(row, RunRecord)]
+    def all(self) -> list[RunRecord]:
+        return [self.find(run_id) for run_id in self._started]
 
     def of_space(self, space_id: str) -> list[RunRecord]:
         return [self.find(run_id) for run_id in self._of_space.get(space_id, ())]
+
+    def newest(self, limit: int, space_id: str | None = None) -> list[RunRecord]:
+        """The last ones to start, the newest first."""
+        ids = self._started if space_id is None else self._of_space.get(space_id, {})
+        return [self.find(run_id) for run_id in islice(reversed(ids), limit)]
+
+    def count(self, space_id: str) -> int:
+        return len(self._of_space.get(space_id, ()))
 
     def events(self, run_id: str) -> list[Event]:
         rows = (self.table.rows[key] for key in sorted(self._event_keys.get(run_id, ())))
@@ -127,13 +136,18 @@ class RunBook:
 
     def make_room(self, tx: Transaction, space_id: str) -> None:
         """Older runs than are kept go; of the rest the oldest lose their events when all together are too large."""
-        kept = [record for record in self.of_space(space_id) if record.status not in (RUNNING, AWAITING)]
-        for record in kept[: max(0, len(self._of_space.get(space_id, ())) - self._limits.max_kept_runs)]:
-            self.drop(tx, record.run_id)
+        over = self.count(space_id) - self._limits.max_kept_runs
+        if over > 0:
+            ended = (
+                run_id for run_id in self._of_space[space_id] if self.find(run_id).status not in (RUNNING, AWAITING)
+            )
+            for run_id in list(islice(ended, over)):
+                self.drop(tx, run_id)
         if self.event_bytes <= self._limits.max_kept_event_bytes:
             return
-        ended = (record for record in self.all() if record.status not in (RUNNING, AWAITING))
-        for record in sorted(ended, key=lambda record: record.number):
+        for record in self.all():
+            if record.status in (RUNNING, AWAITING):
+                continue
             if self.event_bytes <= self._limits.max_kept_event_bytes:
                 return
             if record.run_id in self._event_keys:
@@ -152,11 +166,18 @@ class RunBook:
         if isinstance(row, RunRecord):
             members = self._of_space.setdefault(row.space_id, {})
             if new is None:
+                self._started.pop(key, None)
                 members.pop(key, None)
                 if not members:
                     del self._of_space[row.space_id]
-            else:
-                members[key] = None
+            elif key not in self._started:
+                for ids in (self._started, members):
+                    ids[key] = None
+                    if row.number < self.number:
+                        # Back, because its end was undone: to its old place.
+                        in_order = sorted(ids, key=lambda run_id: self.find(run_id).number)
+                        ids.clear()
+                        ids.update(dict.fromkeys(in_order))
                 self.number = max(self.number, row.number)
         elif isinstance(row, RunEvents):
             run_id = key.partition("/")[0]

@@ -213,9 +213,7 @@ class Runs:
     def list_runs(self, call: Call, params: RunsListParams) -> list[RunView]:
         if params.space_id is not None:
             self._spaces.record(params.space_id)
-        records = self.book.all() if params.space_id is None else self.book.of_space(params.space_id)
-        newest = sorted(records, key=lambda record: -record.number)[: params.limit]
-        return [self._view(record) for record in newest]
+        return [self._view(record) for record in self.book.newest(params.limit, params.space_id)]
 
     def show(self, call: Call, params: RunIdParams) -> EventsMessage:
         return self._message(self.book.find(params.run_id, params.space_id))
@@ -446,7 +444,7 @@ class Runs:
 
     def recover(self, begun: dict[str, list[BegunRow]]) -> None:
         """Runs that were under way when the last life ended get their missing events; paused ones wait on."""
-        for record in list(self.book.all()):
+        for record in self.book.all():
             if record.status == RUNNING:
                 self._recovery.interrupted(record, begun.get(record.run_id, []))
             elif record.status == AWAITING:

@@ -302,7 +302,7 @@ class Workspace:
             opened_at=rfc3339(record.opened_at),
             sandbox=self.spaces.kind,
             problem=self.spaces.problem,
-            runs=len(self.book.of_space(record.space_id)),
+            runs=self.book.count(record.space_id),
             processes=self.processes.running_in(record.space_id),
         )
 

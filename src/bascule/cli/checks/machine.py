@@ -1,5 +1,6 @@
 """The machine below: Python, SQLite, loopback, disk, memory, PATH, clock."""
 
+import importlib
 import importlib.util
 import os
 import platform
@@ -15,7 +16,7 @@ from bascule.cli.checks.patient import Patient, Verdict, fail, info, ok, warn
 from bascule.foundation import paths
 
 OLDEST_PYTHON = (3, 11)
-NEEDED_PACKAGES = ("msgspec", "uvicorn", "uvloop", "httptools")
+NEEDED_PACKAGES = ("msgspec", "uvloop", "httptools")
 # The first release without the WAL-reset bug (3.7.0 to 3.51.2).
 FIXED_SQLITE = (3, 51, 3)
 # Every waiting agent, stream and helper is one open file of the daemon.
@@ -40,11 +41,29 @@ def check_python(_: Patient) -> Verdict:
     return ok(what)
 
 
+def _missing_packages() -> list[str]:
+    return [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
+
+
 def check_packages(_: Patient) -> Verdict:
-    missing = [name for name in NEEDED_PACKAGES if importlib.util.find_spec(name) is None]
+    missing = _missing_packages()
     if missing:
         return fail(f"not installed: {', '.join(missing)}", "run `make up` in the checkout, or install bascule again")
     return ok(", ".join(NEEDED_PACKAGES))
+
+
+def check_mcp(_: Patient) -> Verdict:
+    """The daemon loads it at the first request for /mcp; what would fail then is found now."""
+    if _missing_packages():
+        return info("not looked at: a package that everything needs is missing")
+    try:
+        importlib.import_module("bascule.surfaces.mcp.surface")
+    except Exception as error:  # noqa: BLE001 - a package that is half installed may raise anything
+        return fail(
+            f"/mcp cannot be served: {type(error).__name__}: {error}",
+            "run `make up` in the checkout, or install bascule again; `bascule mcp` over stdio works without it",
+        )
+    return ok("the MCP SDK can be loaded when a client asks for /mcp")
 
 
 def check_sqlite(_: Patient) -> Verdict:

@@ -1,5 +1,6 @@
-"""HTTP: plain ASGI built from the edges' tables, behind one admission, served by uvicorn.
+"""HTTP/1.1 for a local daemon: one path from the socket to the gate and back.
 
-Starlette's router costs half the throughput of these few lines (measured), and every route must pass the
-same checks in the same order: so there is no framework between the socket and the table.
+`connection` drives the parser and keeps order, limits and time; `app` admits, routes, decodes, calls and encodes;
+`streams` and `mounts` write the answers that come in pieces; `server` listens. There is no framework between: every
+route must pass the same checks in the same order, and a request that is answered at once needs no task.
 """

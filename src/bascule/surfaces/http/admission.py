@@ -15,11 +15,13 @@ from bascule.kernel.call import Principal
 from bascule.kernel.identity.principals import Door, WrongToken, identify, identify_in_space
 from bascule.kernel.identity.tokens import TokenBook, WrongTokenThrottle
 from bascule.kernel.link_protocol import mismatch_sentence
+from bascule.surfaces.http.exchange import Headers
 
-Headers = list[tuple[bytes, bytes]]
 # What a browser says about requests of no page at all: an address typed by the user.
 _OWN_SITE = b"none"
 _PROTOCOL = b"%d" % PROTOCOL_VERSION
+# The headers that admission looks at.
+_JUDGED = frozenset({b"host", b"authorization", b"origin", b"sec-fetch-site", b"bascule-protocol"})
 _CREDENTIALS = frozenset({b"authorization", b"proxy-authorization"})
 
 
@@ -50,6 +52,8 @@ class Admission:
         hosts: list[bytes] = []
         authorization: str | None = None
         for name, value in headers:
+            if name not in _JUDGED:
+                continue
             if name == b"host":
                 hosts.append(value)
             elif name == b"authorization":

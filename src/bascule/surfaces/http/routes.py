@@ -1,6 +1,6 @@
 """Paths to methods: a small tree built from the edges' tables."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
 
 from bascule.foundation.errors import Forbidden, InvalidRequest, MethodNotAllowed, NotFound
@@ -11,58 +11,76 @@ MAX_PATH_BYTES = 4_096
 MAX_QUERY_BYTES = 4_096
 MAX_QUERY_FIELDS = 16
 
-# Where a name goes, where the rest of the path goes, and the verbs served here, without and with a slash at the end.
-_PARAM, _REST, _VERBS, _SLASH = "{}", "{...}", "", "/"
-_KEYS = frozenset({_PARAM, _REST, _VERBS, _SLASH})
-
 
 class Found(NamedTuple):
     route: Route
-    params: dict[str, Any]
+    params: dict[str, str]
+
+
+class _Node:
+    """A step of a path: where the next one leads, and what is served here."""
+
+    __slots__ = ("name", "rest", "slash", "steps", "verbs")
+
+    def __init__(self) -> None:
+        self.steps: dict[str, _Node] = {}
+        # Where any name leads, and where the rest of the path does.
+        self.name: _Node | None = None
+        self.rest: _Node | None = None
+        # By verb, without and with a slash at the end: the route, and what its names are.
+        self.verbs: dict[str, tuple[Route, tuple[str, ...]]] = {}
+        self.slash: dict[str, tuple[Route, tuple[str, ...]]] = {}
+
+    def after(self, part: str) -> "_Node":
+        if not part.startswith("{"):
+            return self.steps.setdefault(part, _Node())
+        if part.endswith("...}"):
+            self.rest = self.rest or _Node()
+            return self.rest
+        self.name = self.name or _Node()
+        return self.name
 
 
 class RouteTable:
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self.routes = routes
-        self._tree: dict[str, Any] = {}
+        self._tree = _Node()
         for route in routes:
             node = self._tree
             for part in route.path.strip("/").split("/"):
-                if part.startswith("{"):
-                    node = node.setdefault(_REST if part.endswith("...}") else _PARAM, {})
-                else:
-                    node = node.setdefault(part, {})
-            node.setdefault(_SLASH if route.path.endswith("/") else _VERBS, {})[route.verb] = route
+                node = node.after(part)
+            verbs = node.slash if route.path.endswith("/") else node.verbs
+            verbs[route.verb] = (route, route.names)
 
     def find(self, verb: str, raw_path: bytes) -> Found:
         if len(raw_path) > MAX_PATH_BYTES:
             raise NotFound("the path is too long", hint="docs/reference/http.md lists the routes")
-        node: dict[str, Any] = self._tree
+        node = self._tree
         values: list[str] = []
         text = raw_path.decode("ascii", "replace")
         # Split before decoding: an encoded slash is part of a name, never a step.
         parts = text.strip("/").split("/")
         for place, part in enumerate(parts):
-            # The keys that no step of a path may be: where names go, and where the verbs are.
-            step = node.get(part) if part not in _KEYS else None
-            if step is None and _REST in node:
-                node = node[_REST]
-                values.append("/".join(map(_unquoted, parts[place:])))
-                break
+            step = node.steps.get(part)
             if step is None:
-                step = node.get(_PARAM)
+                if node.rest is not None:
+                    node = node.rest
+                    values.append("/".join(map(_unquoted, parts[place:])))
+                    break
+                step = node.name
+                if step is None:
+                    raise _no_such_path()
                 values.append(_unquoted(part))
-            if step is None:
-                raise _no_such_path()
             node = step
-        verbs = (node.get(_SLASH) if text.endswith("/") else None) or node.get(_VERBS)
+        verbs = (node.slash if text.endswith("/") else None) or node.verbs
         if not verbs:
             raise _no_such_path()
-        route: Route | None = verbs.get(verb)
-        if route is None:
+        found = verbs.get(verb)
+        if found is None:
             allowed = ", ".join(sorted(verbs))
             raise MethodNotAllowed(f"{verb} is not served here", hint=f"use {allowed}", details={"allow": allowed})
-        return Found(route, dict(zip(route.names, values, strict=True)))
+        route, names = found
+        return Found(route, dict(zip(names, values, strict=True)))
 
 
 class ServedRoutes(RouteTable):

@@ -1,58 +1,39 @@
-"""uvicorn, set up for a local daemon: our sockets, our connections, our stop."""
+"""A listening socket for HTTP: its connections, their clock and their end."""
 
 import asyncio
 import contextlib
+import os
 import socket
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, cast
+import ssl
 
-import uvicorn
-from uvicorn.server import ServerState
-
-from bascule.surfaces.http.http import KEEP_ALIVE_SECONDS, ConnectionLimit, HttpConnection
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.connection import HEAD_SECONDS, HttpConnection
 
 BACKLOG = 4_096
+# Ten thousand agents that wait, with some room; a process that may open fewer files takes fewer (daemon.descriptors).
+MAX_CONNECTIONS = 12_000
+# How often a door looks whose time is over. What it looks for takes ten seconds and more.
+SWEEP_SECONDS = 1.0
+# What is being answered when the daemon stops has this long to be read.
+STOP_SECONDS = 5.0
 
 
-class _Server(uvicorn.Server):
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
-        self.listening = asyncio.Event()
+class ConnectionLimit:
+    """Connections that several doors may have together."""
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self.listening.set()
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._taken = 0
 
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Signals belong to the daemon's lifecycle: it stops the services first, then the doors."""
-        yield
+    def take(self) -> bool:
+        """Whether there was a place; it is to be given back."""
+        if self._taken >= self._most:
+            return False
+        self._taken += 1
+        return True
 
-
-def _config(
-    app: Callable[..., Any], http: Callable[..., HttpConnection] = HttpConnection, **more: Any
-) -> uvicorn.Config:
-    return uvicorn.Config(
-        app,
-        # Only ever called.
-        http=cast("type[HttpConnection]", http),
-        ws="none",
-        lifespan="off",
-        loop="none",
-        interface="asgi3",
-        log_config=None,
-        # Each broken request of anybody would be a warning on our terminal.
-        log_level="error",
-        access_log=False,
-        server_header=False,
-        date_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECONDS,
-        timeout_graceful_shutdown=5,
-        backlog=BACKLOG,
-        **more,
-    )
+    def give_back(self) -> None:
+        self._taken -= 1
 
 
 class HttpDoor:
@@ -60,65 +41,98 @@ class HttpDoor:
 
     def __init__(
         self,
-        app: Callable[..., Any],
+        app: App,
         sock: socket.socket,
         *,
-        room: ConnectionLimit,
+        room: ConnectionLimit | None = None,
         max_connections: int | None = None,
-        tls_cert: str | None = None,
-        tls_key: str | None = None,
+        peer_uid: int | None = None,
+        backlog: int = BACKLOG,
+        tls: tuple[str, str | None] | None = None,
     ) -> None:
-        """`max_connections` is how many of the places in `room` this door may take."""
-        http = partial(HttpConnection, room=room, max_connections=max_connections)
-        self._server = _Server(_config(app, http, ssl_certfile=tls_cert, ssl_keyfile=tls_key))
+        """`max_connections` is how many of the places in `room` this door may take; `peer_uid` is whose connections
+        are taken on a unix socket, ours when it is not given; `tls` are the files of certificate and key."""
+        self.app = app
+        self.loop = asyncio.get_running_loop()
+        # Moves once per sweep: to read the real clock for each request would cost more than it says.
+        self.now = 0.0
+        self.peer_uid = os.getuid() if peer_uid is None else peer_uid
         self._sock = sock
-        self._task: asyncio.Task[None] | None = None
-
-    async def start(self, group: asyncio.TaskGroup) -> None:
-        self._task = group.create_task(self._server.serve(sockets=[self._sock]))
-        await self._server.listening.wait()
-
-    async def stop(self) -> None:
-        self._server.should_exit = True
-        if self._task is not None:
-            await asyncio.wait({self._task})
-
-
-class SideDoor:
-    """A small listening socket that comes and goes, for peers of one user.
-
-    Without uvicorn's server around it, which wakes ten times a second for each: there may be a hundred of these.
-    """
-
-    def __init__(
-        self, app: Callable[..., Any], sock: socket.socket, *, peer_uid: int, max_connections: int, backlog: int
-    ) -> None:
-        self._config = _config(app)
-        self._state = ServerState()
-        self._sock = sock
-        self._peer_uid = peer_uid
-        self._max_connections = max_connections
+        self._room = room
+        self._max_connections = MAX_CONNECTIONS if max_connections is None else min(MAX_CONNECTIONS, max_connections)
         self._backlog = backlog
+        self._tls = _tls(*tls) if tls is not None else None
+        self._connections: set[HttpConnection] = set()
+        self._timer: asyncio.TimerHandle | None = None
         self._server: asyncio.AbstractServer | None = None
+        self._empty = asyncio.Event()
+        self._empty.set()
 
     async def start(self) -> None:
-        self._config.load()
-        loop = asyncio.get_running_loop()
-        self._server = await loop.create_unix_server(self._connection, sock=self._sock, backlog=self._backlog)
+        loop, sock = self.loop, self._sock
+        if sock.family == socket.AF_UNIX:
+            self._server = await loop.create_unix_server(self._connection, sock=sock, backlog=self._backlog)
+        else:
+            self._server = await loop.create_server(
+                self._connection,
+                sock=sock,
+                backlog=self._backlog,
+                ssl=self._tls,
+                ssl_handshake_timeout=HEAD_SECONDS if self._tls is not None else None,
+            )
 
-    async def stop(self) -> None:
-        """Close every connection."""
-        if self._server is not None:
-            self._server.close()
-            for connection in list(self._state.connections):
-                connection.transport.abort()
-            await self._server.wait_closed()
+    async def stop(self, seconds: float = STOP_SECONDS) -> None:
+        """Let what is being answered go out, and close every connection."""
+        if self._server is None:
+            return
+        self._server.close()
+        if self._timer is not None and not self._connections:
+            self._timer.cancel()
+        if seconds:
+            for connection in list(self._connections):
+                connection.shutdown()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._empty.wait()
+        for connection in list(self._connections):
+            connection.abort()
+        await self.app.tasks.close()
+        await self._server.wait_closed()
+
+    # -- its connections --
 
     def _connection(self) -> HttpConnection:
-        return HttpConnection(
-            config=self._config,
-            server_state=self._state,
-            app_state={},
-            peer_uid=self._peer_uid,
-            max_connections=self._max_connections,
-        )
+        return HttpConnection(self)
+
+    def entered(self, connection: HttpConnection) -> bool:
+        """Whether there is room for it."""
+        if len(self._connections) >= self._max_connections or not (self._room is None or self._room.take()):
+            return False
+        self._connections.add(connection)
+        self._empty.clear()
+        if self._timer is None:
+            self._sweep()
+        return True
+
+    def left(self, connection: HttpConnection) -> None:
+        self._connections.discard(connection)
+        if self._room is not None:
+            self._room.give_back()
+        if not self._connections:
+            self._empty.set()
+
+    def _sweep(self) -> None:
+        self._timer = None
+        if not self._connections:
+            return
+        self._timer = self.loop.call_later(SWEEP_SECONDS, self._sweep)
+        # What is due is measured from the last look: nobody is cut before its time.
+        for connection in [each for each in self._connections if each.due <= self.now]:
+            connection.overdue()
+        self.now = self.loop.time()
+
+
+def _tls(cert: str, key: str | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(cert, key)
+    return context

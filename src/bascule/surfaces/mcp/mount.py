@@ -1,7 +1,8 @@
-"""What the daemon holds of `/mcp`: nothing of the SDK until it has been imported.
+"""What the daemon holds of `/mcp`: nothing of the SDK until somebody asks for it.
 
-The import costs more than the rest of the daemon's start (it builds some 640 models), so it runs in a thread while
-the store opens and the other doors begin to serve; the daemon says it is ready when it is done.
+The import costs more than the rest of the daemon's start, and most of its memory (it builds some 640 models), and many
+houses have no client that speaks MCP over HTTP. So the first request pays: the import runs in a thread, those who ask
+meanwhile wait for the same one, and everybody else is served.
 """
 
 import asyncio
@@ -19,8 +20,11 @@ from bascule.kernel.journal_ports import Log
 from bascule.kernel.tool import Tool
 from bascule.surfaces.mcp.delivery import Receive, Scope, Send
 
-# A client that comes while the daemon starts is told to try again after this.
+# What a client is asked to wait that comes while the daemon starts or stops.
 RETRY_SECONDS = 1.0
+# An import under way when the daemon stops is let end: a thread that is cut off inside a library's native code can
+# take the process down with it. It takes a second; a disk that stalls for longer does not hold up the stop.
+LOAD_FAREWELL_SECONDS = 10.0
 
 
 class Door(Protocol):
@@ -30,34 +34,6 @@ class Door(Protocol):
         """Serve until stopped; says when it does."""
 
     async def stop(self) -> None: ...
-
-
-def begin_loading() -> "asyncio.Future[Any]":
-    """The module `surface`, when it is there."""
-    loop = asyncio.get_running_loop()
-    loaded: asyncio.Future[Any] = loop.create_future()
-
-    def settle(module: Any, error: BaseException | None) -> None:
-        if loaded.cancelled():
-            return
-        if error is not None:
-            loaded.set_exception(error)
-        else:
-            loaded.set_result(module)
-
-    def work() -> None:
-        module, error = None, None
-        try:
-            module = load()
-        except BaseException as fault:  # noqa: BLE001 - raised where it is awaited
-            error = fault
-        # The loop may be gone: a start that was refused does not wait for us.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(settle, module, error)
-
-    # Not the loop's own executor, which would be waited for when the start fails for another reason.
-    threading.Thread(target=work, name="bascule-mcp-import", daemon=True).start()
-    return loaded
 
 
 def load() -> Any:
@@ -72,6 +48,32 @@ def load() -> Any:
         gc.enable()
 
 
+def begin_loading(load: Callable[[], Any]) -> "asyncio.Future[Any]":
+    """The module `surface`, when it is there."""
+    loop = asyncio.get_running_loop()
+    loaded: asyncio.Future[Any] = loop.create_future()
+
+    def settle(module: Any, error: BaseException | None) -> None:
+        if error is not None:
+            loaded.set_exception(error)
+        else:
+            loaded.set_result(module)
+
+    def work() -> None:
+        module, error = None, None
+        try:
+            module = load()
+        except BaseException as fault:  # noqa: BLE001 - raised where it is awaited
+            error = fault
+        # The loop is gone when the daemon did not wait for us.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, module, error)
+
+    # Not the loop's own executor, whose threads are joined without a limit.
+    threading.Thread(target=work, name="bascule-mcp-import", daemon=True).start()
+    return loaded
+
+
 class Mount:
     """The route's end in the daemon."""
 
@@ -84,6 +86,7 @@ class Mount:
         tools: Sequence[Tool],
         trust: str,
         on_left: Callable[[str], None] | None = None,
+        load: Callable[[], Any] = load,
     ) -> None:
         self._gate = gate
         self._log = log
@@ -91,28 +94,78 @@ class Mount:
         self._tools = tools
         self._trust = trust
         self._on_left = on_left
+        self.load = load
+        # What the door's task belongs to: there between start and stop.
+        self._group: asyncio.TaskGroup | None = None
+        self._loading: asyncio.Future[Any] | None = None
+        self._opening: asyncio.Future[Door] | None = None
+        self._opener: asyncio.Task[None] | None = None
         self._door: Door | None = None
         self._task: asyncio.Task[None] | None = None
 
     async def __call__(self, principal: Principal, scope: Scope, body: bytes, receive: Receive, send: Send) -> None:
         if not self._on:
             raise NotFound("/mcp is turned off", hint='set mcp = "on" in the settings, or use `bascule mcp` over stdio')
-        if self._door is None:
-            raise Unavailable("the daemon is starting or stopping", hint="try again", retry_after=RETRY_SECONDS)
-        await self._door(principal, scope, body, receive, send)
+        door = self._door or await self._opened()
+        await door(principal, scope, body, receive, send)
 
-    async def start(self, group: asyncio.TaskGroup, surface: Any) -> None:
-        door: Door = surface.open_door(
-            self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
-        )
-        running = asyncio.Event()
-        self._task = group.create_task(door.run(running.set))
-        await running.wait()
-        self._door = door
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """From now on the first request opens the door."""
+        self._group = group
 
     async def stop(self) -> None:
         """Let what is being answered go out, end sessions and streams."""
+        self._group = None
+        if self._opener is not None:
+            # Those who wait for it are refused; the door opens no more.
+            self._opener.cancel()
         door, self._door = self._door, None
         if door is not None and self._task is not None:
             await door.stop()
             await asyncio.wait({self._task})
+        if self._loading is not None:
+            await asyncio.wait({self._loading}, timeout=LOAD_FAREWELL_SECONDS)
+
+    async def _opened(self) -> Door:
+        if self._group is None:
+            raise _between_lives()
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_future()
+            self._opener = self._group.create_task(self._open(self._group, self._opening))
+        opening = self._opening
+        # Beside the others: who leaves meanwhile does not take their door along.
+        await asyncio.wait({opening})
+        return opening.result()
+
+    async def _open(self, group: asyncio.TaskGroup, opening: "asyncio.Future[Door]") -> None:
+        try:
+            self._door, self._task = await self._new_door(group)
+            opening.set_result(self._door)
+        except asyncio.CancelledError:
+            opening.set_exception(_between_lives())
+            raise
+        except Exception as error:  # noqa: BLE001 - raised in every request that waits for it
+            opening.set_exception(error)
+        finally:
+            # Looked at, even if everybody who waited has left. After a fault the next request tries again.
+            opening.exception()
+            self._opening = None
+
+    async def _new_door(self, group: asyncio.TaskGroup) -> "tuple[Door, asyncio.Task[None]]":
+        self._loading = begin_loading(self.load)
+        surface = await asyncio.shield(self._loading)
+        door: Door = surface.open_door(
+            self._gate, self._log, tools=self._tools, trust=self._trust, on_left=self._on_left
+        )
+        running = asyncio.Event()
+        task = group.create_task(door.run(running.set))
+        try:
+            await running.wait()
+        except asyncio.CancelledError:
+            task.cancel()
+            raise
+        return door, task
+
+
+def _between_lives() -> Unavailable:
+    return Unavailable("the daemon is starting or stopping", hint="try again", retry_after=RETRY_SECONDS)

@@ -1,0 +1,439 @@
+"""One HTTP connection: bytes to requests, in their order, and answers back.
+
+No task, event or timer is made for a request: nearly all are answered in the call that reads them, and ten thousand
+long polls are ten thousand objects that wait. The door's sweep looks once a second whose time is over.
+"""
+
+import asyncio
+import socket
+from collections import deque
+from typing import TYPE_CHECKING, Literal
+
+import httptools
+
+from bascule.foundation.errors import InvalidRequest, TooLarge
+from bascule.surfaces.fair_share import HTTP_CALLS
+from bascule.surfaces.http.app import App
+from bascule.surfaces.http.exchange import Headers, Pending, Request, Response, encode_head, encode_response
+from bascule.transports.peercred import peer_of
+
+if TYPE_CHECKING:
+    from bascule.surfaces.http.server import HttpDoor
+
+# (reliability) A head takes microseconds on loopback; who needs longer holds a descriptor for nothing.
+HEAD_SECONDS = 10.0
+# Time for a whole body to arrive: loopback needs milliseconds, a peer that trickles is no client.
+BODY_SECONDS = 10.0
+# Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
+KEEP_ALIVE_SECONDS = 30
+# A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight.
+MAX_HEAD_BYTES = 64 * 1024
+MAX_HEADERS = 100
+# Requests sent ahead while one is being answered, or while answers wait to be read. Clients that do this at all send
+# a few.
+MAX_AHEAD = 16
+
+NEVER = float("inf")
+
+_HEAD_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_BAD = (
+    b"HTTP/1.1 400 Bad Request\r\ncontent-type: text/plain; charset=utf-8\r\n"
+    b"content-length: %d\r\nconnection: close\r\n\r\n%b"
+)
+_FULL = b"HTTP/1.1 503 Service Unavailable\r\nretry-after: 1\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NOT_HTTP = "This is not HTTP as it is spoken here."
+_VERSIONS = ("1.0", "1.1")
+_EXPECT, _CODING = b"expect", b"transfer-encoding"
+
+# What the bytes that come next belong to.
+_Stage = Literal["idle", "head", "body", "skipped"]
+
+
+class _Over(Exception):
+    """The connection is at its end: the parser need not look at what follows."""
+
+
+class HttpConnection(asyncio.Protocol):
+    """Refused when it is not ours, cut when what it began does not come or does not end."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, door: "HttpDoor") -> None:
+        self.door = door
+        self.loop = door.loop
+        self._app: App = door.app
+        self._parser = httptools.HttpRequestParser(self)
+        # Else a request that says "close" would turn what was sent behind it into an error before it is answered.
+        self._parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._in_room = False
+        # By when something must have happened, by the door's clock.
+        self.due = NEVER
+        self._stage: _Stage = "head"
+        self._head_bytes = 0
+        self._head_size = 0
+        self._target = b""
+        self._headers: Headers = []
+        self._codings: list[bytes] = []
+        self._expects_continue = False
+        # What is being read, what is being answered, and what was read ahead of its turn.
+        self._request: Request | None = None
+        self._current: Request | None = None
+        self._pending: Pending | None = None
+        self._ahead: deque[Request] = deque()
+        self._reading = True
+        self.write_paused = False
+        # Bytes that come on this connection are dropped.
+        self._ignores_input = False
+        # What was refused has been answered; only the rest of it is let in.
+        self._closes_after_body = False
+
+    # -- the connection --
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # ours are never others
+        self.transport = transport
+        sock: socket.socket | None = transport.get_extra_info("socket")
+        if sock is not None and sock.family == socket.AF_UNIX and peer_of(sock).uid != self.door.peer_uid:
+            self._ignores_input = True
+            transport.abort()
+            return
+        self._in_room = self.door.entered(self)
+        if not self._in_room:
+            self._ignores_input = True
+            transport.write(_FULL)
+            transport.close()
+            return
+        self.remind(HEAD_SECONDS)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ignores_input:
+            return
+        before = self._stage
+        if before in {"idle", "head"}:
+            self._head_bytes += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # Answered as if nothing else had been asked for; what follows is not HTTP.
+            self._ignores_input = True
+        except httptools.HttpParserError:
+            self._refuse_bytes()
+            return
+        if self._ignores_input or self.transport.is_closing():
+            return
+        if self._stage == "head" and self._head_bytes > MAX_HEAD_BYTES:
+            self._refuse_head()
+        elif self._stage != before or self._stage == "idle":
+            self._expect_next()
+
+    def connection_lost(self, _: Exception | None) -> None:
+        self._ignores_input = True
+        if self._in_room:
+            self._in_room = False
+            self.door.left(self)
+        # It holds us, and we hold it.
+        del self._parser
+        self._ahead.clear()
+        self._current = None
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.left()
+
+    def pause_writing(self) -> None:
+        """The peer does not read what it asked for: nothing more is read from it until it does."""
+        self.write_paused = True
+        # What is written in pieces waits by itself, and must learn when its reader is gone.
+        if self._reading and (self._pending is None or not self._pending.in_pieces):
+            self._reading = False
+            self.transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self.write_paused = False
+        self._read_on()
+        if not self._ignores_input:
+            self._expect_next()
+        if self._pending is not None:
+            self._pending.resumed()
+        self._next_soon()
+
+    def shutdown(self) -> None:
+        """The server stops: after what is being answered."""
+        if self._current is None:
+            self.transport.close()
+        else:
+            self._current.keep_alive = False
+            self._ahead.clear()
+            self._ignores_input = True
+
+    # -- what the parser finds --
+
+    def on_message_begin(self) -> None:
+        if self.transport.is_closing():
+            # Thousands may have been sent ahead in one piece; reading on would only cost time.
+            raise _Over
+        self._stage = "head"
+        self._target = b""
+        self._headers = []
+        self._head_size = 0
+        if self._codings:
+            self._codings = []
+        self._expects_continue = False
+
+    def on_url(self, url: bytes) -> None:
+        self._target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        # Trailers would join the headers behind the gate's back, and without end.
+        if self._stage != "head":
+            return
+        name = name.lower()
+        self._head_size += len(name) + len(value)
+        self._headers.append((name, value))
+        if name == _CODING:
+            self._codings.append(value)
+        elif name == _EXPECT and value.lower() == b"100-continue":
+            self._expects_continue = True
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = 0
+        if self._ignores_input:
+            # What was sent behind a refused head is not for us any more.
+            self._stage = "skipped"
+            return
+        parser, headers, target = self._parser, self._headers, self._target
+        if len(headers) > MAX_HEADERS or len(target) + self._head_size > MAX_HEAD_BYTES:
+            self._refuse_head()
+            return
+        version = parser.get_http_version()
+        if reason := why_refused(target, version, self._codings):
+            self._ignores_input = True
+            self._write_400(reason)
+            return
+        keep_alive = parser.should_keep_alive() and version != "1.0" and not parser.should_upgrade()
+        request = Request(parser.get_method().decode("ascii"), target, version, headers, keep_alive=keep_alive)
+        refusal = self._app.admit(request)
+        if refusal is not None:
+            request.keep_alive = keep_alive and not self._app.closes_refused
+            self._refuse_request(request, refusal)
+            return
+        self._stage = "body"
+        self._request = request
+        if self._expects_continue and self._current is None:
+            self.transport.write(_CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        request = self._request
+        if request is None or self._ignores_input:
+            return
+        request.size += len(body)
+        limit = request.end.max_body
+        if request.size > limit:
+            self._refuse_request(request, self._app.refusal(_too_large(limit)))
+        else:
+            request.body.append(body)
+
+    def on_message_complete(self) -> None:
+        self._stage = "idle"
+        if self._closes_after_body:
+            self._end()
+            return
+        request, self._request = self._request, None
+        if request is None or self._ignores_input:
+            return
+        if self._answers_now:
+            self._serve(request)
+        else:
+            self._queue(request)
+
+    # -- answering --
+
+    @property
+    def _answers_now(self) -> bool:
+        """Nothing is before it, and the peer reads: one that does not would have us keep every answer."""
+        return self._current is None and not self._ahead and not self.write_paused
+
+    def _queue(self, request: Request) -> None:
+        if len(self._ahead) < MAX_AHEAD:
+            self._ahead.append(request)
+            return
+        # Too much was sent ahead: what is being answered is answered, then the connection ends.
+        self._ignores_input = True
+        self._ahead[-1].keep_alive = False
+
+    def _serve(self, request: Request) -> None:
+        if request.refusal is not None:
+            self._write(request, request.refusal)
+            return
+        turns, who = self._app.turns, request.principal
+        if not turns.take(who, request.size, HTTP_CALLS):
+            self._current = request
+            self.due = NEVER
+            turns.wait(who, request.size, self._my_turn)
+            return
+        body = request.body[0] if len(request.body) == 1 else b"".join(request.body)
+        answer = self._app.answer(request, body)
+        if isinstance(answer, Response):
+            self._write(request, answer)
+            return
+        self._current = request
+        self.due = NEVER
+        self._pending = answer
+        answer.start(self)
+
+    def _my_turn(self) -> None:
+        request, self._current = self._current, None
+        if request is None or self.transport.is_closing():
+            # The client left.
+            return
+        self._serve(request)
+        if self._current is None:
+            self._answered()
+
+    # -- for the answer that is pending --
+
+    def respond(self, response: Response) -> None:
+        """The whole answer."""
+        request = self._finished()
+        self._write(request, response)
+        self._answered()
+
+    def begin(self, status: int, headers: Headers, *, in_chunks: bool) -> None:
+        """The head of an answer that comes in pieces."""
+        assert self._current is not None
+        self.transport.write(encode_head(status, headers, in_chunks=in_chunks, close=not self._current.keep_alive))
+
+    def ended(self) -> None:
+        """The last piece was written."""
+        if not self._finished().keep_alive:
+            self._end()
+            return
+        self._read_on()
+        self._answered()
+
+    def abort(self) -> None:
+        """What was begun cannot be finished."""
+        self._ignores_input = True
+        self.transport.abort()
+
+    # -- in order --
+
+    def _finished(self) -> Request:
+        request, self._current, self._pending = self._current, None, None
+        assert request is not None
+        return request
+
+    def _write(self, request: Request, response: Response) -> None:
+        close = response.close or not request.keep_alive
+        self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD"))
+        if close and self._stage == "skipped" and request.refusal is response and not response.close:
+            # Its sender may be in the middle of the body, and would lose the answer with the connection.
+            self._closes_after_body = True
+        elif close:
+            self._end()
+
+    def _end(self) -> None:
+        self._ignores_input = True
+        self.transport.close()
+
+    def _answered(self) -> None:
+        self._expect_next()
+        self._next_soon()
+
+    def _next_soon(self) -> None:
+        if self._ahead:
+            # In a turn of its own: this may be the middle of whatever settled the answer.
+            self.loop.call_soon(self._next)
+
+    def _next(self) -> None:
+        while self._ahead and self._current is None and not self.write_paused and not self.transport.is_closing():
+            self._serve(self._ahead.popleft())
+
+    def _read_on(self) -> None:
+        if not self._reading and not self.transport.is_closing():
+            self._reading = True
+            self.transport.resume_reading()
+
+    # -- refusing --
+
+    def _refuse_request(self, request: Request, refusal: Response) -> None:
+        """Before its body is read: what comes of it is skipped."""
+        self._request = None
+        self._stage = "skipped"
+        request.refusal = refusal
+        if self._answers_now:
+            self._write(request, refusal)
+        else:
+            self._queue(request)
+
+    def _refuse_head(self) -> None:
+        """Before any token is seen: nobody may make us hold more than this."""
+        self._ignores_input = True
+        if not self.transport.is_closing():
+            self.transport.write(_HEAD_TOO_LARGE)
+            self.transport.close()
+
+    def _refuse_bytes(self) -> None:
+        self._ignores_input = True
+        if self._current is not None or self._ahead:
+            # Its answer must not be mistaken for one to this.
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self._write_400(_NOT_HTTP)
+
+    def _write_400(self, reason: str) -> None:
+        self.transport.write(_BAD % (len(reason), reason.encode("ascii")))
+        self.transport.close()
+
+    # -- time --
+
+    def _expect_next(self) -> None:
+        """Set by when the next thing must have come."""
+        if self._current is not None:
+            return
+        if self._stage == "idle":
+            self.remind(KEEP_ALIVE_SECONDS)
+        elif self._stage == "head":
+            self.remind(HEAD_SECONDS)
+        else:
+            self.remind(BODY_SECONDS)
+
+    def remind(self, seconds: float) -> None:
+        """Have `overdue` called after this time, unless it is set anew."""
+        self.due = self.door.now + seconds
+
+    def overdue(self) -> None:
+        """The door's sweep found that the time is over."""
+        if self._pending is not None:
+            self._pending.overdue()
+        elif self.transport.is_closing():
+            self.due = NEVER
+        elif self._stage == "idle" and not self.transport.get_write_buffer_size():
+            self.transport.close()
+        elif self._stage == "body" and self._request is not None:
+            self._refuse_request(self._request, self._app.refusal(_body_too_slow()))
+        else:
+            self.transport.abort()
+
+
+def why_refused(target: bytes, version: str, codings: list[bytes]) -> str | None:
+    """What is wrong with a head that the parser takes, or None: each could mean something else to another reader.
+
+    We stand behind no proxy, but somebody may put one there; a head that both read alike hides no second request.
+    """
+    if version not in _VERSIONS:
+        return "Only HTTP/1.0 and HTTP/1.1 are spoken here."
+    # RFC 9112, 3.2.2: the authority of an absolute target replaces Host, which is the one that the gate checks.
+    if not target.startswith(b"/") or b"#" in target:
+        return "The target must be a path."
+    # RFC 9112, 6.1: a coding we do not undo must not be read as if it were none; HTTP/1.0 has none at all.
+    if codings and (len(codings) > 1 or codings[0].lower() != b"chunked" or version == "1.0"):
+        return "Transfer-Encoding must be chunked, once, in HTTP/1.1."
+    return None
+
+
+def _too_large(limit: int) -> TooLarge:
+    return TooLarge(f"the body is larger than {limit} bytes", hint="write the content to a file and send its path")
+
+
+def _body_too_slow() -> InvalidRequest:
+    return InvalidRequest(f"the body did not arrive within {BODY_SECONDS:.0f} s")

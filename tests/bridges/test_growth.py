@@ -1,0 +1,213 @@
+"""A list or a watch costs what it answers, however much there is of everything else.
+
+Work is counted in steps of the interpreter, which no other program on the machine changes.
+"""
+
+import sys
+
+import msgspec
+import pytest
+from workspace_scene import JERRY, Scene, make_machine
+
+from bascule.broker.limits import BrokerLimits
+from bascule.broker.protocol import TicketStatus
+from bascule.broker.records import AgentRecord, Message, Ticket
+from bascule.testing.house import House
+from bascule.workspace.records import RunRecord
+
+MOST = 1.2
+ROOM = 10**9
+LIMITS = BrokerLimits(
+    max_open_tickets=ROOM, max_inbox_messages=ROOM, max_kept_messages=ROOM, max_kept_bytes=ROOM, max_agents=ROOM
+)
+
+
+def steps(act):
+    """How many the third time: the first ones fill caches, drop what is stale and ring."""
+    for _ in range(2):
+        act()
+    counted = 0
+
+    def look(frame, event, _):
+        nonlocal counted
+        frame.f_trace_lines, frame.f_trace_opcodes = False, True
+        counted += event == "opcode"
+        return look
+
+    before = sys.gettrace()
+    sys.settrace(look)
+    try:
+        act()
+    finally:
+        sys.settrace(before)
+    return counted
+
+
+def ticket(number, **more):
+    fields = {"sender": "agent:Tom", "target": "Jerry", "status": TicketStatus.PENDING, **more}
+    return Ticket(
+        ticket_id=f"t{number:06d}",
+        number=number,
+        expect_reply=True,
+        created_at=1,
+        updated_at=1,
+        reply_by=10**15,
+        payload_bytes=2,
+        digest="",
+        conversation_id="long",
+        **fields,
+    )
+
+
+def with_tickets(count):
+    """Ten that are answered, ten of another sender, so many of one; the first are the oldest."""
+    house = House(limits=LIMITS)
+    for name in ("Tom", "Jerry", "Ann"):
+        house.register(name)
+    state = house.broker.state
+    answered = {"status": TicketStatus.RESPONDED, "acked_at": 1, "settled_at": 1, "replied_at": 1}
+    for _ in range(10):
+        add(state, ticket(state.next_number(), **answered))
+    for _ in range(count):
+        add(state, ticket(state.next_number()))
+    add(state, ticket(state.next_number(), sender="agent:Ann"))
+    return house
+
+
+def add(state, row):
+    state.messages.apply(f"{row.ticket_id}/0", Message(payload=msgspec.Raw(b"{}"), sender=row.sender, at=1))
+    state.tickets.apply(row.ticket_id, row)
+
+
+@pytest.fixture(scope="module")
+def few_and_many():
+    with with_tickets(10) as few, with_tickets(100_000) as many:
+        yield few, many
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("inbox.watch", {"agentId": "Jerry", "waitMs": 0}),
+        # Rings once; what is counted is a look at what was rung for.
+        ("inbox.watch", {"agentId": "Jerry", "waitMs": 0, "by": "hook", "skipRung": "own"}),
+        ("tickets.list", {"limit": 10}),
+        ("tickets.list", {"status": "responded", "limit": 10}),
+        ("tickets.list", {"status": "responded", "party": "Jerry", "limit": 10}),
+        ("tickets.list", {"status": "pending", "agentId": "Jerry", "limit": 10}),
+        ("tickets.list", {"party": "Ann", "limit": 10}),
+        ("tickets.list", {"party": "Ann", "agentId": "Jerry", "limit": 10}),
+        ("tickets.list", {"status": "timeout"}),
+        ("conversations.show", {"conversationId": "long", "limit": 10}),
+        ("daemon.status", {}),
+    ],
+)
+def test_with_100_000_tickets_as_with_10(few_and_many, method, params):
+    few, many = few_and_many
+    by = "agent:Jerry"
+    answers = [house.call(by, method, params) for house in few_and_many]
+    if isinstance(answers[0], list):
+        # The same answer costs the same.
+        assert len(answers[0]) == len(answers[1])
+    assert steps(lambda: many.call(by, method, params)) <= MOST * steps(lambda: few.call(by, method, params))
+
+
+def test_the_watch_names_senders_in_the_order_of_their_oldest_message(few_and_many):
+    for house in few_and_many:
+        seen = house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0})
+        assert (seen["from"], seen["oldest"]) == (["Tom", "Ann"], "t000011")
+        assert seen["unread"] == len(house.broker.state.inbox("Jerry"))
+
+
+def with_agents(count):
+    house = House(limits=LIMITS)
+    for number in range(5):
+        house.register(f"reviewer-{number}", type="reviewer")
+    for number in range(count):
+        house.broker.state.agents.apply(f"agent-{number}", AgentRecord(agent_id=f"agent-{number}", type="agent"))
+    return house
+
+
+@pytest.fixture(scope="module")
+def small_and_large_office():
+    with with_agents(10) as few, with_agents(10_000) as many:
+        yield few, many
+
+
+@pytest.mark.parametrize(
+    "params", [{"status": "online"}, {"type": "reviewer"}, {"type": "reviewer", "status": "online"}]
+)
+def test_with_10_000_agents_as_with_10(small_and_large_office, params):
+    few, many = small_and_large_office
+    names = [f"reviewer-{number}" for number in range(5)]
+    for house in (few, many):
+        assert [each["agentId"] for each in house.call("local", "agents.list", params)] == names
+    costs = [steps(lambda house=house: house.call("local", "agents.list", params)) for house in (many, few)]
+    assert costs[0] <= MOST * costs[1]
+
+
+def test_what_looks_at_everything_is_counted(small_and_large_office):
+    """The control: everybody is the answer here."""
+    few, many = small_and_large_office
+    costs = [steps(lambda house=house: house.call("local", "agents.list", {})) for house in (many, few)]
+    assert costs[0] > 100 * costs[1]
+
+
+def with_runs(count):
+    scene = Scene(House(machine=make_machine()))
+    book = scene.house.workspace.book
+    for number in range(1, count + 1):
+        record = RunRecord(
+            run_id=f"run_{number:06d}",
+            space_id=scene.space,
+            number=number,
+            started_by=JERRY,
+            started_at=1,
+            status="completed",
+            operations=1,
+        )
+        book.table.apply(record.run_id, record)
+    return scene
+
+
+@pytest.fixture(scope="module")
+def short_and_long_history():
+    few, many = with_runs(10), with_runs(1_000)
+    with few.house, many.house:
+        yield few, many
+
+
+@pytest.mark.parametrize("in_space", [True, False])
+def test_after_1_000_runs_as_after_10(short_and_long_history, in_space):
+    costs, newest = [], []
+    for scene in short_and_long_history:
+        params = {"limit": 10} | ({"spaceId": scene.space} if in_space else {})
+        newest.append([each["runId"] for each in scene.house.call(JERRY, "runs.list", params)])
+        costs.append(steps(lambda scene=scene, params=params: scene.house.call(JERRY, "runs.list", params)))
+    assert newest == [[f"run_{last - each:06d}" for each in range(10)] for last in (10, 1_000)]
+    assert costs[1] <= MOST * costs[0]
+
+
+def test_a_run_that_comes_back_takes_its_old_place(short_and_long_history):
+    scene = short_and_long_history[0]
+    table = scene.house.workspace.book.table
+    gone = table.apply("run_000004", None)
+    table.apply("run_000004", gone)
+    assert [each.number for each in scene.house.workspace.book.newest(10, scene.space)] == list(range(10, 0, -1))
+    assert [each.number for each in scene.house.workspace.book.all()] == list(range(1, 11))
+
+
+def test_the_watch_names_the_same_senders_when_there_are_many():
+    """Many senders behind one with many messages: the first ten names, in the order of their oldest message."""
+    with House(limits=LIMITS) as house:
+        house.register("Jerry")
+        state = house.broker.state
+        senders = ["Tom"] * 40 + [f"agent-{number}" for number in range(60)]
+        for name in senders:
+            add(state, ticket(state.next_number(), sender=f"agent:{name}"))
+        seen = house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0})
+        assert seen["from"] == list(dict.fromkeys(senders))[:10]
+        for most in (32, 9):
+            house.call("agent:Jerry", "inbox.take", {"agentId": "Jerry", "max": most})
+        seen = house.call("agent:Jerry", "inbox.watch", {"agentId": "Jerry", "waitMs": 0})
+        assert seen["from"] == [f"agent-{number}" for number in range(1, 11)]
