@@ -195,7 +195,7 @@ def test_the_search_for_silent_skips_finds_them():
 
 # What decides about a call, and the one function that may ask it: where a call is counted, judged, paid for.
 DECIDED_IN = {
-    ("policy", "verdicts"): ("src/bascule/kernel/gate.py", "_decide"),
+    ("policy", "cached_verdict"): ("src/bascule/kernel/gate.py", "_decide"),
     ("policy", "decide"): ("src/bascule/kernel/gate.py", "_decide"),
     ("quota", "take"): ("src/bascule/kernel/gate.py", "_admit"),
     ("desk", "spend"): ("src/bascule/kernel/effects.py", "spend"),

@@ -110,13 +110,13 @@ class Model:
         if size > MAX_BYTES:
             raise Refused("too_large")
         known = self.tickets.get(ticket_id)
-        said = (principal, target, word, params["expectReply"])
+        content = (principal, target, word, params["expectReply"])
         if known is not None:
-            if (known.sender, known.target, known.word, known.expects) != said:
+            if (known.sender, known.target, known.word, known.expects) != content:
                 raise Refused("conflict")
         else:
             self._check_room(principal, target)
-            known = self.tickets[ticket_id] = Ticket(ticket_id, *said)
+            known = self.tickets[ticket_id] = Ticket(ticket_id, *content)
             self._record(principal, "messages.send", ticket_id)
         if not params.get("waitMs"):
             return {"ticketId": ticket_id, "status": "pending"}

@@ -6,6 +6,7 @@ Leases and attempts live in memory only; after a restart everything unacknowledg
 """
 
 import heapq
+import itertools
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol

@@ -178,7 +178,7 @@ class Tickets:
                         agent_status=sent.agent_status,
                     )
                 )
-        if tx.changes:
+        if tx.puts:
             tx.subject = broadcast_id
             tx.details = {"to": [ticket.agent_id for ticket in tickets], "failed": len(failed)}
         return BroadcastResult(broadcast_id=broadcast_id, tickets=tickets, failed=failed)

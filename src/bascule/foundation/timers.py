@@ -20,6 +20,10 @@ class Deadline(msgspec.Struct, eq=False):
     what: Callable[[float], None] | None
     line: "_Line | None" = None
 
+    @property
+    def live(self) -> bool:
+        return self.what is not None
+
 
 class _Line:
     """Deadlines equally far away when they were set: the first to be set is the first to come.
@@ -33,6 +37,10 @@ class _Line:
         self.length_ms = length_ms
         self.waiting: dict[Deadline, None] = {}
         self.last = float("-inf")
+
+    @property
+    def live(self) -> bool:
+        return bool(self.waiting)
 
 
 class Timers:
@@ -52,7 +60,8 @@ class Timers:
         self._heap: list[tuple[float, int, Deadline | _Line]] = []
         self._lines: dict[float, _Line] = {}
         self._order = count()
-        self._called_off = 0
+        # Entries of the heap for which nothing is due: deadlines that were called off, and lines without any.
+        self._idle = 0
         # Set by the process: arms its one timer.
         self.on_earlier: Callable[[float], None] | None = None
 
@@ -74,6 +83,8 @@ class Timers:
             # Out of its order: counted from long ago.
             self._push(deadline, deadline)
             return deadline
+        elif not line.waiting:
+            self._idle -= 1
         line.last = when
         line.waiting[deadline] = None
         deadline.line = line
@@ -83,19 +94,24 @@ class Timers:
         if deadline.what is None:
             return
         deadline.what = None
-        if deadline.line is not None:
-            del deadline.line.waiting[deadline]
+        line = deadline.line
+        if line is None:
+            self._idle += 1
+            self.tidy()
             return
-        self._called_off += 1
-        self.tidy()
+        del line.waiting[deadline]
+        if not line.waiting:
+            self._idle += 1
+            self.tidy()
 
     def tidy(self) -> None:
-        """Drop called-off entries once they are half of the heap. Also called now and then: the live half may have
-        come up meanwhile."""
-        if self._called_off >= self.MIN_SWEEP and self._called_off * 2 > len(self._heap):
-            self._heap = [each for each in self._heap if not isinstance(each[2], Deadline) or each[2].what is not None]
+        """Drop entries for which nothing is due once they are half of the heap. Also called now and then: the live half
+        may have come up meanwhile."""
+        if self._idle >= self.MIN_SWEEP and self._idle * 2 > len(self._heap):
+            self._heap = [each for each in self._heap if each[2].live]
             heapq.heapify(self._heap)
-            self._called_off = 0
+            self._lines = {length_ms: line for length_ms, line in self._lines.items() if line.live}
+            self._idle = 0
 
     def next(self) -> float | None:
         return self._heap[0][0] if self._heap else None
@@ -110,7 +126,7 @@ class Timers:
                 continue
             what, deadline.what = deadline.what, None
             if what is None:
-                self._called_off -= 1
+                self._idle -= 1
                 continue
             limit -= 1
             try:
@@ -121,6 +137,8 @@ class Timers:
     def _first_of(self, line: _Line, order: int) -> Deadline | None:
         """The deadline for which the line stood in the heap, unless it was called off; the next one takes its place."""
         first = next(iter(line.waiting), None)
+        if first is None:
+            self._idle -= 1
         found: Deadline | None = None
         if first is not None and first.order == order:
             found = first
@@ -142,5 +160,6 @@ class Timers:
 
     def __len__(self) -> int:
         """How many are still to happen."""
-        in_lines = sum(len(line.waiting) for line in self._lines.values())
-        return len(self._heap) - len(self._lines) - self._called_off + in_lines
+        # A line that has any counts as one of the heap's already.
+        more = sum(len(line.waiting) - 1 for line in self._lines.values() if line.waiting)
+        return len(self._heap) - self._idle + more

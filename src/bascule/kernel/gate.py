@@ -186,8 +186,7 @@ class Gate:
         return verdict
 
     def _decide(self, principal: Principal, row: Row, params: Any) -> Verdict:
-        policy = self.policy
-        return policy.verdicts.get((principal, row.name)) or policy.decide(
+        return self.policy.cached_verdict(principal, row.name) or self.policy.decide(
             principal, row.name, row.effect, lambda: params
         )
 

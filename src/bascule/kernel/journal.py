@@ -153,8 +153,6 @@ class Journal:
         segment_records: int = SEGMENT_RECORDS,
     ) -> None:
         self._store = store
-        # A store that ends with the daemon says no: then the list of changes is not made.
-        self._keeps_rows: bool = getattr(store, "keeps_rows", True)
         self._clock = clock
         self._on_anchor = on_anchor
         self._segment_records = segment_records
@@ -213,16 +211,10 @@ class Journal:
         return self._queue(tx)
 
     def _queue(self, tx: Transaction) -> Transaction:
-        if self._flight or self._pending or self._together:
-            self._pending.append(tx)
-            self._pending_answers.append(tx)
-        else:
-            self._flight, self._flight_answers = [tx], [tx]
-            changes = tx.changes if self._keeps_rows else []
-            if self._store.write(Batch(changes, [tx.record] if tx.record is not None else [], tx.forget_before)):
-                self._land()
-                if self._pending:
-                    self._launch()
+        self._pending.append(tx)
+        self._pending_answers.append(tx)
+        if not self._flight and not self._together:
+            self._launch()
         return tx
 
     @contextlib.contextmanager
@@ -281,7 +273,7 @@ class Journal:
             flight = self._flight = self._pending
             self._pending = []
             self._flight_answers, self._pending_answers = self._pending_answers, []
-            if not self._store.write(_batch(flight)):
+            if not self._store.write(_batch(flight, keeps_rows=self._store.keeps_rows)):
                 return
             self._land()
 
@@ -301,12 +293,14 @@ class Journal:
         if self.fault is not None:
             self._set_fault(None)
         fault: Exception | None = None
+        anchored: list[LedgerRow] = []
         for tx in flight:
             row = tx.record
             if row is not None:
+                # Before the callbacks: what these commit may be durable at once, and is the newer end then.
                 self._durable_head = (row.seq, row.hash)
                 if row.seq % ANCHOR_EVERY == 0:
-                    self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+                    anchored.append(row)
             for callback in tx.after:
                 try:
                     callback()
@@ -314,6 +308,8 @@ class Journal:
                     fault = fault or error
         for waiting in answers:
             waiting.landed()
+        for row in anchored:
+            self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
         if fault is not None:
             raise fault
 
@@ -342,9 +338,15 @@ class Journal:
             self.on_fault(fault)
 
 
-def _batch(flight: list[Transaction]) -> Batch:
-    return Batch(
-        [change for tx in flight for change in tx.changes],
-        [tx.record for tx in flight if tx.record is not None],
-        max(tx.forget_before for tx in flight),
-    )
+def _batch(flight: list[Transaction], *, keeps_rows: bool) -> Batch:
+    changes: list[tuple[str, str, msgspec.Struct | None]] = []
+    records: list[LedgerRow] = []
+    forget_before = 0
+    for tx in flight:
+        if keeps_rows:
+            changes += tx.changes
+        if tx.record is not None:
+            records.append(tx.record)
+        if tx.forget_before > forget_before:
+            forget_before = tx.forget_before
+    return Batch(changes, records, forget_before)

@@ -148,8 +148,6 @@ class Passage:
 class Answer(Deferred[Any]):
     """The answer of a call whose passage takes time. Cancelling it means that its caller has left."""
 
-    __slots__ = ("passage", "task")
-
     def __init__(self, passage: Passage) -> None:
         self.passage = passage
         self.task: asyncio.Task[None] | None = None

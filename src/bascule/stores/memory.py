@@ -22,7 +22,7 @@ class MemoryStore:
     durability = "memory"
 
     def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS, reopens: bool = True) -> None:
-        """Without `reopens` rows are not kept: of a store that ends with the daemon nobody reads them again."""
+        """Without `reopens` rows are not kept: nobody reads them again in a store that ends with the daemon."""
         self.keeps_rows = reopens
         self._tables: dict[str, dict[str, msgspec.Struct]] = {}
         self._ledger: deque[LedgerRow] = deque()

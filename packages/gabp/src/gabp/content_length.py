@@ -134,7 +134,7 @@ class FrameReader:
             raise kind(message)
         if not self._held and self._skip is None and not self._require_content_type:
             # Nearly every read of a peer that waits for its answers is one whole frame.
-            usual = _USUAL.match(data)
+            usual = _USUAL.match(data, 0, self._max_header_bytes)
             if usual is not None:
                 length, start = int(usual[1]), usual.end()
                 if length + start == len(data) and length <= self._max_body_bytes:
@@ -182,7 +182,7 @@ class FrameReader:
         position = 0
         size = len(data)
         while position < size:
-            usual = _USUAL.match(data, position)
+            usual = _USUAL.match(data, position, position + self._max_header_bytes)
             if usual is not None:
                 start = usual.end()
                 length = int(usual[1])

@@ -55,8 +55,8 @@ class Policy:
         # Of the rules, whatever the policy is called: what a person accepts is compared by this.
         self.digest = digest
         self._max_cached = max_cached
-        # By principal and method, where no rule reads the params: a method has one effect, so these are the whole key.
-        self.verdicts: dict[tuple[str, str], Verdict] = {}
+        # A method has one effect, so principal and method are the whole key.
+        self._verdicts: dict[tuple[str, str], Verdict] = {}
         # For pairs that a rule on params may concern: the rules left to ask.
         self._candidates: dict[tuple[str, str], tuple[Rule, ...]] = {}
         self._program_rules: dict[tuple[str, str], ProgramRules] = {}
@@ -74,9 +74,13 @@ class Policy:
         could apply reads params. Without it such a rule counts as matching if it restricts and as not
         matching if it allows: what is not known is never a permission.
         """
-        return self.verdicts.get((principal, method_name)) or self._decide_anew(
+        return self.cached_verdict(principal, method_name) or self._decide_anew(
             principal, method_name, effect, params_getter
         )
+
+    def cached_verdict(self, principal: Principal, method_name: str) -> Verdict | None:
+        """Cached verdict for (principal, method), or None: it depends on nothing else."""
+        return self._verdicts.get((principal, method_name))
 
     def explain(self, principal: Principal, method: str, effect: Effect, params: Any) -> str:
         """What would happen, by which rule, and why: the same path as a real call, in sentences."""
@@ -155,7 +159,7 @@ class Policy:
                 cacheable,
             )
         if cacheable:
-            _put(self.verdicts, (principal, method), verdict, self._max_cached)
+            _put(self._verdicts, (principal, method), verdict, self._max_cached)
         return verdict
 
     def _candidates_of(self, principal: str, method: str, effect: Effect) -> tuple[Rule, ...]:
