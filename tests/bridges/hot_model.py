@@ -1,4 +1,4 @@
-"""Send, take, ack, reply, wait, heartbeat and cancel as the documents describe them, in plain Python.
+"""Send, take, ack, reply, wait, heartbeat, cancel and revoke as the documents describe them, in plain Python.
 
 An oracle for the calls that agents make most. It decides each call in the order that is security: quota, owner, policy,
 limits, work; and it knows what is left when a commit fails.
@@ -57,7 +57,8 @@ class Model:
         self.tickets = {}
         self.leased = set()
         self.ledger = []
-        # Who waits: (request, ticket, is it an ask), and (request, agent, most).
+        self.now = 0
+        # Who waits: (request, until, principal, ticket, is it an ask), and (request, until, principal, agent, most).
         self.waits = []
         self.polls = []
         self.answers = {}
@@ -122,7 +123,7 @@ class Model:
             return {"ticketId": ticket_id, "status": "pending"}
         if known.settled:
             return {"ticketId": ticket_id, "reply": self._end_of(known)}
-        self.waits.append((request, ticket_id, True))
+        self.waits.append((request, self._until(params), principal, ticket_id, True))
         return None
 
     def _check_room(self, principal, target):
@@ -185,21 +186,21 @@ class Model:
             self._record(principal, "tickets.cancel", ticket.ticket_id)
         return {"status": "cancelled"}
 
-    def inbox_take(self, request, _principal, params):
+    def inbox_take(self, request, principal, params):
         agent, most = params["agentId"], params["max"]
-        if not any(each[1] == agent for each in self.polls) and (taken := self._take(agent, most)):
+        if not any(each[3] == agent for each in self.polls) and (taken := self._take(agent, most)):
             return taken
         if params.get("waitMs"):
-            self.polls.append((request, agent, most))
+            self.polls.append((request, self._until(params), principal, agent, most))
             return None
         return {"nothing": True}
 
-    def replies_wait(self, request, _principal, params):
+    def replies_wait(self, request, principal, params):
         ticket = self.tickets[params["ticketId"]]
         if ticket.settled:
             return self._end_of(ticket)
         if params.get("waitMs"):
-            self.waits.append((request, ticket.ticket_id, False))
+            self.waits.append((request, self._until(params), principal, ticket.ticket_id, False))
             return None
         return {"nothing": True}
 
@@ -231,22 +232,41 @@ class Model:
     def wake(self):
         """Everything is durable: who waits for it is answered."""
         for wait in list(self.waits):
-            request, ticket_id, asked = wait
+            request, _, _, ticket_id, asked = wait
             end = self.tickets[ticket_id].end
             if end is not None:
                 self.waits.remove(wait)
                 self.answers[request] = {"ticketId": ticket_id, "reply": end} if asked else end
         for poll in list(self.polls):
-            request, agent, most = poll
+            request, _, _, agent, most = poll
             # What lands is handed over one by one, so that a poll that waited gets the first.
             taken = self._take(agent, min(most, 1))
             if taken is not None:
                 self.polls.remove(poll)
                 self.answers[request] = taken
 
-    def refill(self, seconds):
+    def _until(self, params):
+        return self.now + params["waitMs"] / 1000
+
+    def pass_time(self, seconds):
+        self.now += seconds
         for principal, left in self.quota.items():
             self.quota[principal] = min(BURST, left + seconds * PER_SECOND)
+        for request, until, _, ticket_id, asked in self.waits:
+            if until <= self.now:
+                self.answers[request] = {"ticketId": ticket_id, "status": "pending"} if asked else {"nothing": True}
+        for request, until, *_ in self.polls:
+            if until <= self.now:
+                self.answers[request] = {"nothing": True}
+        self.waits = [each for each in self.waits if each[1] > self.now]
+        self.polls = [each for each in self.polls if each[1] > self.now]
+
+    def revoke(self, agent):
+        """Its waits end with its connection, and nobody reads an answer. Then the handle is registered again."""
+        self.waits = [each for each in self.waits if each[2] != f"agent:{agent}"]
+        self.polls = [each for each in self.polls if each[2] != f"agent:{agent}"]
+        self._record("person", "agents.revoke", agent)
+        self._record("local", "agents.register", agent)
 
     # -- failing commits --
 

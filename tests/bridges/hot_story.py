@@ -38,6 +38,7 @@ from gabp.content_length import FrameReader, frame
 
 IDS = [f"t{number}" for number in range(10)]
 LONG_WAIT = 30_000
+SHORT_WAIT = 2_000
 LIMITS = BrokerLimits(
     max_payload_bytes=MAX_BYTES,
     max_open_tickets=MAX_OPEN,
@@ -66,13 +67,14 @@ class Wire:
     def __init__(self):
         self.reader = FrameReader(max_body_bytes=1 << 24)
         self.bodies = []
+        self.closed = False
         self._pair = socket.socketpair()
 
     def write(self, data):
         self.bodies += self.reader.feed(data)
 
     def is_closing(self):
-        return False
+        return self.closed
 
     def get_write_buffer_size(self):
         return 0
@@ -81,6 +83,7 @@ class Wire:
         return self._pair[0]
 
     def close(self):
+        self.closed = True
         for each in self._pair:
             each.close()
 
@@ -94,18 +97,21 @@ class Story:
         self.last = 0
         self.answers = {}
         self.expected = self.model.answers
-        for name in AGENTS:
-            self.house.register(name)
-        self.links = {name: self.house.run(lambda name=name: self._connect(name)) for name in AGENTS}
+        self.connections = self.house.broker.agents._connections = LinkConnections()
+        self.links = {name: self._join(name) for name in AGENTS}
         self.house.gate._quota = CallQuota(self.house.clock, per_second=PER_SECOND, burst=BURST)
         self.records_before = len(self.store._ledger)
+
+    def _join(self, name):
+        self.house.register(name)
+        return self.house.run(lambda: self._connect(name))
 
     def _connect(self, name):
         house = self.house
         connection = LinkConnection(
             house.gate,
             lambda token: Principal(f"agent:{token}"),
-            LinkConnections(),
+            self.connections,
             house.clock,
             log=lambda *_, **__: None,
             requests=jsonrpc.Requests({each.name: each.params for each in house.gate.methods.values()}),
@@ -135,8 +141,10 @@ class Story:
         how = self.random.choice(["at once"] * 4 + ["finish", "fail", "fail"])
         if self.random.random() < 0.3:
             self.house.advance(1)
-            self.model.refill(1)
-        if how == "at once":
+            self.model.pass_time(1)
+        if self.random.random() < 0.03:
+            self._revoke(self._agent())
+        elif how == "at once":
             self._act(self._any_call())
             self.model.wake()
             self.house.advance(0)
@@ -173,6 +181,19 @@ class Story:
         self.model.wake()
         self.house.advance(0)
 
+    def _revoke(self, agent):
+        connection, wire = self.links[agent]
+        self.read()
+        self.house.call("person", "agents.revoke", {"agentId": agent})
+        # Whatever came after it is nobody's.
+        _, method, params = self._any_call()
+        self.house.run(lambda: connection.data_received(frame(jsonrpc.request("late", method, codec.encode(params)))))
+        assert wire.closed
+        assert wire.bodies == []
+        self.house.run(lambda: connection.connection_lost(None))
+        self.links[agent] = self._join(agent)
+        self.model.revoke(agent)
+
     def _act(self, act):
         agent, method, params = act
         self.last += 1
@@ -207,7 +228,7 @@ class Story:
                 "expectReply": self.random.random() < 0.8,
             }
             if self.random.random() < 0.5:
-                params["waitMs"] = LONG_WAIT
+                params["waitMs"] = pick([SHORT_WAIT, LONG_WAIT])
             return agent, method, params
         if ticket is not None and self.random.random() < 0.7:
             # Mostly who may.
@@ -226,7 +247,7 @@ class Story:
         pick, agent = self.random.choice, self._agent()
         method = pick(["inbox.take", "inbox.take", "replies.wait", "agents.heartbeat"])
         whose = agent if self.random.random() < 0.85 else pick(AGENTS)
-        wait = {"waitMs": LONG_WAIT if self.random.random() < 0.3 else 0}
+        wait = {"waitMs": pick([SHORT_WAIT, LONG_WAIT]) if self.random.random() < 0.3 else 0}
         if method == "inbox.take":
             return agent, method, {"agentId": whose, "max": self.random.randint(1, 2), **wait}
         if method == "replies.wait":
@@ -271,7 +292,7 @@ class Story:
         read = [read_record(each) for each in records]
         assert [(each.principal, each.method, each.outcome, each.subject) for each in read] == model.ledger
         assert self.house.journal.chain.head == records[-1].hash if records else True
-        assert len(self.house.broker.waits._on_ticket) == len({each[1] for each in model.waits})
+        assert len(self.house.broker.waits._on_ticket) == len({each[3] for each in model.waits})
 
 
 def shown(result):

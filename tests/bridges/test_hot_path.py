@@ -3,21 +3,32 @@
 The stories are random and repeatable. That they would find a fault is shown with faults that are planted here.
 """
 
+import asyncio
 from collections import Counter
 
 import pytest
-from hot_story import LONG_WAIT, Story, play
+from hot_story import LONG_WAIT, Story, Wire, play
 
+from bascule import __version__
 from bascule.broker.tickets import Tickets
 from bascule.broker.waits import Waits
+from bascule.daemon.compose import Daemon
+from bascule.daemon.config import from_values
+from bascule.daemon.logs import DaemonLog
+from bascule.foundation.agreement import PROTOCOL_VERSION
+from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import Conflict, Forbidden, TooLarge
-from bascule.kernel.call import subject_of
+from bascule.kernel.call import LOCAL, Call, subject_of
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import AfterCommit, Transaction
 from bascule.kernel.policy.engine import Policy
+from bascule.programs.mcp_stdio.words import DEFAULT_TRUST
+from bascule.stores.memory import MemoryStore
+from bascule.surfaces.http.server import HttpDoor
 from bascule.wire import jsonrpc
 from gabp import codec
 from gabp.content_length import frame
+from patience import PATIENCE
 
 ROUNDS = 60
 
@@ -195,3 +206,93 @@ def ask(story, ticket):
     call("Bob", "replies.post", {"ticketId": ticket, "payload": "b"})
     call("Ann", "replies.wait", {"ticketId": ticket})
     call("Bob", "agents.heartbeat", {"agentId": "Bob"})
+
+
+# -- the same at each door of a daemon --
+
+
+class Doors:
+    """A daemon with an agent that asks over HTTP, over the link, and with the tools of MCP."""
+
+    def __init__(self, directory, log):
+        config = from_values({"port": 0, "durability": "memory"})
+        self.daemon = Daemon(config, directory, SystemClock(), log, MemoryStore(reopens=False), config_dir=directory)
+        self.tokens = {name: self._register(name) for name in ("Ann", "Bob")}
+        self.last = 0
+        self.http_wire, self.mcp_wire = RawWire(), Wire()
+        self.http = HttpDoor(self.daemon.web_app("unix"), None)._connection()
+        self.http.connection_made(self.http_wire)
+        self.mcp = self.daemon.link_connection()
+        self.mcp.connection_made(self.mcp_wire)
+        self._say("hello", {"protocol": PROTOCOL_VERSION, "version": __version__, "token": self.tokens["Ann"]})
+        self._say("mcp.open", {"toolsets": ["agents"], "trust": DEFAULT_TRUST})
+        self.mcp_wire.bodies.clear()
+
+    def _register(self, name):
+        params = codec.Raw(codec.encode({"agentId": name}))
+        return self.daemon.gate.call(Call(LOCAL, "agents.register", params, door="link")).agent_token
+
+    def _say(self, method, params):
+        self.last += 1
+        self.mcp.data_received(frame(jsonrpc.request(self.last, method, codec.encode(params))))
+
+    def send_by_http(self):
+        self.daemon.turns._renew()
+        body = b'{"payload":"a"}'
+        head = f"POST /agents/Bob/send HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {self.tokens['Ann']}\r\n"
+        rest = f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.http.data_received((head + rest).encode() + body)
+        assert self.http_wire.written.pop().startswith(b"HTTP/1.1 200")
+
+    async def send_by_tool(self):
+        self.daemon.turns._renew()
+        message = {"agentId": "Bob", "payload": "a", "awaitResponse": False}
+        asked = {"id": self.last, "method": "tools/call", "params": {"name": "send_message", "arguments": message}}
+        self._say("mcp.request", {"call": f"call{self.last}", "leftMs": LONG_WAIT, "message": asked})
+        async with asyncio.timeout(PATIENCE):
+            while not self.mcp_wire.bodies:
+                await asyncio.sleep(0)
+        assert b"ticketId" in self.mcp_wire.bodies.pop()
+
+    def close(self):
+        self.http.connection_lost(None)
+        self.mcp.connection_lost(None)
+        self.http_wire.close()
+        self.mcp_wire.close()
+
+
+class RawWire(Wire):
+    def __init__(self):
+        super().__init__()
+        self.written = []
+
+    def write(self, data):
+        self.written.append(data)
+
+
+@pytest.mark.parametrize("door", ["http", "tool"])
+def test_nearly_every_message_sent_at_a_door_takes_the_short_way(door, tmp_path, monkeypatch):
+    counts = Counter()
+    long_ways = [(jsonrpc, "parse"), (Policy, "_decide_anew"), (Gate, "_start")]
+    log = DaemonLog(SystemClock(), path=None, form="off")
+
+    async def inside():
+        doors = Doors(str(tmp_path), log)
+        for owner, name in [(Gate, "call"), (Gate, "_change"), *long_ways]:
+            monkeypatch.setattr(owner, name, counted(counts, name, getattr(owner, name)))
+        for _ in range(50):
+            if door == "http":
+                doors.send_by_http()
+            else:
+                await doors.send_by_tool()
+        monkeypatch.undo()
+        doors.close()
+        await doors.daemon.close()
+
+    try:
+        asyncio.run(inside())
+    finally:
+        log.close()
+    assert counts["_change"] == 50
+    assert counts["call"] >= 50
+    assert sum(counts[name] for _, name in long_ways) < counts["call"] / 10
