@@ -7,7 +7,7 @@ import asyncio
 from collections import Counter
 
 import pytest
-from hot_story import LONG_WAIT, Story, Wire, play
+from hot_story import LONG_WAIT, POLICY, Story, Wire, play
 
 from bascule import __version__
 from bascule.broker.tickets import Tickets
@@ -15,16 +15,19 @@ from bascule.broker.waits import Waits
 from bascule.daemon.compose import Daemon
 from bascule.daemon.config import from_values
 from bascule.daemon.logs import DaemonLog
+from bascule.daemon.quota import CallQuota
 from bascule.foundation.agreement import PROTOCOL_VERSION
 from bascule.foundation.clock import SystemClock
 from bascule.foundation.errors import Conflict, Forbidden, TooLarge
-from bascule.kernel.call import LOCAL, Call, subject_of
+from bascule.kernel.call import LOCAL, Call, Principal, subject_of
 from bascule.kernel.gate import Gate
 from bascule.kernel.journal import AfterCommit, Transaction
 from bascule.kernel.policy.engine import Policy
+from bascule.kernel.rows import Effect
 from bascule.programs.mcp_stdio.words import DEFAULT_TRUST
 from bascule.stores.memory import MemoryStore
 from bascule.surfaces.http.server import HttpDoor
+from bascule.surfaces.link import LinkConnections
 from bascule.wire import jsonrpc
 from gabp import codec
 from gabp.content_length import frame
@@ -150,11 +153,28 @@ def waiter_is_not_answered(monkeypatch):
     monkeypatch.setattr(Waits, "settled", lambda _self, _ticket: None)
 
 
+def quota_is_not_taken(monkeypatch):
+    monkeypatch.setattr(CallQuota, "take", lambda *_: None)
+
+
+def denied_is_allowed(monkeypatch):
+    allowed = POLICY.decide(Principal("agent:Ann"), "messages.send", Effect.MESSAGE, dict)
+    monkeypatch.setattr(Gate, "_decide", lambda *_: allowed)
+
+
+def waits_do_not_end(monkeypatch):
+    monkeypatch.setattr(Waits, "_nothing_yet", lambda *_: None)
+
+
+def revoked_agent_goes_on(monkeypatch):
+    monkeypatch.setattr(LinkConnections, "drop", lambda *_: None)
+
+
 FAULTS = [
     *(owner_before_quota, policy_before_owner, limits_first, room_before_retry),
     *(nothing_is_undone, indexes_are_not_undone, one_table_is_not_undone, undone_in_the_wrong_order),
     *(answered_before_it_is_durable, refusal_is_not_recorded, refusal_ignores_what_is_under_way),
-    waiter_is_not_answered,
+    *(waiter_is_not_answered, quota_is_not_taken, denied_is_allowed, waits_do_not_end, revoked_agent_goes_on),
 ]
 
 
