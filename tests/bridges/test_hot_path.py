@@ -239,7 +239,7 @@ class Doors:
         self.daemon = Daemon(config, directory, SystemClock(), log, MemoryStore(reopens=False), config_dir=directory)
         self.tokens = {name: self._register(name) for name in ("Ann", "Bob")}
         self.last = 0
-        self.http_wire, self.mcp_wire = RawWire(), Wire()
+        self.http_wire, self.mcp_wire = RawWire(), AwaitedWire()
         self.http = HttpDoor(self.daemon.web_app("unix"), None)._connection()
         self.http.connection_made(self.http_wire)
         self.mcp = self.daemon.link_connection()
@@ -247,6 +247,7 @@ class Doors:
         self._say("hello", {"protocol": PROTOCOL_VERSION, "version": __version__, "token": self.tokens["Ann"]})
         self._say("mcp.open", {"toolsets": ["agents"], "trust": DEFAULT_TRUST})
         self.mcp_wire.bodies.clear()
+        self.mcp_wire.came.clear()
 
     def _register(self, name):
         params = codec.Raw(codec.encode({"agentId": name}))
@@ -270,8 +271,8 @@ class Doors:
         asked = {"id": self.last, "method": "tools/call", "params": {"name": "send_message", "arguments": message}}
         self._say("mcp.request", {"call": f"call{self.last}", "leftMs": LONG_WAIT, "message": asked})
         async with asyncio.timeout(PATIENCE):
-            while not self.mcp_wire.bodies:
-                await asyncio.sleep(0)
+            await self.mcp_wire.came.wait()
+        self.mcp_wire.came.clear()
         assert b"ticketId" in self.mcp_wire.bodies.pop()
 
     def close(self):
@@ -288,6 +289,16 @@ class RawWire(Wire):
 
     def write(self, data):
         self.written.append(data)
+
+
+class AwaitedWire(Wire):
+    def __init__(self):
+        super().__init__()
+        self.came = asyncio.Event()
+
+    def write(self, data):
+        super().write(data)
+        self.came.set()
 
 
 @pytest.mark.parametrize("door", ["http", "tool"])

@@ -21,7 +21,7 @@ _EVERY_PLACE = range(len(_PLACES))
 _NOWHERE = len(_PLACES)
 # Stale entries that a list may have beside as many as there are live ones.
 MAX_STALE = 64
-# Up to this length the oldest entry of a list is taken out at once: moving the rest costs less than to look at it later.
+# Up to this length the oldest entry of a list is taken out at once: moving the rest costs less than a look at it later.
 SHORT = 1_024
 
 

@@ -347,6 +347,5 @@ def _batch(flight: list[Transaction], *, keeps_rows: bool) -> Batch:
             changes += tx.changes
         if tx.record is not None:
             records.append(tx.record)
-        if tx.forget_before > forget_before:
-            forget_before = tx.forget_before
+        forget_before = max(forget_before, tx.forget_before)
     return Batch(changes, records, forget_before)
