@@ -166,3 +166,26 @@ def test_an_agent_whose_lifetime_does_not_add_up_in_floats_goes_offline_like_the
         assert status_of(house, name) == "online"
         house.advance(20.25)
         assert status_of(house, name) == "offline"
+
+
+def test_a_list_says_what_changed_since_the_last_one(make_house):
+    house = make_house()
+    house.register("Jerry", heartbeatIntervalMs=1_000, metadata={"pid": 1})
+
+    def listed():
+        (view,) = house.call("local", "agents.list")
+        return view
+
+    first = listed()
+    assert listed() == first
+    send(house, "t")
+    assert listed() == first | {"unread": 1}
+    house.advance(1)
+    house.call(JERRY, "agents.heartbeat", {"agentId": "Jerry"})
+    later = listed()
+    assert later == first | {"unread": 1, "lastHeartbeat": later["lastHeartbeat"]}
+    assert later["lastHeartbeat"] > first["lastHeartbeat"]
+    house.call(JERRY, "agents.register", {"agentId": "Jerry", "metadata": {"pid": 2}, "heartbeatIntervalMs": 1_000})
+    assert listed()["metadata"] == {"pid": 2}
+    house.advance(3)
+    assert listed()["status"] == "offline"

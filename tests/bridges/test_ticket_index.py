@@ -131,3 +131,26 @@ def put(table, number, status):
         digest="",
     )
     table.apply(row.ticket_id, row)
+
+
+@given(loaded=st.lists(rows, max_size=30))
+def test_an_index_that_is_filled_at_start_is_the_one_that_was_kept(loaded):
+    table = Table("tickets", Ticket)
+    index = TicketIndex(table.rows)
+    numbered = [
+        (f"t-{number}", replace(row, ticket_id=f"t-{number}", number=number)) for number, row in enumerate(loaded)
+    ]
+    table.rows.update(numbered)
+    index.fill(numbered)
+    check(table, index)
+    # And goes on from there.
+    kept = TicketIndex(table.rows)
+    for ticket_id, row in numbered:
+        kept.changed(ticket_id, None, row)
+    for each in (index, kept):
+        for ticket_id, row in numbered[::2]:
+            each.changed(ticket_id, row, None)
+    for ticket_id, _ in numbered[::2]:
+        del table.rows[ticket_id]
+    check(table, index)
+    check(table, kept)

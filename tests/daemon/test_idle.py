@@ -28,6 +28,13 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
 
 @pytest.fixture(scope="module")
 def daemon():
+    """Nobody asks it anything, in whatever order these tests run."""
+    with short_dir() as folder, Living(f"{folder}/s", mcp="on") as living:
+        yield living
+
+
+@pytest.fixture
+def asked():
     with short_dir() as folder, Living(f"{folder}/s", mcp="on") as living:
         yield living
 
@@ -75,39 +82,38 @@ def test_an_idle_daemon_is_small(daemon):
 
 
 @linux_only
-def test_mcp_is_loaded_by_the_first_who_ask_for_it_and_nobody_else_waits(daemon):
-    agents = [Caller(daemon).register(name) for name in ("Ann", "Ben")]
-    assert Caller(daemon).get("/agents").status == 200
-    assert not has_loaded_the_sdk(daemon)
+def test_mcp_is_loaded_by_the_first_who_ask_for_it_and_nobody_else_waits(asked):
+    agents = [Caller(asked).register(name) for name in ("Ann", "Ben")]
+    assert Caller(asked).get("/agents").status == 200
+    assert not has_loaded_the_sdk(asked)
     greeting = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "raw", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": greeting}).encode()
     more = [("Content-Type", "application/json"), ("Accept", "application/json, text/event-stream")]
 
     def ask(agent):
-        with Wire(daemon.tcp) as wire:
+        with Wire(asked.tcp) as wire:
             return wire.ask("POST", "/mcp", agent.headers + more, body)
 
     # One who leaves before its answer, and two who stay.
-    with Wire(daemon.tcp) as gone:
+    with Wire(asked.tcp) as gone:
         gone.send(request("POST", "/mcp", agents[0].headers + more, body))
     with ThreadPoolExecutor() as threads:
         greetings = [threads.submit(ask, agent) for agent in agents]
         while not all(each.done() for each in greetings):
-            assert Caller(daemon).get("/agents").status == 200
+            assert Caller(asked).get("/agents").status == 200
         assert [each.result().status for each in greetings] == [200, 200]
-    assert has_loaded_the_sdk(daemon)
+    assert has_loaded_the_sdk(asked)
 
 
 @linux_only
-def test_a_stop_while_it_loads_is_a_clean_stop():
-    with short_dir() as folder, Living(f"{folder}/s", mcp="on") as daemon:
-        agent = Caller(daemon).register("Ann")
-        with Wire(daemon.tcp) as wire:
-            wire.send(request("POST", "/mcp", [*agent.headers, ("Content-Type", "application/json")], b"{}"))
-            eventually(lambda: has_loaded_the_sdk(daemon), "the SDK is being loaded")
-            assert daemon.stop() == 0
-        assert "Traceback" not in daemon.log() + daemon.terminal()
-        assert '"event":"stopped"' in daemon.log()
+def test_a_stop_while_it_loads_is_a_clean_stop(asked):
+    agent = Caller(asked).register("Ann")
+    with Wire(asked.tcp) as wire:
+        wire.send(request("POST", "/mcp", [*agent.headers, ("Content-Type", "application/json")], b"{}"))
+        eventually(lambda: has_loaded_the_sdk(asked), "the SDK is being loaded")
+        assert asked.stop() == 0
+    assert "Traceback" not in asked.log() + asked.terminal()
+    assert '"event":"stopped"' in asked.log()
 
 
 @pytest.mark.parametrize(("payload", "fits"), [("done", True), ("x" * 2_048, False)])

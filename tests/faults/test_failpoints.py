@@ -15,6 +15,7 @@ import tempfile
 
 import pytest
 from checker import Checker
+from living import eventually
 from nursery import Forked, Nursery
 from plants import PLANTS
 from workload import SETTINGS, History, Workload
@@ -194,12 +195,17 @@ def test_the_address_of_a_daemon_is_written_down_before_anybody_is_served_there(
 
 
 def test_an_armed_daemon_says_so_in_its_log(nursery, state):
+    def entries():
+        with open(paths.log_file(state), encoding="utf-8") as file:
+            return [line for line in map(json.loads, file) if line["event"] == "failpoint"]
+
     with Forked(nursery, state, failpoint="stop.log:before") as daemon:
         assert daemon.ready()
+        # Lines are written a moment later, and this daemon dies before it would write the rest.
+        eventually(entries, "the line is in the log")
         daemon.signal(signal.SIGTERM)
         assert daemon.wait() == -signal.SIGKILL
-    with open(paths.log_file(state), encoding="utf-8") as file:
-        (entry,) = [line for line in map(json.loads, file) if line["event"] == "failpoint"]
+    (entry,) = entries()
     assert (entry["level"], entry["armed"]) == ("warning", "stop.log:before")
 
 

@@ -202,6 +202,15 @@ WEBSOCKET = (
 
 # Answered, and nothing behind it is read: what the sender asked for beside it does not exist here.
 ANSWERED_AND_CLOSED = {
+    "an upgrade with a body": GET + WHO + UPGRADE + b"Upgrade: h2c\r\nContent-Length: 5\r\n" + END + b"GET /" + HIDDEN,
+    "an upgrade with chunks": GET
+    + WHO
+    + UPGRADE
+    + b"Upgrade: h2c\r\n"
+    + CHUNKED
+    + END
+    + b"1\r\nx\r\n0\r\n\r\n"
+    + HIDDEN,
     "an upgrade to h2c": GET + WHO + UPGRADE + b"Upgrade: h2c\r\n" + END + HIDDEN,
     "an upgrade to WebSocket": GET + WHO + WEBSOCKET + END + HIDDEN,
     "HTTP/1.0": GET.replace(b"1.1", b"1.0") + WHO + END + HIDDEN,

@@ -189,25 +189,41 @@ class Agents:
         views = []
         # What agents say about themselves (panes, directories) is about the machine, and not for inside a sandbox.
         outside = not is_reserved_handle(agent_of(call.principal) or "")
-        for agent_id in self._roster.that_may_be(params.type, params.status):
-            record = self._state.agents.rows[agent_id]
-            if params.type is not None and record.type != params.type:
+        rows, presences, now = self._state.agents.rows, self._presence, self._state.clock.monotonic()
+        wanted_type, wanted_status = params.type, params.status
+        for agent_id in self._roster.that_may_be(wanted_type, wanted_status):
+            record = rows[agent_id]
+            if wanted_type is not None and record.type != wanted_type:
                 continue
-            status = self.status(agent_id)
-            if params.status is not None and status is not params.status:
+            presence = presences[agent_id]
+            status = self._status_at(now, record, presence)
+            if wanted_status is not None and status is not wanted_status:
                 continue
-            views.append(
-                AgentView(
-                    agent_id=record.agent_id,
-                    type=record.type,
-                    status=status,
-                    last_heartbeat=rfc3339(self._presence[record.agent_id].seen_wall),
-                    metadata=record.metadata if outside else {},
-                    unread=self.unread(record.agent_id),
-                    groups=record.groups,
-                )
-            )
+            view = self._view(record, presence, status)
+            views.append(view if outside else msgspec.structs.replace(view, metadata={}))
         return views + self._list_groups(params)
+
+    def _view(self, record: AgentRecord, presence: Presence, status: AgentStatus) -> AgentView:
+        """The one of the last list as long as it still says what is so: most agents do nothing between two lists."""
+        view, unread = presence.view, self.unread(record.agent_id)
+        if (
+            view is None
+            or presence.viewed is not record
+            or presence.viewed_wall != presence.seen_wall
+            or view.status is not status
+            or view.unread != unread
+        ):
+            view = AgentView(
+                agent_id=record.agent_id,
+                type=record.type,
+                status=status,
+                last_heartbeat=rfc3339(presence.seen_wall),
+                metadata=record.metadata,
+                unread=unread,
+                groups=record.groups,
+            )
+            presence.view, presence.viewed, presence.viewed_wall = view, record, presence.seen_wall
+        return view
 
     def _list_groups(self, params: AgentsListParams) -> list[AgentView]:
         if params.type not in (None, GROUP_TYPE):
@@ -258,14 +274,18 @@ class Agents:
             return next(
                 (each for each in (AgentStatus.ONLINE, AgentStatus.UNKNOWN) if each in found), AgentStatus.OFFLINE
             )
-        record = self._state.agents.rows[agent_id]
-        if presence.connections and not presence.gone:
+        return self._status_at(self._state.clock.monotonic(), self._state.agents.rows[agent_id], presence)
+
+    def _status_at(self, now: float, record: AgentRecord, presence: Presence) -> AgentStatus:
+        if presence.gone:
+            return AgentStatus.OFFLINE
+        if presence.connections:
             return AgentStatus.ONLINE
-        if presence.gone or record.token_hash is None:
+        if record.token_hash is None:
             return AgentStatus.OFFLINE
         # The very sum that `_watch` arms: another rounding would let a deadline come up a moment too early, in circles.
         over = presence.seen + self._lifetime_ms(record) / 1000
-        if self._state.clock.monotonic() >= over:
+        if now >= over:
             return AgentStatus.OFFLINE
         return AgentStatus.ONLINE if presence.seen_in_this_life else AgentStatus.UNKNOWN
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from itertools import count
 
-from bascule.broker.protocol import AgentStatus
+from bascule.broker.protocol import AgentStatus, AgentView
 from bascule.broker.records import AgentRecord
 
 
@@ -13,6 +13,7 @@ class Presence:
     __slots__ = (
         *("armed_at", "connections", "gone", "online", "order"),
         *("seen", "seen_in_this_life", "seen_wall", "stored_wall"),
+        *("view", "viewed", "viewed_wall"),
     )
 
     def __init__(self, order: int, seen: float, seen_wall: int) -> None:
@@ -30,6 +31,10 @@ class Presence:
         self.seen_in_this_life = False
         # When the heap looks at it next.
         self.armed_at = float("inf")
+        # How it was last listed, and by which record and moment.
+        self.view: AgentView | None = None
+        self.viewed: AgentRecord | None = None
+        self.viewed_wall = 0
 
 
 class Roster:

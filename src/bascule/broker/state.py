@@ -71,8 +71,8 @@ class BrokerState:
         # Oldest first, so that inboxes come back in the order of sending.
         loaded = sorted(store.load("tickets", Ticket), key=lambda item: item[1].number)
         self.tickets.rows.update(loaded)
+        self.index.fill(loaded)
         for key, ticket in loaded:
-            self.index.changed(key, None, ticket)
             if ticket.is_open:
                 self.open_count += 1
                 self.open_by_sender[ticket.sender] = self.open_by_sender.get(ticket.sender, 0) + 1

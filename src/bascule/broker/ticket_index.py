@@ -60,6 +60,16 @@ class TicketIndex:
 
     # -- keeping it --
 
+    def fill(self, loaded: Iterable[tuple[str, Ticket]]) -> None:
+        """What `changed` would do for each of them, oldest first, in an index where nothing was before."""
+        ids = self._ids
+        for ticket_id, ticket in loaded:
+            place, number = _PLACES[ticket.status], ticket.number
+            ids[number] = ticket_id
+            for shelf in self._shelves(ticket):
+                shelf.live[place] += 1
+                shelf.numbers[place].append(number)
+
     def changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         if old is not None and new is not None and old.target == new.target:
             if old.status is not new.status:

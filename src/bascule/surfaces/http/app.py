@@ -183,7 +183,7 @@ class Held(Pending):
             # The client left first.
             return
         if later.cancelled():
-            connection.transport.close()
+            connection.close()
         elif connection.transport.is_closing():
             self.left()
         elif (error := later.exception()) is not None:

@@ -14,7 +14,16 @@ import httptools
 from bascule.foundation.errors import InvalidRequest, TooLarge
 from bascule.surfaces.fair_share import HTTP_CALLS
 from bascule.surfaces.http.app import App
-from bascule.surfaces.http.exchange import Headers, Pending, Request, Response, encode_head, encode_response
+from bascule.surfaces.http.exchange import (
+    LAST_CHUNK,
+    Headers,
+    Pending,
+    Request,
+    Response,
+    chunk,
+    encode_head,
+    encode_response,
+)
 from bascule.transports.peercred import peer_of
 
 if TYPE_CHECKING:
@@ -26,12 +35,16 @@ HEAD_SECONDS = 10.0
 BODY_SECONDS = 10.0
 # Idle keep-alive connections; helpers close theirs, libraries come back within seconds.
 KEEP_ALIVE_SECONDS = 30
-# A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight.
+# What a peer that no longer reads has left of its last answer.
+CLOSE_SECONDS = 10.0
+# A bearer, an address and a dozen standard headers are one KiB; browsers and proxies stay below eight. The same holds
+# for what comes between the pieces of a body: sizes of chunks, their extensions, trailers.
 MAX_HEAD_BYTES = 64 * 1024
 MAX_HEADERS = 100
 # Requests sent ahead while one is being answered, or while answers wait to be read. Clients that do this at all send
-# a few.
+# a few, and small ones: beyond this many bytes of their bodies no further request is taken.
 MAX_AHEAD = 16
+MAX_AHEAD_BYTES = 1024 * 1024
 
 NEVER = float("inf")
 
@@ -45,13 +58,15 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NOT_HTTP = "This is not HTTP as it is spoken here."
 _VERSIONS = ("1.0", "1.1")
 _EXPECT, _CODING = b"expect", b"transfer-encoding"
+# Refusals share their turns on the loop: nobody has to be known to be refused.
+_NOBODY = "refused"
 
 # What the bytes that come next belong to.
 _Stage = Literal["idle", "head", "body", "skipped"]
 
 
 class _Over(Exception):
-    """The connection is at its end: the parser need not look at what follows."""
+    """The parser need not look at what follows."""
 
 
 class HttpConnection(asyncio.Protocol):
@@ -70,12 +85,15 @@ class HttpConnection(asyncio.Protocol):
         # By when something must have happened, by the door's clock.
         self.due = NEVER
         self._stage: _Stage = "head"
-        self._head_bytes = 0
+        # Bytes of the message that are not its body, since its head was complete.
+        self._framing_bytes = 0
         self._head_size = 0
         self._target = b""
         self._headers: Headers = []
         self._codings: list[bytes] = []
         self._expects_continue = False
+        # A message began or its head ended while these bytes were read.
+        self._moved = False
         # What is being read, what is being answered, and what was read ahead of its turn.
         self._request: Request | None = None
         self._current: Request | None = None
@@ -85,8 +103,11 @@ class HttpConnection(asyncio.Protocol):
         self.write_paused = False
         # Bytes that come on this connection are dropped.
         self._ignores_input = False
-        # What was refused has been answered; only the rest of it is let in.
-        self._closes_after_body = False
+        # Refused before its body was read: the rest of it is skipped, and then the connection may have to end.
+        self._skipped: Request | None = None
+        self._closes_after_skipped = False
+        # The answer that comes in pieces says how long each is; else the end of the connection is its end.
+        self._in_chunks = False
 
     # -- the connection --
 
@@ -99,9 +120,8 @@ class HttpConnection(asyncio.Protocol):
             return
         self._in_room = self.door.entered(self)
         if not self._in_room:
-            self._ignores_input = True
             transport.write(_FULL)
-            transport.close()
+            self.close()
             return
         self.remind(HEAD_SECONDS)
 
@@ -109,22 +129,27 @@ class HttpConnection(asyncio.Protocol):
         if self._ignores_input:
             return
         before = self._stage
-        if before in {"idle", "head"}:
-            self._head_bytes += len(data)
+        self._moved = False
+        self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
             # Answered as if nothing else had been asked for; what follows is not HTTP.
             self._ignores_input = True
         except httptools.HttpParserError:
-            self._refuse_bytes()
+            if not self._ignores_input:
+                self._refuse(_bad(_NOT_HTTP))
             return
-        if self._ignores_input or self.transport.is_closing():
+        if self._ignores_input:
             return
-        if self._stage == "head" and self._head_bytes > MAX_HEAD_BYTES:
-            self._refuse_head()
-        elif self._stage != before or self._stage == "idle":
+        if self._framing_bytes > MAX_HEAD_BYTES and self._stage != "idle":
+            self._refuse(_HEAD_TOO_LARGE)
+        elif self._moved or self._stage != before or self._stage == "idle":
             self._expect_next()
+
+    def eof_received(self) -> None:
+        """The peer sends nothing more, so what it waits for is not waited for: what was answered goes out."""
+        self.close()
 
     def connection_lost(self, _: Exception | None) -> None:
         self._ignores_input = True
@@ -134,7 +159,7 @@ class HttpConnection(asyncio.Protocol):
         # It holds us, and we hold it.
         del self._parser
         self._ahead.clear()
-        self._current = None
+        self._current = self._request = self._skipped = None
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.left()
@@ -159,7 +184,7 @@ class HttpConnection(asyncio.Protocol):
     def shutdown(self) -> None:
         """The server stops: after what is being answered."""
         if self._current is None:
-            self.transport.close()
+            self.close()
         else:
             self._current.keep_alive = False
             self._ahead.clear()
@@ -168,10 +193,11 @@ class HttpConnection(asyncio.Protocol):
     # -- what the parser finds --
 
     def on_message_begin(self) -> None:
-        if self.transport.is_closing():
+        if self._ignores_input:
             # Thousands may have been sent ahead in one piece; reading on would only cost time.
             raise _Over
         self._stage = "head"
+        self._moved = True
         self._target = b""
         self._headers = []
         self._head_size = 0
@@ -195,19 +221,14 @@ class HttpConnection(asyncio.Protocol):
             self._expects_continue = True
 
     def on_headers_complete(self) -> None:
-        self._head_bytes = 0
-        if self._ignores_input:
-            # What was sent behind a refused head is not for us any more.
-            self._stage = "skipped"
-            return
+        self._framing_bytes = 0
         parser, headers, target = self._parser, self._headers, self._target
         if len(headers) > MAX_HEADERS or len(target) + self._head_size > MAX_HEAD_BYTES:
-            self._refuse_head()
+            self._refuse(_HEAD_TOO_LARGE)
             return
         version = parser.get_http_version()
         if reason := why_refused(target, version, self._codings):
-            self._ignores_input = True
-            self._write_400(reason)
+            self._refuse(_bad(reason))
             return
         keep_alive = parser.should_keep_alive() and version != "1.0" and not parser.should_upgrade()
         request = Request(parser.get_method().decode("ascii"), target, version, headers, keep_alive=keep_alive)
@@ -217,11 +238,14 @@ class HttpConnection(asyncio.Protocol):
             self._refuse_request(request, refusal)
             return
         self._stage = "body"
+        self._moved = True
         self._request = request
-        if self._expects_continue and self._current is None:
+        # RFC 9110, 10.1.1: who speaks HTTP/1.0 does not wait for it.
+        if self._expects_continue and self._current is None and version != "1.0":
             self.transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
+        self._framing_bytes = max(0, self._framing_bytes - len(body))
         request = self._request
         if request is None or self._ignores_input:
             return
@@ -230,16 +254,21 @@ class HttpConnection(asyncio.Protocol):
         if request.size > limit:
             self._refuse_request(request, self._app.refusal(_too_large(limit)))
         else:
-            request.body.append(body)
+            request.add(body)
 
     def on_message_complete(self) -> None:
         self._stage = "idle"
-        if self._closes_after_body:
-            self._end()
+        self._framing_bytes = 0
+        self._skipped = None
+        if self._closes_after_skipped:
+            self.close()
             return
         request, self._request = self._request, None
         if request is None or self._ignores_input:
             return
+        # Before it is served, which may end the connection by itself.
+        self._ignores_input = not request.keep_alive
+        request.waited = not self._moved
         if self._answers_now:
             self._serve(request)
         else:
@@ -253,25 +282,31 @@ class HttpConnection(asyncio.Protocol):
         return self._current is None and not self._ahead and not self.write_paused
 
     def _queue(self, request: Request) -> None:
-        if len(self._ahead) < MAX_AHEAD:
-            self._ahead.append(request)
+        ahead = self._ahead
+        request.waited = True
+        if len(ahead) < MAX_AHEAD and sum(each.size for each in ahead) <= MAX_AHEAD_BYTES:
+            ahead.append(request)
             return
         # Too much was sent ahead: what is being answered is answered, then the connection ends.
         self._ignores_input = True
-        self._ahead[-1].keep_alive = False
+        ahead[-1].keep_alive = False
 
     def _serve(self, request: Request) -> None:
+        if request.waited and request.refusal is None:
+            # An agent that was revoked since its head came has no more to say.
+            request.refusal = self._app.admit(request)
+        turns = self._app.turns
+        who, size = (request.principal, request.size) if request.refusal is None else (_NOBODY, 0)
+        if not turns.take(who, size, HTTP_CALLS):
+            self._current = request
+            request.waited = True
+            self.due = NEVER
+            turns.wait(who, size, self._my_turn)
+            return
         if request.refusal is not None:
             self._write(request, request.refusal)
             return
-        turns, who = self._app.turns, request.principal
-        if not turns.take(who, request.size, HTTP_CALLS):
-            self._current = request
-            self.due = NEVER
-            turns.wait(who, request.size, self._my_turn)
-            return
-        body = request.body[0] if len(request.body) == 1 else b"".join(request.body)
-        answer = self._app.answer(request, body)
+        answer = self._app.answer(request, request.whole_body())
         if isinstance(answer, Response):
             self._write(request, answer)
             return
@@ -299,16 +334,33 @@ class HttpConnection(asyncio.Protocol):
 
     def begin(self, status: int, headers: Headers, *, in_chunks: bool) -> None:
         """The head of an answer that comes in pieces."""
-        assert self._current is not None
-        self.transport.write(encode_head(status, headers, in_chunks=in_chunks, close=not self._current.keep_alive))
+        request = self._current
+        assert request is not None
+        # RFC 9112, 6.1: no transfer coding in an answer to HTTP/1.0.
+        self._in_chunks = in_chunks and request.version != "1.0"
+        self.transport.write(encode_head(status, headers, in_chunks=self._in_chunks, close=not request.keep_alive))
+
+    def piece(self, body: bytes) -> None:
+        # A chunk of no bytes would be the last one.
+        if body:
+            self.transport.write(chunk(body) if self._in_chunks else body)
 
     def ended(self) -> None:
         """The last piece was written."""
+        if self._in_chunks:
+            self.transport.write(LAST_CHUNK)
         if not self._finished().keep_alive:
-            self._end()
+            self.close()
             return
         self._read_on()
         self._answered()
+
+    def close(self) -> None:
+        """After what is written already."""
+        self._ignores_input = True
+        self._ahead.clear()
+        self.remind(CLOSE_SECONDS)
+        self.transport.close()
 
     def abort(self) -> None:
         """What was begun cannot be finished."""
@@ -325,15 +377,11 @@ class HttpConnection(asyncio.Protocol):
     def _write(self, request: Request, response: Response) -> None:
         close = response.close or not request.keep_alive
         self.transport.write(encode_response(response, close=close, only_head=request.verb == "HEAD"))
-        if close and self._stage == "skipped" and request.refusal is response and not response.close:
+        if close and request is self._skipped and not response.close:
             # Its sender may be in the middle of the body, and would lose the answer with the connection.
-            self._closes_after_body = True
+            self._closes_after_skipped = True
         elif close:
-            self._end()
-
-    def _end(self) -> None:
-        self._ignores_input = True
-        self.transport.close()
+            self.close()
 
     def _answered(self) -> None:
         self._expect_next()
@@ -358,37 +406,27 @@ class HttpConnection(asyncio.Protocol):
     def _refuse_request(self, request: Request, refusal: Response) -> None:
         """Before its body is read: what comes of it is skipped."""
         self._request = None
+        self._skipped = request
         self._stage = "skipped"
+        self._moved = True
         request.refusal = refusal
         if self._answers_now:
-            self._write(request, refusal)
+            self._serve(request)
         else:
             self._queue(request)
 
-    def _refuse_head(self) -> None:
-        """Before any token is seen: nobody may make us hold more than this."""
-        self._ignores_input = True
-        if not self.transport.is_closing():
-            self.transport.write(_HEAD_TOO_LARGE)
-            self.transport.close()
-
-    def _refuse_bytes(self) -> None:
-        self._ignores_input = True
-        if self._current is not None or self._ahead:
-            # Its answer must not be mistaken for one to this.
-            self.transport.close()
-        elif not self.transport.is_closing():
-            self._write_400(_NOT_HTTP)
-
-    def _write_400(self, reason: str) -> None:
-        self.transport.write(_BAD % (len(reason), reason.encode("ascii")))
-        self.transport.close()
+    def _refuse(self, answer: bytes) -> None:
+        """Before any token is seen: nobody may make us hold more, or read what another reader reads differently."""
+        if self._current is None and not self._ahead and self._skipped is None:
+            # Else it would be taken for the answer to what was asked before.
+            self.transport.write(answer)
+        self.close()
 
     # -- time --
 
     def _expect_next(self) -> None:
         """Set by when the next thing must have come."""
-        if self._current is not None:
+        if self._current is not None or self.transport.is_closing():
             return
         if self._stage == "idle":
             self.remind(KEEP_ALIVE_SECONDS)
@@ -403,12 +441,13 @@ class HttpConnection(asyncio.Protocol):
 
     def overdue(self) -> None:
         """The door's sweep found that the time is over."""
-        if self._pending is not None:
+        if self.transport.is_closing():
+            # Its last answer is not read.
+            self.transport.abort()
+        elif self._pending is not None:
             self._pending.overdue()
-        elif self.transport.is_closing():
-            self.due = NEVER
         elif self._stage == "idle" and not self.transport.get_write_buffer_size():
-            self.transport.close()
+            self.close()
         elif self._stage == "body" and self._request is not None:
             self._refuse_request(self._request, self._app.refusal(_body_too_slow()))
         else:
@@ -429,6 +468,10 @@ def why_refused(target: bytes, version: str, codings: list[bytes]) -> str | None
     if codings and (len(codings) > 1 or codings[0].lower() != b"chunked" or version == "1.0"):
         return "Transfer-Encoding must be chunked, once, in HTTP/1.1."
     return None
+
+
+def _bad(reason: str) -> bytes:
+    return _BAD % (len(reason), reason.encode("ascii"))
 
 
 def _too_large(limit: int) -> TooLarge:

@@ -37,8 +37,24 @@ class Request:
         self.headers = headers
         self.keep_alive = keep_alive
         self.refusal: Response | None = None
-        self.body: list[bytes] = []
+        # It was not served in the call that read its head.
+        self.waited = False
         self.size = 0
+        self._body: bytes | bytearray = b""
+
+    def add(self, body: bytes) -> None:
+        """The next piece of its body."""
+        if not self._body:
+            self._body = body
+            return
+        if isinstance(self._body, bytes):
+            # A list of pieces would take up to fifty times what was sent.
+            self._body = bytearray(self._body)
+        self._body += body
+
+    def whole_body(self) -> bytes:
+        body = self._body
+        return body if isinstance(body, bytes) else bytes(body)
 
 
 class Response(NamedTuple):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from bascule.surfaces.http.ends import Message, Mount, Scope
-from bascule.surfaces.http.exchange import COMMON, LAST_CHUNK, Headers, Pending, Request, chunk
+from bascule.surfaces.http.exchange import COMMON, Headers, Pending, Request
 
 if TYPE_CHECKING:
     from bascule.surfaces.http.app import App
@@ -28,8 +28,8 @@ class MountExchange(Pending):
         self._body = body
         self._connection: HttpConnection | None = None
         self._begun = False
-        self._in_chunks = False
-        self._left_to_write = 0
+        # None where the head does not say how long the answer is.
+        self._left_to_write: int | None = None
         # The client is gone, or has its answer.
         self._over = asyncio.Event()
         self._writable = asyncio.Event()
@@ -87,13 +87,11 @@ class MountExchange(Pending):
             self._begin(connection, message["status"], list(message.get("headers", ())))
             return
         body, more = message.get("body", b""), message.get("more_body", False)
-        if self._in_chunks:
-            connection.transport.write((chunk(body) if body else b"") + (b"" if more else LAST_CHUNK))
-        else:
+        if self._left_to_write is not None:
             self._left_to_write -= len(body)
             if self._left_to_write < 0 or (self._left_to_write and not more):
                 raise RuntimeError("an answer is not as long as its head says")
-            connection.transport.write(body)
+        connection.piece(body)
         if not more:
             self.left()
             connection.ended()
@@ -109,9 +107,8 @@ class MountExchange(Pending):
         length = next((int(value) for name, value in headers if name == b"content-length"), None)
         self._app.on_status(status)
         self._begun = True
-        self._in_chunks = length is None and status not in (204, 304)
-        self._left_to_write = length or 0
-        connection.begin(status, headers, in_chunks=self._in_chunks)
+        self._left_to_write = 0 if status in (204, 304) else length
+        connection.begin(status, headers, in_chunks=self._left_to_write is None)
 
 
 def _scope(request: Request) -> Scope:

@@ -4,7 +4,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from bascule.foundation.stream import Stream
-from bascule.surfaces.http.exchange import LAST_CHUNK, Headers, Pending, chunk
+from bascule.surfaces.http.exchange import Headers, Pending
 from bascule.wire import sse
 from gabp import codec
 
@@ -56,8 +56,7 @@ class EventStream(Pending):
             self._write(self._connection, b"" if self._connection.write_paused else sse.COMMENT_PING)
 
     def _write(self, connection: "HttpConnection", body: bytes) -> None:
-        if body:
-            connection.transport.write(chunk(body))
+        connection.piece(body)
         connection.remind(SSE_PING_SECONDS)
 
     def _drain(self) -> None:
@@ -78,7 +77,6 @@ class EventStream(Pending):
             self._write(connection, body)
         if self._stream.ended:
             self.left()
-            connection.transport.write(LAST_CHUNK)
             connection.ended()
 
 
