@@ -364,7 +364,7 @@ class Tickets:
         self._waits.gone(ticket.ticket_id)
 
     def _note(self, event: str, ticket: Ticket) -> None:
-        sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
+        sender = sender_name(ticket.sender)
         self._events.publish(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --

@@ -201,11 +201,13 @@ def _human(at: int, level: str, event: str | LogLine, fields: dict[str, Any], *,
     """As a terminal shows it; None for what it does not."""
     if isinstance(event, LogLine):
         fields = msgspec.to_builtins(event)
-        event = fields.pop("event")
-    if not _worth_showing(level, event):
+        name: str = fields.pop("event")
+    else:
+        name = event
+    if not _worth_showing(level, name):
         return None
-    known = {name: _plain(value) for name, value in fields.items() if value is not None}
-    return human(rfc3339(at), level, event, known, colour=colour)
+    known = {field: _plain(value) for field, value in fields.items() if value is not None}
+    return human(rfc3339(at), level, name, known, colour=colour)
 
 
 def _worth_showing(level: str, event: str) -> bool:

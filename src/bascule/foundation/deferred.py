@@ -8,7 +8,7 @@ every list before `cancel` returns.
 import asyncio
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -76,7 +76,7 @@ class Deferred(Generic[T]):
             self._run_callbacks(self._callbacks)
         return True
 
-    def add_done_callback(self, callback: "Callable[[Deferred[T]], object]") -> None:
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Called with this object when it is settled; now, if it is."""
         if self._state is not _PENDING:
             callback(self)
