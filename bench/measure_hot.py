@@ -2,6 +2,9 @@
 
 Bytes go into `LinkConnection.data_received` and come out of a transport that keeps them. The time is CPU of the loop's
 thread, and of many short rounds the least counts: the machine is never quiet, and noise only adds.
+
+python bench/measure_hot.py            microseconds
+python bench/measure_hot.py calls      function calls, which no other process disturbs; -v lists them
 """
 
 import cProfile
@@ -13,7 +16,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from typing import Any
 
 import uvloop
 
@@ -124,58 +126,45 @@ class Peers:
             self._asker_out.taken()
 
 
-def inside(work: Callable[[dict[str, Peers]], Any]) -> Any:
-    async def run() -> Any:
+def inside(work: Callable[[str, Peers], dict[str, float]]) -> dict[str, float]:
+    """`work` in a daemon of its own for an ask over an inbox stream, and for one with polls: all six calls."""
+
+    async def run(name: str, *, streams: bool) -> dict[str, float]:
         with tempfile.TemporaryDirectory() as directory, house(directory, logging=True) as (daemon, _):
-            return work({"ask": Peers(daemon, streams=True)})
+            return work(name, Peers(daemon, streams=streams))
 
-    async def run_polls() -> Any:
-        with tempfile.TemporaryDirectory() as directory, house(directory, logging=True) as (daemon, _):
-            return work({"all six": Peers(daemon, streams=False)})
-
-    return [uvloop.run(run()), uvloop.run(run_polls())]
+    return uvloop.run(run("ask", streams=True)) | uvloop.run(run("all six", streams=False))
 
 
-def least(peers: dict[str, Peers]) -> dict[str, float]:
-    best: dict[str, float] = {}
+def least(name: str, peers: Peers) -> dict[str, float]:
     gc.collect()
     gc.freeze()
+    best = float("inf")
     for _ in range(ROUNDS):
-        for name, each in peers.items():
-            before = time.thread_time()
-            for _ in range(ASKS_PER_ROUND):
-                each.ask()
-            spent = (time.thread_time() - before) / ASKS_PER_ROUND * 1e6
-            best[name] = min(best.get(name, spent), spent)
-    return best
+        before = time.thread_time()
+        for _ in range(ASKS_PER_ROUND):
+            peers.ask()
+        best = min(best, (time.thread_time() - before) / ASKS_PER_ROUND * 1e6)
+    return {f"{name}, us": best}
 
 
-def calls(peers: dict[str, Peers]) -> dict[str, float]:
-    counted = {}
-    for name, each in peers.items():
-        for _ in range(20):
-            each.ask()
-        profile = cProfile.Profile()
-        profile.enable()
-        for _ in range(200):
-            each.ask()
-        profile.disable()
-        stats = pstats.Stats(profile)
-        counted[name + " calls"] = stats.total_calls / 200
-        if "-v" in sys.argv:
-            stats.sort_stats("ncalls").print_stats(110)
-    return counted
+def calls(name: str, peers: Peers) -> dict[str, float]:
+    for _ in range(ASKS_PER_ROUND):
+        peers.ask()
+    profile = cProfile.Profile()
+    profile.enable()
+    for _ in range(ASKS_PER_ROUND):
+        peers.ask()
+    profile.disable()
+    stats = pstats.Stats(profile)
+    if "-v" in sys.argv:
+        stats.sort_stats("ncalls").print_stats(110)
+    return {f"{name}, function calls": stats.total_calls / ASKS_PER_ROUND}
 
 
 def main() -> None:
-    found: dict[str, float] = {}
-    if "calls" in sys.argv:
-        for each in inside(calls):
-            found.update(each)
-    else:
-        for each in inside(least):
-            found.update(each)
-    print(" ".join(f"{name}: {value:.1f}" for name, value in found.items()))
+    found = inside(calls if "calls" in sys.argv else least)
+    print("; ".join(f"{name}: {value:.1f}" for name, value in found.items()))
 
 
 if __name__ == "__main__":
