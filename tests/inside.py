@@ -171,7 +171,10 @@ def run_daemon_with_mcp_server(server: Any, state: str, port: int, *, token: str
             admit = app.admit
 
             def with_bearer(request: Any) -> Any:
-                request.headers.append((b"authorization", b"Bearer " + token.encode()))
+                bearer = (b"authorization", b"Bearer " + token.encode())
+                # A request that waited is admitted twice.
+                if bearer not in request.headers:
+                    request.headers.append(bearer)
                 return admit(request)
 
             app.admit = with_bearer

@@ -11,6 +11,7 @@ BEARER = b"Authorization: Bearer TOKEN\r\n"
 JSON = b"Content-Type: application/json\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 END = b"\r\n"
+UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
 # Would register, if it got through.
 BODY = b'{"agentId":"Intruder"}'
 
@@ -182,6 +183,15 @@ REFUSED = {
     "a target of 100,000 bytes": got(b"/" + b"a" * 100_000),
     "a verb of 100,000 bytes": got(b"/healthz", verb=b"G" * 100_000),
     # Other protocols.
+    "an upgrade with a body": GET + WHO + UPGRADE + b"Upgrade: h2c\r\nContent-Length: 5\r\n" + END + b"GET /" + HIDDEN,
+    "an upgrade with chunks": GET
+    + WHO
+    + UPGRADE
+    + b"Upgrade: h2c\r\n"
+    + CHUNKED
+    + END
+    + b"1\r\nx\r\n0\r\n\r\n"
+    + HIDDEN,
     "TLS": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"a" * 100 + b"\r\n\r\n" + HIDDEN,
     "SSH": b"SSH-2.0-x\r\n" + HIDDEN,
     "SMTP": b"EHLO x\r\n" + HIDDEN,
@@ -194,7 +204,6 @@ REFUSED = {
     "not even an object": posted(b"Content-Length: 2\r\n", body=b"[]") + HIDDEN,
 }
 
-UPGRADE = b"Connection: Upgrade, HTTP2-Settings\r\nHTTP2-Settings: AAMAAABkAARAAAAAAAIAAAAA\r\n"
 WEBSOCKET = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
@@ -202,15 +211,6 @@ WEBSOCKET = (
 
 # Answered, and nothing behind it is read: what the sender asked for beside it does not exist here.
 ANSWERED_AND_CLOSED = {
-    "an upgrade with a body": GET + WHO + UPGRADE + b"Upgrade: h2c\r\nContent-Length: 5\r\n" + END + b"GET /" + HIDDEN,
-    "an upgrade with chunks": GET
-    + WHO
-    + UPGRADE
-    + b"Upgrade: h2c\r\n"
-    + CHUNKED
-    + END
-    + b"1\r\nx\r\n0\r\n\r\n"
-    + HIDDEN,
     "an upgrade to h2c": GET + WHO + UPGRADE + b"Upgrade: h2c\r\n" + END + HIDDEN,
     "an upgrade to WebSocket": GET + WHO + WEBSOCKET + END + HIDDEN,
     "HTTP/1.0": GET.replace(b"1.1", b"1.0") + WHO + END + HIDDEN,

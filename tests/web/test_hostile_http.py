@@ -4,7 +4,6 @@ import contextlib
 import re
 import select
 import socket
-import time
 from pathlib import Path
 
 import pytest
@@ -133,7 +132,8 @@ def test_http_1_0_gets_a_stream_without_chunks(daemon):
 def test_a_stop_does_not_wait_for_peers_that_do_not_read_or_never_finish_their_handshake():
     with short_dir() as folder:
         certificate, key = certificate_in(Path(folder))
-        constants = {"bascule.surfaces.http.server.STOP_SECONDS": 0.5}
+        # A stop that waited for either would not end within our patience.
+        constants = {"bascule.surfaces.http.server.HEAD_SECONDS": 10 * PATIENCE}
         files = {"tls_cert": str(certificate), "tls_key": str(key)}
         with Living(f"{folder}/s", constants=constants, **files) as daemon:
             page = b"GET /openapi.json HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -141,7 +141,4 @@ def test_a_stop_does_not_wait_for_peers_that_do_not_read_or_never_finish_their_h
                 unread.send(page * 5)
                 assert unread.sock.recv(1, socket.MSG_PEEK)
                 silent.sendall(b"\x16\x03\x01")
-                began = time.monotonic()
                 assert daemon.stop() == 0
-                # The handshake alone would have ten seconds.
-                assert time.monotonic() - began < 8

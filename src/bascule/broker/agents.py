@@ -192,37 +192,39 @@ class Agents:
         rows, presences, now = self._state.agents.rows, self._presence, self._state.clock.monotonic()
         wanted_type, wanted_status = params.type, params.status
         for agent_id in self._roster.that_may_be(wanted_type, wanted_status):
-            record = rows[agent_id]
+            record, presence = rows[agent_id], presences[agent_id]
             if wanted_type is not None and record.type != wanted_type:
                 continue
-            presence = presences[agent_id]
-            status = self._status_at(now, record, presence)
-            if wanted_status is not None and status is not wanted_status:
-                continue
-            view = self._view(record, presence, status)
-            views.append(view if outside else msgspec.structs.replace(view, metadata={}))
+            view, unread = presence.view, self.unread(agent_id)
+            if (
+                view is None
+                or now >= presence.view_until
+                or presence.viewed is not record
+                or presence.viewed_wall != presence.seen_wall
+                or presence.gone
+                or view.unread != unread
+            ):
+                view = self._view(record, presence, unread, now)
+            if wanted_status is None or view.status is wanted_status:
+                views.append(view if outside else msgspec.structs.replace(view, metadata={}))
         return views + self._list_groups(params)
 
-    def _view(self, record: AgentRecord, presence: Presence, status: AgentStatus) -> AgentView:
-        """The one of the last list as long as it still says what is so: most agents do nothing between two lists."""
-        view, unread = presence.view, self.unread(record.agent_id)
-        if (
-            view is None
-            or presence.viewed is not record
-            or presence.viewed_wall != presence.seen_wall
-            or view.status is not status
-            or view.unread != unread
-        ):
-            view = AgentView(
-                agent_id=record.agent_id,
-                type=record.type,
-                status=status,
-                last_heartbeat=rfc3339(presence.seen_wall),
-                metadata=record.metadata,
-                unread=unread,
-                groups=record.groups,
-            )
-            presence.view, presence.viewed, presence.viewed_wall = view, record, presence.seen_wall
+    def _view(self, record: AgentRecord, presence: Presence, unread: int, now: float) -> AgentView:
+        """Kept for the next list: most agents do nothing between two of them."""
+        status = self._status_at(now, record, presence)
+        # Without a token it is online by its connection alone, and that may end at any time.
+        lasts = status is AgentStatus.ONLINE and record.token_hash is not None
+        presence.view_until = presence.seen + self._lifetime_ms(record) / 1000 if lasts else now
+        presence.viewed, presence.viewed_wall = record, presence.seen_wall
+        presence.view = view = AgentView(
+            agent_id=record.agent_id,
+            type=record.type,
+            status=status,
+            last_heartbeat=rfc3339(presence.seen_wall),
+            metadata=record.metadata,
+            unread=unread,
+            groups=record.groups,
+        )
         return view
 
     def _list_groups(self, params: AgentsListParams) -> list[AgentView]:

@@ -13,7 +13,7 @@ class Presence:
     __slots__ = (
         *("armed_at", "connections", "gone", "online", "order"),
         *("seen", "seen_in_this_life", "seen_wall", "stored_wall"),
-        *("view", "viewed", "viewed_wall"),
+        *("view", "view_until", "viewed", "viewed_wall"),
     )
 
     def __init__(self, order: int, seen: float, seen_wall: int) -> None:
@@ -31,8 +31,9 @@ class Presence:
         self.seen_in_this_life = False
         # When the heap looks at it next.
         self.armed_at = float("inf")
-        # How it was last listed, and by which record and moment.
+        # How it was last listed, until when that is so if it does nothing, and by which record and sign of life.
         self.view: AgentView | None = None
+        self.view_until = 0.0
         self.viewed: AgentRecord | None = None
         self.viewed_wall = 0
 

@@ -230,7 +230,12 @@ class HttpConnection(asyncio.Protocol):
         if reason := why_refused(target, version, self._codings):
             self._refuse(_bad(reason))
             return
-        keep_alive = parser.should_keep_alive() and version != "1.0" and not parser.should_upgrade()
+        upgrade = parser.should_upgrade()
+        if upgrade and _has_body(headers):
+            # The parser takes the body for the other protocol: the request would be served without it.
+            self._refuse(_bad("A request with a body must not ask for an upgrade."))
+            return
+        keep_alive = parser.should_keep_alive() and version != "1.0" and not upgrade
         request = Request(parser.get_method().decode("ascii"), target, version, headers, keep_alive=keep_alive)
         refusal = self._app.admit(request)
         if refusal is not None:
@@ -468,6 +473,10 @@ def why_refused(target: bytes, version: str, codings: list[bytes]) -> str | None
     if codings and (len(codings) > 1 or codings[0].lower() != b"chunked" or version == "1.0"):
         return "Transfer-Encoding must be chunked, once, in HTTP/1.1."
     return None
+
+
+def _has_body(headers: Headers) -> bool:
+    return any(name == _CODING or (name == b"content-length" and value != b"0") for name, value in headers)
 
 
 def _bad(reason: str) -> bytes:
