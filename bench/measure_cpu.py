@@ -54,7 +54,7 @@ def house(directory: str, *, logging: bool) -> Iterator[tuple[Daemon, DaemonLog]
     clock = SystemClock()
     log = DaemonLog(clock, path=paths.log_file(directory), form="off", level="info" if logging else "error")
     try:
-        yield Daemon(config, directory, clock, log, MemoryStore()), log
+        yield Daemon(config, directory, clock, log, MemoryStore(reopens=False)), log
     finally:
         log.close()
 

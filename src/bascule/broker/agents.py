@@ -317,9 +317,9 @@ class Agents:
         clock = self._state.clock
         presence.seen = clock.monotonic()
         presence.seen_wall = clock.wall_ms()
-        presence.gone = False
-        presence.seen_in_this_life = True
         if not presence.online:
+            presence.gone = False
+            presence.seen_in_this_life = True
             self._roster.set_online(agent_id, presence, online=True)
             self._events.emit("agent.online", agent_id=agent_id)
             self._watch(agent_id)

@@ -11,6 +11,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator
 from typing import Protocol
 
+import msgspec
+
 # Payloads handed over at once: with metadata around them they stay below the 8 MiB of a link frame.
 MAX_HANDOVER_BYTES = 4 * 1024 * 1024
 # Up to so many senders the first message of each is looked up. Of more, these many messages are looked through first:
@@ -31,12 +33,9 @@ class Receiver(Protocol):
     def hand_over(self, ticket_ids: list[str]) -> None: ...
 
 
-class Lease:
-    __slots__ = ("expires", "receiver")
-
-    def __init__(self, expires: float, receiver: Receiver | None) -> None:
-        self.expires = expires
-        self.receiver = receiver
+class Lease(msgspec.Struct, eq=False):
+    expires: float
+    receiver: Receiver | None
 
 
 class Inbox:
@@ -116,10 +115,11 @@ class Inbox:
     def discard(self, ticket_id: str, size: int) -> None:
         self._numbers.pop(ticket_id, None)
         self._sizes.pop(ticket_id, None)
-        self._end_lease(ticket_id)
-        self.ready.pop(ticket_id, None)
+        if not self._end_lease(ticket_id):
+            self.ready.pop(ticket_id, None)
         self.attempts.pop(ticket_id, None)
-        self.rung.pop(ticket_id, None)
+        if self.rung:
+            self.rung.pop(ticket_id, None)
         self.sealed.discard(ticket_id)
         self.bytes -= size
         sender = self._senders.pop(ticket_id, None)
@@ -199,40 +199,40 @@ class Inbox:
     def take(self, room: int, expires: float, receiver: Receiver | None) -> list[str]:
         """Lease up to `room` messages that are durable, in the order of sending."""
         taken: list[str] = []
-        # As many as can be needed, copied because taking changes what is iterated.
-        fresh = iter(list(itertools.islice((each for each in self.ready if each not in self.sealed), room)))
-        following = next(fresh, None)
         size = 0
-        while len(taken) < room:
-            back = self._first_returned()
-            if back is None and following is None:
-                break
-            if following is None or (back is not None and self._numbers[back] <= self._numbers[following]):
-                assert back is not None
-                heapq.heappop(self._returned)
-                ticket_id = back
-            else:
-                ticket_id = following
+        for ticket_id in self._next(room):
             size += self._sizes[ticket_id]
             if taken and size > MAX_HANDOVER_BYTES:
-                if ticket_id == back:
-                    heapq.heappush(self._returned, (self._numbers[back], back))
                 break
-            if ticket_id == following:
-                following = next(fresh, None)
             self.ready.pop(ticket_id, None)
             self.leases[ticket_id] = Lease(expires, receiver)
             self.attempts[ticket_id] = self.attempts.get(ticket_id, 0) + 1
             taken.append(ticket_id)
         return taken
 
+    def _next(self, room: int) -> list[str]:
+        """What would be handed over next, at most `room`."""
+        fresh: list[str] = []
+        for ticket_id in self.ready:
+            if len(fresh) >= room:
+                break
+            if ticket_id not in self.sealed:
+                fresh.append(ticket_id)
+        if not self._returned:
+            return fresh
+        # One that came back twice may be among both.
+        return sorted({*self._first_returned(room), *fresh}, key=self._numbers.__getitem__)[:room]
+
     def pump(self, expires: Callable[[], float], leased: Callable[[], None]) -> None:
         """Give what is ready to the waiters, longest waiting first."""
-        while self.waiting and self.receivers:
-            receiver = next((each for each in self.receivers if each.room > 0), None)
-            if receiver is None:
+        while len(self._numbers) > len(self.leases):
+            for receiver in self.receivers:
+                room = receiver.room
+                if room > 0:
+                    break
+            else:
                 return
-            taken = self.take(receiver.room, expires(), receiver)
+            taken = self.take(room, expires(), receiver)
             if not taken:
                 return
             leased()
@@ -242,16 +242,21 @@ class Inbox:
         return self._sizes.get(ticket_id, 0)
 
     def someone_waits(self) -> bool:
-        return any(each.room > 0 for each in self.receivers)
+        return bool(self.receivers) and any(each.room > 0 for each in self.receivers)
 
-    def _first_returned(self) -> str | None:
-        """The oldest that came back. Entries of messages acknowledged meanwhile, or out again, are dropped."""
-        while self._returned:
-            number, ticket_id = self._returned[0]
+    def _first_returned(self, limit: int) -> list[str]:
+        """The oldest that came back. Entries of messages acknowledged meanwhile, or out again, are dropped.
+
+        They stay in the heap, where their lease makes them such entries.
+        """
+        found: dict[str, int] = {}
+        while self._returned and len(found) < limit:
+            number, ticket_id = heapq.heappop(self._returned)
             if self._numbers.get(ticket_id) == number and ticket_id not in self.leases:
-                return ticket_id
-            heapq.heappop(self._returned)
-        return None
+                found[ticket_id] = number
+        for ticket_id, number in found.items():
+            heapq.heappush(self._returned, (number, ticket_id))
+        return list(found)
 
     def _end_lease(self, ticket_id: str) -> bool:
         lease = self.leases.pop(ticket_id, None)

@@ -41,16 +41,18 @@ class Lifetimes:
 
     # -- called by tickets --
 
-    def sent(self, ticket_id: str, reply_by: float) -> None:
-        self._sent_at[ticket_id] = self._state.clock.monotonic()
-        self.expect_reply_by(ticket_id, reply_by)
+    def sent(self, ticket_id: str, at: float, timeout_ms: int) -> None:
+        self._sent_at[ticket_id] = at
+        due = partial(self._reply_due, ticket_id)
+        self._due[ticket_id] = self._state.timers.after_ms(timeout_ms, due, since=at)
 
     def settled(self, ticket_id: str) -> None:
         self._no_reply_due(ticket_id)
         # Moved to the end if it was there: a message that was fetched after its timeout lives on from now.
         self._ends.pop(ticket_id, None)
         self._ends[ticket_id] = self._state.clock.monotonic() + self._state.limits.ticket_ttl_ms / 1000
-        self._watch_ends()
+        if not self._ends_watched:
+            self._watch_ends()
 
     def gone(self, ticket_id: str) -> None:
         self._no_reply_due(ticket_id)

@@ -17,6 +17,9 @@ from bascule.foundation.timers import Timers
 from bascule.kernel.journal import Table, Transaction
 from bascule.kernel.journal_ports import JournalStore
 
+# How many messages, and their bytes.
+_NONE_KEPT = (0, 0)
+
 
 def message_key(ticket_id: str, number: int) -> str:
     # Ticket ids cannot contain a slash.
@@ -130,40 +133,31 @@ class BrokerState:
         tx.put(self.remembered, ticket.ticket_id, Remembered(now_ms + self.limits.remember_ms))
 
     def _message_changed(self, _key: str, old: Message | None, new: Message | None) -> None:
-        for message, step in ((old, -1), (new, 1)):
-            if message is None:
-                continue
-            count, size = self.kept.get(message.sender, (0, 0))
-            if count + step:
-                self.kept[message.sender] = (count + step, size + step * len(message.payload))
+        kept = self.kept
+        if old is not None:
+            count, size = kept[old.sender]
+            if count > 1:
+                kept[old.sender] = (count - 1, size - len(old.payload))
             else:
-                self.kept.pop(message.sender, None)
+                del kept[old.sender]
+        if new is not None:
+            count, size = kept.get(new.sender, _NONE_KEPT)
+            kept[new.sender] = (count + 1, size + len(new.payload))
 
     def _ticket_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         self.index.changed(ticket_id, old, new)
-        was_open = old is not None and old.is_open
-        is_open = new is not None and new.is_open
         ticket = new or old
         assert ticket is not None
-        if was_open != is_open:
-            step = 1 if is_open else -1
+        was_open = old is not None and old.is_open
+        if was_open != (new is not None and new.is_open):
+            step = -1 if was_open else 1
             self.open_count += step
             left = self.open_by_sender.get(ticket.sender, 0) + step
             if left:
                 self.open_by_sender[ticket.sender] = left
             else:
-                self.open_by_sender.pop(ticket.sender, None)
-        was_in = old is not None and old.undelivered
-        is_in = new is not None and new.undelivered
-        # A message of a group moves from inbox to inbox.
-        moved = old is not None and new is not None and old.target != new.target
-        if was_in and (moved or not is_in):
-            assert old is not None
-            self.inbox(old.target).discard(ticket_id, ticket.payload_bytes)
-        if is_in and (moved or not was_in):
-            self.inbox(ticket.target).add(ticket_id, ticket.number, ticket.payload_bytes, ticket.sender)
-            if old is not None and self.on_return is not None:
-                self.on_return(ticket.target)
+                del self.open_by_sender[ticket.sender]
+        self._inbox_changed(ticket_id, ticket, old, new)
         if ticket.group is not None:
             self._assigned_changed(ticket_id, old, new)
         if ticket.conversation_id is not None and (old is None) != (new is None):
@@ -174,6 +168,21 @@ class BrokerState:
                 members.pop(ticket_id, None)
                 if not members:
                     del self.conversations[ticket.conversation_id]
+
+    def _inbox_changed(self, ticket_id: str, ticket: Ticket, old: Ticket | None, new: Ticket | None) -> None:
+        target = ticket.target
+        was_in = old is not None and old.undelivered
+        # A message of a group moves from inbox to inbox.
+        is_there = was_in and old is not None and old.target == target
+        if new is not None and new.undelivered:
+            if not is_there:
+                if was_in and old is not None:
+                    self.inboxes[old.target].discard(ticket_id, ticket.payload_bytes)
+                self.inbox(target).add(ticket_id, ticket.number, ticket.payload_bytes, ticket.sender)
+                if old is not None and self.on_return is not None:
+                    self.on_return(target)
+        elif was_in and old is not None:
+            self.inboxes[old.target].discard(ticket_id, ticket.payload_bytes)
 
     def _assigned_changed(self, ticket_id: str, old: Ticket | None, new: Ticket | None) -> None:
         if old is not None and old.is_assigned:

@@ -1,9 +1,10 @@
 """Which tickets a list is about, newest first, without a look at the others.
 
 Tickets are numbered in the order of sending. A shelf holds the numbers of those that have something in common (sender,
-addressee, group; all of them), one list per status. A ticket that changes is added where it belongs now and left where
-it was: the entry is stale, is dropped by the next list that meets it, and counts against the space that stale entries
-may take. So a change costs an append per shelf, and a list costs what it returns.
+addressee, group; all of them), one list per status. A ticket that changes is added where it belongs now. Where it was
+it is taken out if it stands at an end, else left: the entry is stale, is dropped by the next list that meets it, and
+counts against the space that stale entries may take. So a change costs an append per shelf, and a list costs what it
+returns.
 """
 
 import heapq
@@ -20,6 +21,8 @@ _EVERY_PLACE = range(len(_PLACES))
 _NOWHERE = len(_PLACES)
 # Stale entries that a list may have beside as many as there are live ones.
 MAX_STALE = 64
+# Up to this length the oldest entry of a list is taken out at once: moving the rest costs less than a look at it later.
+SHORT = 1_024
 
 
 class Shelf:
@@ -85,6 +88,8 @@ class TicketIndex:
         for shelf in self._shelves(ticket):
             live = shelf.live
             live[was] -= 1
+            if was != _NOWHERE:
+                _leave(shelf.numbers[was], number)
             live[place] += 1
             numbers = shelf.numbers[place]
             if not numbers or numbers[-1] < number:
@@ -166,6 +171,15 @@ class TicketIndex:
             yield ticket
         # All that is before the oldest live one is stale.
         del numbers[:at]
+
+
+def _leave(numbers: list[int], number: int) -> None:
+    """Most tickets change while they are the newest or the oldest in their list; others leave a stale entry."""
+    if numbers:
+        if numbers[-1] == number:
+            del numbers[-1]
+        elif numbers[0] == number and len(numbers) <= SHORT:
+            del numbers[0]
 
 
 def _known(*shelves: Shelf | None) -> list[Shelf]:

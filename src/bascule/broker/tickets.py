@@ -23,7 +23,6 @@ from bascule.broker.protocol import (
     InboxAckResult,
     ReplyParams,
     ReplyResult,
-    ReplyView,
     SendParams,
     SendResult,
     TicketEvent,
@@ -62,10 +61,8 @@ class Waiting(Protocol):
     def check_room(self, principal: Principal) -> None:
         """Raise `Overloaded` when this principal waits too much already."""
 
-    def ended(
-        self, principal: Principal, ticket_id: str, wait_ms: int
-    ) -> ReplyView | Deferred[ReplyView | None] | None:
-        """How the ticket ended, or will within this time."""
+    def asked(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Deferred[SendResult]:
+        """The rest of an ask: what was sent, with its reply, once there is one within this time."""
 
 
 class Tickets:
@@ -94,7 +91,9 @@ class Tickets:
         state = self._state
         limits = state.limits
         target = params.agent_id
-        self._agents.check_target(target)
+        if target not in state.agents.rows:
+            self._agents.check_target(target)
+        now = tx.at = state.clock.wall_ms()
         payload = codec.encode(params.payload)
         if len(payload) > limits.max_payload_bytes:
             raise TooLarge(
@@ -109,10 +108,10 @@ class Tickets:
             known = self._retry_of(ticket_id, call.principal, digest)
             if known is not None:
                 if params.wait_ms:
-                    tx.then = partial(self._wait, call.principal, params.wait_ms)
+                    tx.then = partial(self._waits.asked, call.principal, params.wait_ms)
                 return self._sent_result(known, status)
         else:
-            ticket_id = new_ticket_id(state.clock.wall_ms())
+            ticket_id = new_ticket_id(now)
         if status is not AgentStatus.ONLINE and (params.require_online or limits.reject_offline):
             how = "offline" if status is AgentStatus.OFFLINE else "has not been seen since the daemon started"
             raise NotFound(
@@ -123,8 +122,7 @@ class Tickets:
         check_room(state, self._agents, call, target, len(payload))
         if params.wait_ms:
             self._waits.check_room(call.principal)
-            tx.then = partial(self._wait, call.principal, params.wait_ms)
-        now = state.clock.wall_ms()
+            tx.then = partial(self._waits.asked, call.principal, params.wait_ms)
         timeout_ms = params.timeout_ms or limits.default_timeout_ms
         ticket = Ticket(
             ticket_id=ticket_id,
@@ -148,7 +146,7 @@ class Tickets:
         tx.put(state.tickets, ticket_id, ticket)
         tx.subject = ticket_id
         tx.details = {"to": target, "bytes": len(payload), "digest": digest}
-        tx.after.append(partial(self._sent, ticket, state.clock.monotonic() + timeout_ms / 1000))
+        tx.after.append(partial(self._sent, ticket, state.clock.monotonic(), timeout_ms))
         return self._sent_result(ticket, status)
 
     def broadcast(self, call: Call, params: BroadcastParams, tx: Transaction) -> BroadcastResult:
@@ -180,7 +178,7 @@ class Tickets:
                         agent_status=sent.agent_status,
                     )
                 )
-        if tx.changes:
+        if tx.puts:
             tx.subject = broadcast_id
             tx.details = {"to": [ticket.agent_id for ticket in tickets], "failed": len(failed)}
         return BroadcastResult(broadcast_id=broadcast_id, tickets=tickets, failed=failed)
@@ -219,7 +217,7 @@ class Tickets:
                 hint="send a new message instead",
             )
         check_kept(state, call, len(payload))
-        now = state.clock.wall_ms()
+        now = tx.at = state.clock.wall_ms()
         late = ticket.status is TicketStatus.TIMEOUT or ticket.late
         answered = _replace(
             ticket,
@@ -334,8 +332,8 @@ class Tickets:
 
     # -- after the commit --
 
-    def _sent(self, ticket: Ticket, reply_by: float) -> None:
-        self.lifetimes.sent(ticket.ticket_id, reply_by)
+    def _sent(self, ticket: Ticket, at: float, timeout_ms: int) -> None:
+        self.lifetimes.sent(ticket.ticket_id, at, timeout_ms)
         self._state.inbox(ticket.target).sealed.discard(ticket.ticket_id)
         self._note("ticket.sent", ticket)
         self._waits.pump(ticket.target)
@@ -366,7 +364,7 @@ class Tickets:
         self._waits.gone(ticket.ticket_id)
 
     def _note(self, event: str, ticket: Ticket) -> None:
-        sender = sender_name(ticket.sender)  # type: ignore[arg-type] # stored as plain text
+        sender = sender_name(ticket.sender)
         self._events.publish(BrokerEvent(event, ticket.ticket_id, ticket.target, sender, ticket.status))
 
     # -- checks --
@@ -408,15 +406,6 @@ class Tickets:
                 hint="name them in `agentIds`",
             )
         return targets
-
-    def _wait(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Deferred[SendResult]:
-        """The rest of an ask: the sent message's answer, once there is one."""
-        ended = self._waits.ended(principal, sent.ticket_id, wait_ms)
-
-        def dressed(reply: ReplyView | None) -> SendResult:
-            return sent if reply is None else _replace(sent, status=reply.status, reply=reply)
-
-        return ended.mapped(dressed) if isinstance(ended, Deferred) else dressed(ended)
 
     def _sent_result(self, ticket: Ticket, status: AgentStatus) -> SendResult:
         # A retry gets the answer of the first time, whatever happened since.

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol
 
+import msgspec
+
 from bascule.broker.agents import Agents
 from bascule.broker.bells import Bells
 from bascule.broker.events import EventHub
@@ -23,6 +25,7 @@ from bascule.broker.protocol import (
     InboxWatchResult,
     ReplyView,
     ReplyWaitParams,
+    SendResult,
     TicketParams,
     TicketStatus,
 )
@@ -33,6 +36,7 @@ from bascule.foundation.agreement import MAX_WAIT_MS
 from bascule.foundation.deferred import Deferred
 from bascule.foundation.errors import Overloaded, Unavailable
 from bascule.foundation.stream import Stream
+from bascule.foundation.timers import Deadline
 from bascule.kernel.call import Call, Principal, agent_principal
 from bascule.kernel.journal import Journal
 from bascule.kernel.link_protocol import CREDIT_WINDOW
@@ -59,20 +63,32 @@ class Sharing(Protocol):
         """These were handed over and not acknowledged."""
 
 
-class _Poll:
-    """A long poll on an inbox: takes up to `max` messages, once."""
+class _ReplyWait(Deferred[Any]):
+    """A wait for the end of a ticket; it is the answer to the call, too."""
 
-    __slots__ = ("_max", "_waits", "inbox", "later")
+    deadline: Deadline
 
-    def __init__(self, waits: "Waits", inbox: Inbox, max_: int, later: Deferred[InboxTakeResult | None]) -> None:
+    def __init__(self, principal: Principal, ticket_id: str, sent: SendResult | None) -> None:
+        self.principal = principal
+        self.ticket_id = ticket_id
+        # Of an ask: what its caller gets, with the reply in it or without.
+        self.sent = sent
+
+
+class _Poll(Deferred[InboxTakeResult | None]):
+    """A long poll on an inbox: takes up to `max` messages, once. It is the answer to the call, too."""
+
+    deadline: Deadline
+
+    def __init__(self, waits: "Waits", inbox: Inbox, max_: int, principal: Principal) -> None:
         self._waits = waits
         self.inbox = inbox
         self._max = max_
-        self.later = later
+        self.principal = principal
 
     @property
     def room(self) -> int:
-        return 0 if self.later.done() else self._max
+        return 0 if self.done() else self._max
 
     def give_credit(self) -> None:
         """A poll takes once; what comes back is for the next one."""
@@ -81,7 +97,7 @@ class _Poll:
         self.inbox.receivers.pop(self, None)
         for ticket_id in ticket_ids:
             self.inbox.leases[ticket_id].receiver = None
-        self.later.set_result(self._waits.taken(self.inbox, ticket_ids))
+        self.set_result(self._waits.taken(self.inbox, ticket_ids))
 
 
 class _InboxStream:
@@ -110,7 +126,8 @@ class _InboxStream:
 
     def hand_over(self, ticket_ids: list[str]) -> None:
         self._credit -= len(ticket_ids)
-        self._unread_bytes += sum(self.inbox.size_of(ticket_id) for ticket_id in ticket_ids)
+        for ticket_id in ticket_ids:
+            self._unread_bytes += self.inbox.size_of(ticket_id)
         for item in self._waits.items(self.inbox, ticket_ids):
             self.stream.push(item)
 
@@ -142,9 +159,9 @@ class Waits:
         self.agents = agents
         self._state = state
         self._events = events
-        self._on_ticket: dict[str, dict[Deferred[ReplyView | None] | Stream, None]] = {}
+        self._on_ticket: dict[str, dict[_ReplyWait | Stream, None]] = {}
         self.streams: set[Stream] = set()
-        self._polls: set[Deferred[InboxTakeResult | None]] = set()
+        self._polls: set[_Poll] = set()
         self._stopping = False
         self.bells = Bells(state, events, self._hold, self._release)
         # Set by the part that shares messages out among the members of groups.
@@ -164,23 +181,31 @@ class Waits:
             return reply_view(self._state, ticket)
         if not wait_ms or self._stopping:
             return None
-        later: Deferred[ReplyView | None] = Deferred()
-        self._hold(principal, later)
+        return self._wait(principal, ticket_id, wait_ms, None)
+
+    def asked(self, principal: Principal, wait_ms: int, sent: SendResult) -> SendResult | Deferred[SendResult]:
+        """What was sent, with its reply once there is one within this time."""
+        ticket = self._state.ticket(sent.ticket_id)
+        if is_settled(ticket):
+            return _with_reply(sent, reply_view(self._state, ticket))
+        return sent if self._stopping else self._wait(principal, sent.ticket_id, wait_ms, sent)
+
+    def _wait(self, principal: Principal, ticket_id: str, wait_ms: int, sent: SendResult | None) -> _ReplyWait:
+        wait = _ReplyWait(principal, ticket_id, sent)
+        self._hold(principal, wait)
         waiting = self._on_ticket.get(ticket_id)
         if waiting is None:
-            self._on_ticket[ticket_id] = {later: None}
+            self._on_ticket[ticket_id] = {wait: None}
         else:
-            waiting[later] = None
-        timers = self._state.timers
-        deadline = timers.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
+            waiting[wait] = None
+        wait.deadline = self._state.timers.after_ms(min(wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, wait))
+        wait.add_done_callback(self._wait_over)
+        return wait
 
-        def over(_: "Deferred[ReplyView | None]") -> None:
-            self._release(principal, later)
-            self._leave(ticket_id, later)
-            timers.call_off(deadline)
-
-        later.add_done_callback(over)
-        return later
+    def _wait_over(self, wait: _ReplyWait) -> None:
+        self._release(wait.principal, wait)
+        self._leave(wait.ticket_id, wait)
+        self._state.timers.call_off(wait.deadline)
 
     def stream_reply(self, call: Call, params: TicketParams) -> Stream:
         ticket = self._state.ticket(params.ticket_id)
@@ -209,10 +234,9 @@ class Waits:
             durable.add_done_callback(lambda _: self._follow(stream, ticket_id))
 
     def take(self, call: Call, params: InboxTakeParams) -> Deferred[InboxTakeResult | None] | None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.wanted(params.agent_id, params.max)
         inbox = self._state.inbox(params.agent_id)
-        later: Deferred[InboxTakeResult | None] = Deferred()
         # First come, first served: a poll that just arrived does not overtake one that waits.
         if not inbox.someone_waits():
             taken = inbox.take(params.max, self._expires(), None)
@@ -220,26 +244,25 @@ class Waits:
                 self._leased(inbox)
                 # A `Deferred`, though it is settled: what is handed over is durable already, and must be given
                 # back at once should the client be gone before the answer is written.
+                later: Deferred[InboxTakeResult | None] = Deferred()
                 later.set_result(self.taken(inbox, taken))
                 return later
         if not params.wait_ms or self._stopping:
             return None
-        self._hold(call.principal, later)
-        poll = _Poll(self, inbox, params.max, later)
+        poll = _Poll(self, inbox, params.max, call.principal)
+        self._hold(call.principal, poll)
         inbox.receivers[poll] = None
-        self._polls.add(later)
-        timers = self._state.timers
-        deadline = timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, later))
-
-        def over(_: "Deferred[InboxTakeResult | None]") -> None:
-            self._release(call.principal, later)
-            inbox.receivers.pop(poll, None)
-            self._polls.discard(later)
-            timers.call_off(deadline)
-
-        later.add_done_callback(over)
+        self._polls.add(poll)
+        poll.deadline = self._state.timers.after_ms(min(params.wait_ms, MAX_WAIT_MS), partial(self._nothing_yet, poll))
+        poll.add_done_callback(self._poll_over)
         inbox.pump(self._expires, partial(self._leased, inbox))
-        return later
+        return poll
+
+    def _poll_over(self, poll: _Poll) -> None:
+        self._release(poll.principal, poll)
+        poll.inbox.receivers.pop(poll, None)
+        self._polls.discard(poll)
+        self._state.timers.call_off(poll.deadline)
 
     def stream_inbox(self, call: Call, params: AgentParams) -> Stream:
         if self._stopping:
@@ -258,7 +281,7 @@ class Waits:
     def watch(
         self, call: Call, params: InboxWatchParams
     ) -> InboxWatchResult | Deferred[InboxWatchResult | None] | None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.wanted(params.agent_id, 1)
         return self.bells.watch(call, params)
 
@@ -283,7 +306,7 @@ class Waits:
             if isinstance(waiter, Stream):
                 self._push_end(waiter, ticket)
             elif not waiter.done():
-                waiter.set_result(view)
+                waiter.set_result(view if waiter.sent is None else _with_reply(waiter.sent, view))
 
     def gone(self, ticket_id: str) -> None:
         """The ticket was dropped before it was settled: there is nothing left to wait for."""
@@ -304,7 +327,7 @@ class Waits:
                 _give_up(held, 0.0)
 
     def pump(self, agent_id: str) -> None:
-        if self.groups is not None:
+        if self._state.groups and self.groups is not None:
             self.groups.freed(agent_id)
         inbox = self._state.inboxes.get(agent_id)
         if inbox is None or not inbox.waiting:
@@ -390,11 +413,11 @@ class Waits:
 
     def _hold(self, principal: Principal, held: Stream | Deferred[Any]) -> None:
         """Count a wait or stream of this principal, until `_release`."""
-        self.check_room(principal)
         mine = self._open.get(principal)
         if mine is None:
             self._open[principal] = {held: None}
         else:
+            self.check_room(principal)
             mine[held] = None
 
     def check_room(self, principal: Principal) -> None:
@@ -411,7 +434,7 @@ class Waits:
             if not mine:
                 del self._open[principal]
 
-    def _leave(self, ticket_id: str, waiter: Deferred[ReplyView | None] | Stream) -> None:
+    def _leave(self, ticket_id: str, waiter: _ReplyWait | Stream) -> None:
         waiting = self._on_ticket.get(ticket_id)
         if waiting is not None:
             waiting.pop(waiter, None)
@@ -424,5 +447,10 @@ class Waits:
 
 
 def _give_up(later: Deferred[Any], _now: float) -> None:
-    if not later.done():
-        later.set_result(None)
+    if later.done():
+        return
+    later.set_result(later.sent if isinstance(later, _ReplyWait) else None)
+
+
+def _with_reply(sent: SendResult, reply: ReplyView) -> SendResult:
+    return msgspec.structs.replace(sent, status=reply.status, reply=reply)

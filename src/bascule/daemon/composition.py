@@ -243,7 +243,7 @@ class Composition:
             if bridge.sweep is not None:
                 items += bridge.sweep(tx)
         items += self.collect(tx, dry_run=False)
-        if tx.changes:
+        if tx.puts:
             tx.details = {item.what: item.count for item in items if item.count}
             self.journal.commit(tx, DAEMON, "daemon.sweep")
 

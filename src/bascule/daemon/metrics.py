@@ -17,14 +17,18 @@ class Metrics:
         self.loop_lag_max_s = 0.0
 
     def observe(self, method: str, outcome: str, seconds: float) -> None:
-        key = (method, outcome)
-        self._calls[key] = self._calls.get(key, 0) + 1
-        times = self._times.get(method)
-        if times is None:
-            # One cell per bucket, one above the last, then the sum.
-            times = self._times[method] = [0.0] * (len(_BUCKETS) + 2)
+        try:
+            self._calls[method, outcome] += 1
+            times = self._times[method]
+        except KeyError:
+            times = self._first(method, outcome)
         times[bisect_left(_BUCKETS, seconds)] += 1
         times[-1] += seconds
+
+    def _first(self, method: str, outcome: str) -> list[float]:
+        self._calls[method, outcome] = 1
+        # One cell per bucket, one above the last, then the sum.
+        return self._times.setdefault(method, [0.0] * (len(_BUCKETS) + 2))
 
     def request(self, status: int) -> None:
         self._requests[status] = self._requests.get(status, 0) + 1

@@ -14,7 +14,7 @@ from bascule.stores.sqlite import SqliteStore
 
 def open_store(durability: str, state_dir: str, log: DaemonLog, tables: Iterable[str]) -> JournalStore:
     if durability == "memory":
-        return MemoryStore()
+        return MemoryStore(reopens=False)
     path = paths.database_file(state_dir)
     # A WAL left behind means that the last daemon did not close the file: walk it before trusting it.
     unclean = os.path.exists(path + "-wal")

@@ -48,8 +48,9 @@ class CallQuota:
                 per_second, burst = min(per_second, SPACE_CALLS_PER_SECOND), min(burst, SPACE_BURST_CALLS)
             self._buckets[principal] = [burst - 1, now, per_second, burst]
             return
-        _, since, per_second, burst = bucket
-        left = min(bucket[0] + (now - since) * per_second, burst)
+        left, since, per_second, burst = bucket
+        left += (now - since) * per_second
+        left = min(left, burst)
         bucket[1] = now
         if left < 1:
             bucket[0] = left

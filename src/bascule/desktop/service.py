@@ -135,7 +135,7 @@ class DesktopBridge:
         tx = Transaction()
         if self.apps.forget(tx, principal):
             tx.subject = principal
-            tx.details = {"apps": len(tx.changes)}
+            tx.details = {"apps": len(tx.puts)}
             self._journal.commit(tx, DAEMON, "desktop.forget")
         for request_id in self.traffic.of(principal):
             self._abandon(principal, request_id)

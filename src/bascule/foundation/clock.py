@@ -26,12 +26,13 @@ class SystemClock:
         return time.time_ns() // 1_000_000
 
 
-# Messages come in bursts: most timestamps of a burst share their second.
+# Messages come in bursts: most timestamps of a burst share their second, many their millisecond.
 @lru_cache(maxsize=256)
 def _seconds(wall_s: int) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(wall_s))
 
 
+@lru_cache(maxsize=1024)
 def rfc3339(wall_ms: int) -> str:
     """`2025-10-20T08:00:00.123Z`: the form of the broker spec's timestamps, with milliseconds."""
     return f"{_seconds(wall_ms // 1000)}.{wall_ms % 1000:03d}Z"

@@ -8,7 +8,7 @@ every list before `cancel` returns.
 import asyncio
 from collections.abc import Callable, Generator
 from enum import Enum
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, Self, TypeVar, cast
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -27,13 +27,11 @@ _PENDING, _DONE, _CANCELLED = _State.PENDING, _State.DONE, _State.CANCELLED
 class Deferred(Generic[T]):
     """Settled once: with a result, an exception, or by being cancelled."""
 
-    __slots__ = ("_callbacks", "_error", "_result", "_state")
-
-    def __init__(self) -> None:
-        self._state = _PENDING
-        self._result: T | None = None
-        self._error: BaseException | None = None
-        self._callbacks: list[Callable[[Any], object]] = []
+    # Written when they change: most answers are made, settled at once and dropped.
+    _state = _PENDING
+    _result: T | None = None
+    _error: BaseException | None = None
+    _callbacks: list[Callable[[Any], object]] | None = None
 
     def done(self) -> bool:
         return self._state is not _PENDING
@@ -58,29 +56,34 @@ class Deferred(Generic[T]):
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._result = result
-        self._run_callbacks()
+        if self._callbacks is not None:
+            self._run_callbacks(self._callbacks)
 
     def set_exception(self, error: BaseException) -> None:
         if self._state is not _PENDING:
             raise asyncio.InvalidStateError("settled already")
         self._state = _DONE
         self._error = error
-        self._run_callbacks()
+        if self._callbacks is not None:
+            self._run_callbacks(self._callbacks)
 
     def cancel(self) -> bool:
         """False when it was settled before."""
         if self._state is not _PENDING:
             return False
         self._state = _CANCELLED
-        self._run_callbacks()
+        if self._callbacks is not None:
+            self._run_callbacks(self._callbacks)
         return True
 
-    def add_done_callback(self, callback: "Callable[[Deferred[T]], object]") -> None:
+    def add_done_callback(self, callback: Callable[[Self], object]) -> None:
         """Called with this object when it is settled; now, if it is."""
-        if self._state is _PENDING:
-            self._callbacks.append(callback)
-        else:
+        if self._state is not _PENDING:
             callback(self)
+        elif self._callbacks is None:
+            self._callbacks = [callback]
+        else:
+            self._callbacks.append(callback)
 
     def take_over(self, other: "Deferred[T]") -> None:
         """Settle as `other`, which is settled, did; unless this one is settled already."""
@@ -119,7 +122,7 @@ class Deferred(Generic[T]):
                 if not turn.done():
                     turn.set_result(None)
 
-            self._callbacks.append(wake)
+            self.add_done_callback(wake)
             try:
                 yield from turn
             except asyncio.CancelledError:
@@ -128,8 +131,8 @@ class Deferred(Generic[T]):
                 raise
         return self.result()
 
-    def _run_callbacks(self) -> None:
-        callbacks, self._callbacks = self._callbacks, []
+    def _run_callbacks(self, callbacks: list[Callable[[Any], object]]) -> None:
+        self._callbacks = None
         for callback in callbacks:
             try:
                 callback(self)
@@ -146,8 +149,6 @@ class Deferred(Generic[T]):
 
 class Leavable(Deferred[T]):
     """Work that is cancelled when nobody waits for it any more."""
-
-    __slots__ = ()
 
 
 def from_future(

@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from functools import lru_cache
 from typing import NewType
 
 from bascule.foundation.agreement import MAX_AGENT_ID_CHARS, MAX_TICKET_ID_CHARS
@@ -50,6 +51,8 @@ class _RandomPool:
 
 
 _pool = _RandomPool()
+# The two random bits beside the variant, from one random digit.
+_VARIANTS = {f"{digit:x}": "89ab"[digit & 3] for digit in range(16)}
 # A child process must not hand out the same ids as its parent.
 os.register_at_fork(after_in_child=_pool.empty)
 
@@ -60,11 +63,15 @@ def new_ticket_id(at_ms: int) -> TicketId:
     `at_ms` is wall time. What is sent together then lies together on disk: with random ids every row of a commit was
     a page of its own.
     """
+    digits = _pool.hex(19)
+    return TicketId(f"{_time_of_id(at_ms)}-7{digits[1:4]}-{_VARIANTS[digits[0]]}{digits[4:7]}-{digits[7:]}")
+
+
+@lru_cache(maxsize=16)
+def _time_of_id(at_ms: int) -> str:
     # Six bytes, whatever the clock says.
     at = f"{at_ms & 0xFFFF_FFFF_FFFF:012x}"
-    digits = _pool.hex(19)
-    variant = "89ab"[int(digits[0], 16) & 3]
-    return TicketId(f"{at[:8]}-{at[8:]}-7{digits[1:4]}-{variant}{digits[4:7]}-{digits[7:]}")
+    return f"{at[:8]}-{at[8:]}"
 
 
 def new_token() -> str:

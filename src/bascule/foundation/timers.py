@@ -4,19 +4,43 @@ import heapq
 from collections.abc import Callable
 from itertools import count
 
+import msgspec
+
 from bascule.foundation.clock import Clock
 
 # Work done per wake-up, so that a thousand deadlines at once do not hold up the loop.
 MAX_DUE_PER_TICK = 200
 
 
-class Deadline:
+class Deadline(msgspec.Struct, eq=False):
     """Something that happens by itself at a time, unless it is called off."""
 
-    __slots__ = ("what",)
+    when: float
+    order: int
+    what: Callable[[float], None] | None
+    line: "_Line | None" = None
 
-    def __init__(self, what: Callable[[float], None]) -> None:
-        self.what: Callable[[float], None] | None = what
+    @property
+    def live(self) -> bool:
+        return self.what is not None
+
+
+class _Line:
+    """Deadlines equally far away when they were set: the first to be set is the first to come.
+
+    Only that one is in the heap, so that most deadlines cost one entry of a dict, and leave it when called off.
+    """
+
+    __slots__ = ("last", "length_ms", "waiting")
+
+    def __init__(self, length_ms: float) -> None:
+        self.length_ms = length_ms
+        self.waiting: dict[Deadline, None] = {}
+        self.last = float("-inf")
+
+    @property
+    def live(self) -> bool:
+        return bool(self.waiting)
 
 
 class Timers:
@@ -32,39 +56,62 @@ class Timers:
     def __init__(self, clock: Clock, on_fault: Callable[[Exception], object]) -> None:
         self._clock = clock
         self._on_fault = on_fault
-        self._heap: list[tuple[float, int, Deadline]] = []
+        # A line is in it at the time of one of its deadlines that was the first once: never later than the first is.
+        self._heap: list[tuple[float, int, Deadline | _Line]] = []
+        self._lines: dict[float, _Line] = {}
         self._order = count()
-        self._called_off = 0
+        # Entries of the heap for which nothing is due: deadlines that were called off, and lines without any.
+        self._idle = 0
         # Set by the process: arms its one timer.
         self.on_earlier: Callable[[float], None] | None = None
 
     def at(self, when: float, what: Callable[[float], None]) -> Deadline:
         """Call `what` with the time then."""
-        heap = self._heap
-        deadline = Deadline(what)
-        earlier = not heap or when < heap[0][0]
-        heapq.heappush(heap, (when, next(self._order), deadline))
-        if earlier and self.on_earlier is not None:
-            self.on_earlier(when)
+        deadline = Deadline(when, next(self._order), what)
+        self._push(deadline, deadline)
         return deadline
 
-    def after_ms(self, ms: float, what: Callable[[float], None]) -> Deadline:
-        return self.at(self._clock.monotonic() + ms / 1000, what)
+    def after_ms(self, ms: float, what: Callable[[float], None], *, since: float | None = None) -> Deadline:
+        """`since`: the time from which on it counts, if not from now."""
+        when = (self._clock.monotonic() if since is None else since) + ms / 1000
+        deadline = Deadline(when, next(self._order), what)
+        line = self._lines.get(ms)
+        if line is None:
+            line = self._lines[ms] = _Line(ms)
+            self._push(deadline, line)
+        elif when < line.last:
+            # Out of its order: counted from long ago.
+            self._push(deadline, deadline)
+            return deadline
+        elif not line.waiting:
+            self._idle -= 1
+        line.last = when
+        line.waiting[deadline] = None
+        deadline.line = line
+        return deadline
 
     def call_off(self, deadline: Deadline) -> None:
         if deadline.what is None:
             return
         deadline.what = None
-        self._called_off += 1
-        self.tidy()
+        line = deadline.line
+        if line is None:
+            self._idle += 1
+            self.tidy()
+            return
+        del line.waiting[deadline]
+        if not line.waiting:
+            self._idle += 1
+            self.tidy()
 
     def tidy(self) -> None:
-        """Drop called-off entries once they are half of the heap. Also called now and then: the live half may have
-        come up meanwhile."""
-        if self._called_off >= self.MIN_SWEEP and self._called_off * 2 > len(self._heap):
-            self._heap = [entry for entry in self._heap if entry[2].what is not None]
+        """Drop entries for which nothing is due once they are half of the heap. Also called now and then: the live half
+        may have come up meanwhile."""
+        if self._idle >= self.MIN_SWEEP and self._idle * 2 > len(self._heap):
+            self._heap = [each for each in self._heap if each[2].live]
             heapq.heapify(self._heap)
-            self._called_off = 0
+            self._lines = {length_ms: line for length_ms, line in self._lines.items() if line.live}
+            self._idle = 0
 
     def next(self) -> float | None:
         return self._heap[0][0] if self._heap else None
@@ -73,10 +120,13 @@ class Timers:
         """Do what is due, at most a slice of it; the caller asks `next()` again."""
         limit = MAX_DUE_PER_TICK
         while limit and self._heap and self._heap[0][0] <= now:
-            deadline = heapq.heappop(self._heap)[2]
+            _, order, entry = heapq.heappop(self._heap)
+            deadline = self._first_of(entry, order) if isinstance(entry, _Line) else entry
+            if deadline is None:
+                continue
             what, deadline.what = deadline.what, None
             if what is None:
-                self._called_off -= 1
+                self._idle -= 1
                 continue
             limit -= 1
             try:
@@ -84,6 +134,32 @@ class Timers:
             except Exception as error:  # noqa: BLE001 - one deadline's fault must not stop the clock for the rest
                 self._on_fault(error)
 
+    def _first_of(self, line: _Line, order: int) -> Deadline | None:
+        """The deadline for which the line stood in the heap, unless it was called off; the next one takes its place."""
+        first = next(iter(line.waiting), None)
+        if first is None:
+            self._idle -= 1
+        found: Deadline | None = None
+        if first is not None and first.order == order:
+            found = first
+            del line.waiting[found]
+            first = next(iter(line.waiting), None)
+        if first is None:
+            del self._lines[line.length_ms]
+        else:
+            heapq.heappush(self._heap, (first.when, first.order, line))
+        return found
+
+    def _push(self, deadline: Deadline, entry: Deadline | _Line) -> None:
+        heap = self._heap
+        when = deadline.when
+        earlier = not heap or when < heap[0][0]
+        heapq.heappush(heap, (when, deadline.order, entry))
+        if earlier and self.on_earlier is not None:
+            self.on_earlier(when)
+
     def __len__(self) -> int:
         """How many are still to happen."""
-        return len(self._heap) - self._called_off
+        # A line that has any counts as one of the heap's already.
+        more = sum(len(line.waiting) - 1 for line in self._lines.values() if line.waiting)
+        return len(self._heap) - self._idle + more

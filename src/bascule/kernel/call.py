@@ -1,5 +1,6 @@
 """A call: one request with its envelope gone."""
 
+from functools import lru_cache
 from typing import Any, NewType
 
 import msgspec
@@ -11,12 +12,16 @@ PERSON = Principal("person")
 DAEMON = Principal("daemon")
 
 _AGENT_PREFIX = "agent:"
+# Handles are asked for several times per call; those of as many agents as a busy daemon has are remembered.
+_REMEMBERED = 4_096
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def agent_principal(agent_id: str) -> Principal:
     return Principal(_AGENT_PREFIX + agent_id)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def agent_of(principal: Principal) -> str | None:
     """The handle behind an agent principal; None for everybody else."""
     if principal.startswith(_AGENT_PREFIX):
@@ -24,6 +29,7 @@ def agent_of(principal: Principal) -> str | None:
     return None
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def sender_name(principal: Principal) -> str:
     """How a principal is shown as `from`: an agent by its handle, others by their kind."""
     return agent_of(principal) or str(principal)

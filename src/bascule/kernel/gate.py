@@ -117,10 +117,16 @@ class Gate:
         start = perf_counter()
         try:
             method = self._find(call.method)
-            call = method.decoded(call)
+            if type(call.params) is not method.params:
+                call = method.decoded(call)
             verdict = self._admit(call, method)
             self._seen(call.principal)
-            answer = self._inside(call, method, verdict.rule) if method.inside else self._start(call, method, verdict)
+            if not method.inside:
+                answer = self._start(call, method, verdict)
+            elif method.changes:
+                answer = self._change(call, method, verdict.rule, None)
+            else:
+                answer = self._read(call, method)
         except Exception as error:
             refusal = self.call_log.translate(call, error)
             self.call_log.ended(call, refusal.code, start, known=call.method in self.methods)
@@ -246,9 +252,7 @@ class Gate:
 
     # -- inside the store --
 
-    def _inside(self, call: Call, method: Mounted, rule: str) -> Any:
-        if method.row.record is _JOINED:
-            return self._change(call, method, rule, None)
+    def _read(self, call: Call, method: Mounted) -> Any:
         answer = method.handler(call, call.params)
         if method.streams or isinstance(answer, Deferred):
             return answer
@@ -256,7 +260,7 @@ class Gate:
             return from_future(answer, partial(self.call_log.translate, call))
         if self.journal.idle:
             return answer
-        reading = Reading(answer, partial(self._inside, call, method, rule), partial(self.call_log.translate, call))
+        reading = Reading(answer, partial(self._read, call, method), partial(self.call_log.translate, call))
         self.journal.answer_after(reading)
         return reading
 
@@ -292,7 +296,7 @@ class Gate:
     def _commit(self, call: Call, tx: Transaction, rule: str, answer: Any) -> Any:
         """The transaction is the answer to come."""
         tx.answer = answer
-        if tx.changes or tx.subject is not None:
+        if tx.subject is not None or tx.puts:
             self.journal.commit(tx, call.principal, call.method, "ok", rule)
         elif self.journal.idle:
             # A retry of what is stored already: nothing new to record.

@@ -38,11 +38,12 @@ class Table(Generic[V]):
         self.on_change = on_change
 
     def apply(self, key: str, value: V | None) -> V | None:
-        old = self.rows.get(key)
-        if value is None:
-            self.rows.pop(key, None)
-        else:
-            self.rows[key] = value
+        rows = self.rows
+        old = rows.get(key)
+        if value is not None:
+            rows[key] = value
+        elif old is not None:
+            del rows[key]
         if self.on_change is not None:
             self.on_change(key, old, value)
         return old
@@ -55,10 +56,7 @@ class AfterCommit(Deferred[T]):
     is under way. Nobody shares it, so that cancelling it takes nothing from anybody else.
     """
 
-    __slots__ = ("answer",)
-
     def __init__(self, answer: Any = None) -> None:
-        super().__init__()
         # A value, an exception, or another answer that is still to come.
         self.answer = answer
 
@@ -81,8 +79,6 @@ class AfterCommit(Deferred[T]):
 
 class Reading(AfterCommit[Any]):
     """What a read saw while commits were under way. If these are undone it looks once more."""
-
-    __slots__ = ("_again", "_translate")
 
     def __init__(
         self, answer: Any, again: Callable[[], Any], translate: Callable[[BaseException], BaseException]
@@ -107,33 +103,34 @@ class Reading(AfterCommit[Any]):
 class Transaction(AfterCommit[Any]):
     """Changes of one call, and the answer to it. Applied as they are made; `Journal.commit` makes them last."""
 
-    __slots__ = (
-        *("_undo", "after", "changes", "details", "forget_before"),
-        *("head", "record", "subject", "then"),
-    )
+    answer: Any = None
+    # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
+    then: Callable[[Any], Any] | None = None
+    # What the handler adds to the record that the gate writes; `at` where it has read the wall clock.
+    subject: str | None = None
+    details: dict[str, Any] | None = None
+    at: int | None = None
+    record: LedgerRow | None = None
+    head: tuple[int, bytes] = (0, b"")
+    forget_before = 0
 
     def __init__(self) -> None:
-        super().__init__()
-        self.changes: list[tuple[str, str, msgspec.Struct | None]] = []
-        self._undo: list[tuple[Table[Any], str, Any]] = []
+        # Table, key, what was there, what is there now.
+        self.puts: list[tuple[Table[Any], str, Any, Any]] = []
         self.after: list[Callable[[], None]] = []
-        # Makes of the handler's answer what the caller waits for: called once the commit is on its way.
-        self.then: Callable[[Any], Any] | None = None
-        # What the handler adds to the record that the gate writes.
-        self.subject: str | None = None
-        self.details: dict[str, Any] | None = None
-        self.record: LedgerRow | None = None
-        self.head: tuple[int, bytes] = (0, b"")
-        self.forget_before = 0
 
     def put(self, table: Table[V], key: str, value: V | None) -> None:
-        self._undo.append((table, key, table.apply(key, value)))
-        self.changes.append((table.name, key, value))
+        self.puts.append((table, key, table.apply(key, value), value))
+
+    @property
+    def changes(self) -> list[tuple[str, str, msgspec.Struct | None]]:
+        """As a store writes them."""
+        return [(table.name, key, value) for table, key, _, value in self.puts]
 
     def undo(self) -> None:
-        for table, key, old in reversed(self._undo):
+        for table, key, old, _ in reversed(self.puts):
             table.apply(key, old)
-        self._undo.clear()
+        self.puts.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -194,7 +191,7 @@ class Journal:
         """Queue the transaction with its record; it is settled with its answer once it is durable."""
         chain = self.chain
         tx.head = (chain.seq, chain.head)
-        at = self._clock.wall_ms()
+        at = tx.at if tx.at is not None else self._clock.wall_ms()
         tx.record = chain.append(
             at=at,
             principal=principal,
@@ -276,7 +273,7 @@ class Journal:
             flight = self._flight = self._pending
             self._pending = []
             self._flight_answers, self._pending_answers = self._pending_answers, []
-            if not self._store.write(_batch(flight)):
+            if not self._store.write(_batch(flight, keeps_rows=self._store.keeps_rows)):
                 return
             self._land()
 
@@ -296,7 +293,14 @@ class Journal:
         if self.fault is not None:
             self._set_fault(None)
         fault: Exception | None = None
+        anchored: list[LedgerRow] = []
         for tx in flight:
+            row = tx.record
+            if row is not None:
+                # Before the callbacks: what these commit may be durable at once, and is the newer end then.
+                self._durable_head = (row.seq, row.hash)
+                if row.seq % ANCHOR_EVERY == 0:
+                    anchored.append(row)
             for callback in tx.after:
                 try:
                     callback()
@@ -304,13 +308,8 @@ class Journal:
                     fault = fault or error
         for waiting in answers:
             waiting.landed()
-        for tx in flight:
-            row = tx.record
-            if row is None:
-                continue
-            self._durable_head = (row.seq, row.hash)
-            if row.seq % ANCHOR_EVERY == 0:
-                self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
+        for row in anchored:
+            self._on_anchor(Anchor(seq=row.seq, head=row.hash.hex(), at=self._clock.wall_ms(), why="count"))
         if fault is not None:
             raise fault
 
@@ -339,13 +338,14 @@ class Journal:
             self.on_fault(fault)
 
 
-def _batch(flight: list[Transaction]) -> Batch:
-    if len(flight) == 1:
-        # The common case of a quiet broker, and every case of the memory store.
-        tx = flight[0]
-        return Batch(tx.changes, [tx.record] if tx.record is not None else [], tx.forget_before)
-    return Batch(
-        [change for tx in flight for change in tx.changes],
-        [tx.record for tx in flight if tx.record is not None],
-        max(tx.forget_before for tx in flight),
-    )
+def _batch(flight: list[Transaction], *, keeps_rows: bool) -> Batch:
+    changes: list[tuple[str, str, msgspec.Struct | None]] = []
+    records: list[LedgerRow] = []
+    forget_before = 0
+    for tx in flight:
+        if keeps_rows:
+            changes += tx.changes
+        if tx.record is not None:
+            records.append(tx.record)
+        forget_before = max(forget_before, tx.forget_before)
+    return Batch(changes, records, forget_before)

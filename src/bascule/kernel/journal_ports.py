@@ -31,6 +31,8 @@ class JournalStore(Protocol):
     """Durable tables of Structs and one ledger. One writer; batches in order, one at a time."""
 
     durability: str
+    # False where a store ends with the daemon, so that nobody loads a row again: it gets no changes of tables.
+    keeps_rows: bool
 
     def load(self, table: str, type_: type[T]) -> Iterable[tuple[str, T]]:
         """Every row of a table; before `start` only."""

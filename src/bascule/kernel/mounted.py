@@ -22,17 +22,16 @@ class Mounted(NamedTuple):
     ownership: Ownership | None
     # Executed at once, within the store; else in a coroutine (`Gate._outside`).
     inside: bool
+    # Its change and its record are one transaction.
+    changes: bool
     streams: bool
+    # A call inside a run: rules name it, and no door leads to it.
+    is_operation: bool
     # A person can be asked about it.
     asks: bool
     resolve: Resolve | None
     # Gives back what a wait took when its client was gone before the answer could be written.
     abandon: Callable[[Any, Any], None] | None
-
-    @property
-    def is_operation(self) -> bool:
-        """A call inside a run: rules name it, and no door leads to it."""
-        return self.row.shape is Shape.OPERATION
 
     def decoded(self, call: Call) -> Call:
         """The call with its params as the row has them."""
@@ -66,7 +65,9 @@ def mounted(
         params=row.params,
         ownership=ownership(row, parties, starters),
         inside=row.record in (Record.NONE, Record.JOINED) and not asks and resolve is None,
+        changes=row.record is Record.JOINED,
         streams=row.shape is Shape.STREAM,
+        is_operation=row.shape is Shape.OPERATION,
         asks=asks,
         resolve=resolve,
         abandon=abandon,

@@ -148,10 +148,7 @@ class Passage:
 class Answer(Deferred[Any]):
     """The answer of a call whose passage takes time. Cancelling it means that its caller has left."""
 
-    __slots__ = ("passage", "task")
-
     def __init__(self, passage: Passage) -> None:
-        super().__init__()
         self.passage = passage
         self.task: asyncio.Task[None] | None = None
 

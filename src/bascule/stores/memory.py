@@ -17,11 +17,13 @@ MAX_LEDGER_ROWS = 100_000
 
 
 class MemoryStore:
-    """Writes finish at once. A second journal on the same store sees what the first one wrote."""
+    """Writes finish at once. A second journal on the same store sees what the first one wrote, if it `reopens`."""
 
     durability = "memory"
 
-    def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS) -> None:
+    def __init__(self, *, max_ledger_rows: int = MAX_LEDGER_ROWS, reopens: bool = True) -> None:
+        """Without `reopens` rows are not kept: nobody reads them again in a store that ends with the daemon."""
+        self.keeps_rows = reopens
         self._tables: dict[str, dict[str, msgspec.Struct]] = {}
         self._ledger: deque[LedgerRow] = deque()
         self._max_ledger_rows = max_ledger_rows
@@ -37,17 +39,22 @@ class MemoryStore:
         """Nothing is ever in flight here, so `done` is never called."""
 
     def write(self, batch: Batch) -> bool:
+        if self.keeps_rows:
+            self._keep(batch)
+        ledger = self._ledger
+        ledger += batch.ledger
+        if batch.forget_before or len(ledger) > self._max_ledger_rows:
+            while ledger and (ledger[0].seq < batch.forget_before or len(ledger) > self._max_ledger_rows):
+                self._base = ledger.popleft().hash
+        return True
+
+    def _keep(self, batch: Batch) -> None:
         for table, key, value in batch.changes:
             rows = self._tables.setdefault(table, {})
             if value is None:
                 rows.pop(key, None)
             else:
                 rows[key] = value
-        self._ledger.extend(batch.ledger)
-        ledger = self._ledger
-        while ledger and (ledger[0].seq < batch.forget_before or len(ledger) > self._max_ledger_rows):
-            self._base = ledger.popleft().hash
-        return True
 
     def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
         future: Future[T] = Future()

@@ -38,6 +38,8 @@ CHECK_ALWAYS_BYTES = 256 * 1024 * 1024
 
 
 class SqliteStore:
+    keeps_rows = True
+
     def __init__(
         self,
         path: str,

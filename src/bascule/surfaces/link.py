@@ -285,17 +285,17 @@ class LinkConnection(FramedConnection):
         self.send(jsonrpc.notification(method, params))
 
     def _answer(self, id_: int | str, answer: Any) -> None:
-        self.reply(id_, codec.encode(answer))
+        body = codec.encode(jsonrpc.Answer("2.0", id_, answer))
+        if len(body) > MAX_LINK_FRAME_BYTES:
+            self._refuse(id_, _too_large(len(body)))
+        else:
+            self.send(body)
 
     def reply(self, id_: int | str, body: bytes) -> None:
         if len(body) > MAX_LINK_FRAME_BYTES:
-            refusal = TooLarge(
-                f"the answer is {len(body)} bytes; a link frame holds {MAX_LINK_FRAME_BYTES}",
-                hint="ask for less at a time, or over HTTP",
-            )
-            self._refuse(id_, refusal)
-            return
-        self.send(jsonrpc.response(id_, body))
+            self._refuse(id_, _too_large(len(body)))
+        else:
+            self.send(jsonrpc.response(id_, body))
 
     def _answer_later(self, id_: int | str, call: Call, later: Deferred[Any]) -> None:
         known = self._open_calls.pop(id_, None) is not None
@@ -316,6 +316,7 @@ class LinkConnection(FramedConnection):
         self._open_calls[id_] = stream
         self.send(jsonrpc.response(id_, b"{}"))
         name = method.partition(".")[0]
+        item_name = f"{name}.item"
 
         def ready() -> None:
             if self.congested and not stream.ended:
@@ -323,8 +324,7 @@ class LinkConnection(FramedConnection):
                 return
             items, dropped = stream.drain()
             for item in items:
-                body = codec.encode(StreamItem(stream=id_, item=item))
-                self.send(jsonrpc.notification(f"{name}.item", body))
+                self.send(codec.encode(jsonrpc.Message("2.0", item_name, StreamItem(stream=id_, item=item))))
             if dropped:
                 lost = codec.encode({"stream": id_, "dropped": dropped})
                 self.send(jsonrpc.notification(f"{name}.overflow", lost))
@@ -371,3 +371,10 @@ class LinkConnection(FramedConnection):
         if error.retry_after is not None:
             data["retryAfterMs"] = round(error.retry_after * 1000)
         self.send(jsonrpc.error_response(id_, HOUSE_ERROR, error.message, data))
+
+
+def _too_large(size: int) -> TooLarge:
+    return TooLarge(
+        f"the answer is {size} bytes; a link frame holds {MAX_LINK_FRAME_BYTES}",
+        hint="ask for less at a time, or over HTTP",
+    )

@@ -63,8 +63,9 @@ class FramedConnection(asyncio.Protocol, ABC):
         if transport is None or transport.is_closing():
             return
         if self._batch is not None:
-            self._batch.append(frame(body))
-            self._batch_bytes += len(body)
+            size = len(body)
+            self._batch += (b"Content-Length: %d\r\n\r\n" % size, body)
+            self._batch_bytes += size
             if self._batch_bytes > MAX_BATCH_BYTES:
                 # A thousand answers to one read must not be held until the last.
                 self._flush()
@@ -100,14 +101,14 @@ class FramedConnection(asyncio.Protocol, ABC):
         self.on_relieved()
 
     def data_received(self, data: bytes) -> None:
-        broken: FrameError | None = None
         try:
             bodies = self._reader.feed(data)
         except FrameError as error:
             # Whole frames that came before the broken one in the same read were sent in good faith.
-            broken = error
-            bodies = error.frames
-        self._handle(bodies, broken)
+            self._handle(error.frames, error)
+        else:
+            if bodies:
+                self._handle(bodies, None)
 
     def go_on(self) -> None:
         """With what had to wait."""

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NoReturn
 
 import msgspec
 
-from gabp.codec import MAX_ANSWER_DEPTH, BadJson, Raw, decoder, encode, is_plain
+from gabp.codec import MAX_ANSWER_DEPTH, MAX_DEPTH, BadJson, Raw, decoder, encode, has_few_brackets
 
 PARSE_ERROR = -32700
 INVALID_REQUEST = -32600
@@ -80,6 +80,17 @@ _ENVELOPE: Final = decoder(_Envelope, max_depth=MAX_ANSWER_DEPTH)
 _ONLY_ID: Final = decoder(_OnlyId, max_depth=MAX_ANSWER_DEPTH)
 
 
+_FLAT: Final = (
+    msgspec.inspect.StrType,
+    msgspec.inspect.IntType,
+    msgspec.inspect.FloatType,
+    msgspec.inspect.BoolType,
+    msgspec.inspect.NoneType,
+    msgspec.inspect.EnumType,
+    msgspec.inspect.LiteralType,
+)
+
+
 class Requests:
     """Requests of known methods, decoded in one pass straight into their params.
 
@@ -87,7 +98,7 @@ class Requests:
     method's own decoder then say what it is, or what is wrong with it.
     """
 
-    __slots__ = ("_decode", "_methods")
+    __slots__ = ("_decode", "_kinds")
 
     def __init__(self, params: Mapping[str, type]) -> None:
         kinds = {
@@ -102,18 +113,40 @@ class Requests:
             ): method
             for number, (method, type_) in enumerate(params.items())
         }
-        self._methods: dict[type, str] = dict(kinds)
+        # The method, and the fields of its params in which JSON may be nested.
+        self._kinds = {kind: (method, _nesting(params[method])) for kind, method in kinds.items()}
         self._decode = msgspec.json.Decoder(reduce(or_, kinds)).decode
 
     def read(self, body: bytes) -> tuple[int | str, str, Any] | None:
         """Id, method and params."""
-        if not is_plain(body):
-            return None
         try:
+            if not body.isascii():
+                body.decode()
             request: Any = self._decode(body)
         except (msgspec.MsgspecError, ValueError, RecursionError):
             return None
-        return request.id, self._methods[type(request)], request.params
+        method, nesting = self._kinds[type(request)]
+        params = request.params
+        for name in nesting:
+            value = getattr(params, name)
+            # Text and nothing have no depth, and that is what nearly every message has.
+            if value and type(value) is not str and not has_few_brackets(body, MAX_DEPTH):
+                return None
+        return request.id, method, params
+
+
+def _nesting(params: type) -> tuple[str, ...]:
+    """Which fields of a params Struct can hold more levels than the Struct itself."""
+    fields = msgspec.structs.fields(params)
+    return tuple(field.name for field in fields if not _is_flat(msgspec.inspect.type_info(field.type)))
+
+
+def _is_flat(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return all(map(_is_flat, kind.types))
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _is_flat(kind.type)
+    return isinstance(kind, _FLAT)
 
 
 def parse(body: bytes) -> Request | Notification | Response:
@@ -178,6 +211,22 @@ def notification(method: str, params_bytes: bytes) -> bytes:
 
 def response(id: int | str, result_bytes: bytes) -> bytes:  # noqa: A002 - JSON-RPC's name
     return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (encode(id), result_bytes)
+
+
+class Answer(msgspec.Struct, frozen=True, gc=False):
+    """A response that is encoded in one pass, together with what it answers."""
+
+    jsonrpc: Literal["2.0"]
+    id: int | str
+    result: Any
+
+
+class Message(msgspec.Struct, frozen=True, gc=False):
+    """A notification that is encoded in one pass, together with its params."""
+
+    jsonrpc: Literal["2.0"]
+    method: str
+    params: Any
 
 
 def error_response(id: int | str | None, code: int, message: str, data: Any = None) -> bytes:  # noqa: A002 - JSON-RPC's name
