@@ -30,11 +30,17 @@ PASSES = 25 if LONG else 1
 MOMENTS = 300 if LONG else 3
 # Beyond this many passings of one point a crash finds nothing new; it only takes longer to get there.
 DEEPEST = 60 if LONG else 5
-# So often that work of a fraction of a second meets anchors and checkpoints, too.
-CONSTANTS = {"bascule.kernel.journal.ANCHOR_EVERY": 7, "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8}
+# So often that work of a fraction of a second meets anchors, folds and checkpoints, too.
+CONSTANTS = {
+    "bascule.kernel.journal.ANCHOR_EVERY": 7,
+    "bascule.stores.sqlite.WAL_CHECKPOINT_PAGES": 8,
+    "bascule.stores.sqlite.FOLD_BYTES": 8_000,
+    "bascule.stores.sqlite.FOLD_PIECE_BYTES": 3_000,
+}
 # The two secrets of a new state directory are written in the same way as tokens, and first.
 SECRETS = 2
 SHORT_TTL_MS = 100
+REST_SOON = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 0.1}
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +72,7 @@ class Story:
         self._chance = chance
         self._plant = plant
         self._settings = {**SETTINGS}
+        self._constants = {**CONSTANTS}
         self.history = History()
 
     def expire_soon(self) -> None:
@@ -77,7 +84,7 @@ class Story:
             self._state,
             failpoint=failpoint,
             plant=self._plant,
-            constants=CONSTANTS,
+            constants=self._constants,
             **self._settings,
         )
 
@@ -110,6 +117,13 @@ class Story:
             assert daemon.ready(), daemon.output()
             self.work(daemon, self._chance.uniform(0.05, 0.15))
             daemon.signal(signal.SIGTERM)
+            assert daemon.wait() == -signal.SIGKILL, daemon.output()
+
+    def die_resting(self, failpoint: str) -> None:
+        self._constants |= REST_SOON
+        with self.live(failpoint) as daemon:
+            if daemon.ready():
+                self.work(daemon, self._chance.uniform(0.05, 0.15))
             assert daemon.wait() == -signal.SIGKILL, daemon.output()
 
     def reckon(self) -> list[str]:
@@ -148,6 +162,8 @@ def test_a_daemon_killed_there_comes_back_and_has_lost_nothing(nursery, state, p
             # Twice: the way back from a death may be a death, too.
             for _ in range(2):
                 story.die_starting(point)
+        case "rest":
+            story.die_resting(point)
         case "stop":
             story.die_stopping(point)
         case _:
@@ -226,12 +242,14 @@ def test_an_unarmed_daemon_knows_nothing_of_failpoints():
 
 # What is wrong with the daemon, where it is killed, and the word the checker has for it.
 BLIND = [
-    ("answer_before_it_is_durable", "store.rows:before@12", "send"),
+    ("answer_before_it_is_durable", "store.write:before@12", "send"),
     ("hand_over_before_it_is_durable", "store.commit:before@25", "handed"),
     ("forget_acknowledgements", "store.commit:after@40", "inbox"),
     ("keep_only_the_newest_reply", "store.commit:after@60", "reply"),
     ("take_a_retry_for_new_words", "ticket.replied:after@3", "again"),
     ("leave_out_a_record", "store.commit:after@30", "ledger"),
+    ("fold_and_forget_a_piece", "fold.commit:after@4", "inbox"),
+    ("leave_the_journal_unread", "store.commit:after@30", "inbox"),
     ("record_another_story", "store.commit:after@30", "record"),
 ]
 # A planted bug shows only when the crash finds somebody in the middle of the right thing.

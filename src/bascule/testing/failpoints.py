@@ -5,7 +5,7 @@ A point is the edge of a function that has a name, before or after it runs. Armi
 nothing else, so that an unarmed daemon has no trace of this. It dies by SIGKILL: nothing is flushed, closed or said.
 
 The first word of a name says when a daemon gets there: `first` (a start in an empty directory), `start`, `stop`;
-`effect` when it acts outside its store; the rest while it works.
+`effect` when it acts outside its store; `rest` when nothing happens for a while; all others while it works.
 """
 
 import importlib
@@ -31,6 +31,7 @@ PLACES = {
     "start.locked": ("bascule.daemon.lifecycle:bind_tcp", AFTER),
     "start.bind": ("bascule.daemon.lifecycle:bind_unix", AFTER),
     "start.open-store": ("bascule.daemon.lifecycle:open_store", AFTER),
+    "start.replay": ("bascule.stores.sqlite:SqliteStore._replay", BOTH),
     "start.load": ("bascule.broker.state:State.__init__", AFTER),
     "start.resume": ("bascule.broker.lifetimes:Lifetimes._resume", AFTER),
     "start.writer": ("bascule.kernel.journal:Journal.start", AFTER),
@@ -40,9 +41,14 @@ PLACES = {
     "journal.commit": ("bascule.kernel.journal:Journal.commit", AFTER),
     "journal.land": ("bascule.kernel.journal:Journal._land", BOTH),
     "store.queue": ("bascule.stores.sqlite:SqliteStore.write", AFTER),
+    "store.write": ("bascule.stores.sqlite:SqliteStore._put_blob", BOTH),
+    "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
     "store.rows": ("bascule.stores.sqlite:SqliteStore._put_rows", BOTH),
     "store.ledger": ("bascule.stores.sqlite:SqliteStore._put_ledger", AFTER),
-    "store.commit": ("bascule.stores.sqlite:SqliteStore._commit", BOTH),
+    "fold.cut": ("bascule.stores.entries:cut", AFTER),
+    "fold.commit": ("bascule.stores.sqlite:SqliteStore._commit_fold", BOTH),
+    "fold.piece": ("bascule.stores.sqlite:SqliteStore._fold_piece", BOTH),
+    "rest.log": ("bascule.stores.sqlite:SqliteStore._cut_log", BOTH),
     "effect.begun": ("bascule.kernel.effects:Effects.begin", AFTER),
     "effect.start": ("bascule.kernel.gate:Gate._act", BEFORE),
     "effect.finish": ("bascule.kernel.effects:Effects.finish", BOTH),
@@ -75,6 +81,7 @@ PLACES = {
     "stop.close": ("bascule.daemon.compose:Daemon.close", BEFORE),
     "stop.presence": ("bascule.broker.service:Broker.store_presence", BEFORE),
     "stop.store": ("bascule.stores.sqlite:SqliteStore.close", BEFORE),
+    "stop.fold": ("bascule.stores.sqlite:SqliteStore._fold_all", BOTH),
     "stop.sockets": ("bascule.daemon.lifecycle:_remove_sockets", BEFORE),
     "stop.log": ("bascule.daemon.logs:DaemonLog.close", BEFORE),
 }
