@@ -146,12 +146,22 @@ def _create(connection: sqlite3.Connection, version: int, migrations: Mapping[in
 
 
 def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
-    """A consistent copy beside the database, on disk before anything is changed."""
+    """A copy from before a migration; of these the newest are kept."""
+    copy = copy_aside(connection, path, f"schema{version}")
+    directory = os.path.dirname(copy)
+    earlier = [name for name in os.listdir(directory) if name.startswith("bascule-schema")]
+    for old in sorted(earlier, key=lambda name: name.rpartition("-")[2])[:-KEEP_BACKUPS]:
+        os.unlink(os.path.join(directory, old))
+    return copy
+
+
+def copy_aside(connection: sqlite3.Connection, path: str, kind: str) -> str:
+    """A consistent copy in the backups directory beside the database, on disk when this returns."""
     directory = os.path.join(os.path.dirname(path), "backups")
     make_private_dir(directory)
     now = time.time_ns()
     stamp = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(now // 10**9))}.{now % 10**9:09d}"
-    copy = os.path.join(directory, f"bascule-schema{version}-{stamp}.db")
+    copy = os.path.join(directory, f"bascule-{kind}-{stamp}.db")
     descriptor = os.open(copy, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     target = sqlite3.connect(copy)
     try:
@@ -161,6 +171,4 @@ def back_up(connection: sqlite3.Connection, path: str, version: int) -> str:
     os.fsync(descriptor)
     os.close(descriptor)
     sync_dir(directory)
-    for old in sorted(os.listdir(directory), key=lambda name: name.rpartition("-")[2])[:-KEEP_BACKUPS]:
-        os.unlink(os.path.join(directory, old))
     return copy

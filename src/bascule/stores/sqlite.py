@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeVar
 from bascule.foundation.paths import sync_dir
 from bascule.kernel.journal_ports import Batch, LedgerReader, LedgerRow
 from bascule.stores import entries, wal
-from bascule.stores.schema import TABLES, StoreUnusable, check_schema, prepare
+from bascule.stores.schema import TABLES, StoreUnusable, check_schema, copy_aside, prepare
 from bascule.stores.sqlite_ledger import SqliteLedger
 from gabp import codec
 
@@ -181,6 +181,12 @@ class SqliteStore:
             raise ValueError(f"no table {table!r}: its bridge does not declare it")
         return table
 
+    def check_rows(self) -> None:
+        """Every row of every table has its checksum, or `StoreUnusable` names one that has not."""
+        for table in sorted(self._tables):
+            for _ in self.load(table, codec.Raw):
+                continue
+
     def _damaged(self, what: str) -> StoreUnusable:
         return StoreUnusable(
             f"{self._path} is damaged: {what}",
@@ -225,6 +231,13 @@ class SqliteStore:
         return False
 
     def read_ledger(self, job: Callable[[LedgerReader], T]) -> "Future[T]":
+        return self._on_writer(lambda: self._read(job))
+
+    def back_up(self) -> "Future[str]":
+        """What the journal still holds is in the copy, too: it is folded where the copy is opened."""
+        return self._on_writer(lambda: copy_aside(self._connection, self._path, "copy"))
+
+    def _on_writer(self, job: Callable[[], T]) -> "Future[T]":
         future: Future[T] = Future()
 
         def run() -> None:
@@ -232,7 +245,7 @@ class SqliteStore:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(self._read(job))
+                future.set_result(job())
             except BaseException as error:  # noqa: BLE001 - raised in the caller
                 future.set_exception(error)
 

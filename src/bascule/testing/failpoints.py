@@ -32,7 +32,7 @@ PLACES = {
     "start.bind": ("bascule.daemon.lifecycle:bind_unix", AFTER),
     "start.open-store": ("bascule.daemon.lifecycle:open_store", AFTER),
     "start.replay": ("bascule.stores.sqlite:SqliteStore._replay", BOTH),
-    "start.load": ("bascule.broker.state:State.__init__", AFTER),
+    "start.load": ("bascule.broker.state:BrokerState.__init__", AFTER),
     "start.resume": ("bascule.broker.lifetimes:Lifetimes._resume", AFTER),
     "start.writer": ("bascule.kernel.journal:Journal.start", AFTER),
     "start.record": ("bascule.daemon.compose:Daemon._record_start", AFTER),

@@ -1,0 +1,164 @@
+"""`bascule backup` and `bascule restore`, on a running and on a stopped daemon."""
+
+import json
+import os
+import sqlite3
+import stat
+
+import pytest
+from living import Living, forked, run_command
+from wires import LinkWire
+
+
+def send(link, number):
+    link.call("messages.send", {"agentId": "Jerry", "payload": f"hello {number}", "ticketId": f"t{number}"})
+
+
+def tickets(daemon):
+    with LinkWire(daemon.link_socket) as link:
+        return {each["ticketId"] for each in link.hello().call("tickets.list", {"limit": 1000})}
+
+
+def verified(state):
+    return json.loads(forked("ledger", "verify", "--json", "--state-dir", state).output)["faults"]
+
+
+def count(path, table):
+    connection = sqlite3.connect(f"file:{path}?mode=ro", uri=True)
+    try:
+        return connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0]
+    finally:
+        connection.close()
+
+
+@pytest.fixture
+def copy(tmp_path):
+    return os.fspath(tmp_path / "copy.db")
+
+
+@pytest.fixture
+def running(state, copy):
+    """A daemon with a copy of when it had three tickets, and two more since."""
+    with Living(state, port=0) as daemon, LinkWire(daemon.link_socket) as link:
+        link.hello().call("agents.register", {"agentId": "Jerry"})
+        for number in range(3):
+            send(link, number)
+        done = forked("backup", copy, "--state-dir", state)
+        assert (done.code, f"wrote {copy}" in done.output) == (0, True), done.output
+        for number in range(3, 5):
+            send(link, number)
+        yield daemon
+
+
+FIRST = {"t0", "t1", "t2"}
+
+
+def test_a_copy_of_a_running_daemon_has_what_is_not_folded_yet(running, state, copy):
+    assert stat.S_IMODE(os.stat(copy).st_mode) == 0o600
+    assert (count(copy, "tickets"), count(copy, "journal") > 3) == (0, True)
+    assert os.listdir(os.path.join(state, "backups")) == []
+    assert tickets(running) == FIRST | {"t3", "t4"}
+    with LinkWire(running.link_socket) as link:
+        (record,) = link.hello().call("ledger.show", {"what": "daemon.backup"})
+    assert (record["principal"], record["subject"]) == ("local", "backup")
+
+
+def test_a_restore_brings_back_what_was_there_then_and_keeps_what_was_there_since(running, state, copy):
+    assert running.stop() == 0
+    before = open(copy, "rb").read()
+    done = run_command("restore", copy, "--state-dir", state)
+    assert done.returncode == 0, done.stderr
+    assert open(copy, "rb").read() == before
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST
+        status = json.loads(forked("status", "--json", "--state-dir", state).output)
+        assert status.get("ledgerProblem") is None
+        with LinkWire(daemon.link_socket) as link:
+            (record,) = link.hello().call("ledger.show", {"what": "daemon.restore"})
+        assert set(record["details"]) == {"process", "sha256", "after"}
+        daemon.stop()
+    assert verified(state) == []
+    # And forward again, from what the restore kept.
+    (replaced,) = [name for name in os.listdir(state) if name.startswith("replaced-")]
+    assert set(os.listdir(os.path.join(state, replaced))) == {"bascule.db", "anchors.jsonl"}
+    assert forked("restore", os.path.join(state, replaced, "bascule.db"), "--state-dir", state).code == 0
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST | {"t3", "t4"}
+
+
+def test_a_copy_can_be_restored_where_no_daemon_ever_was(running, copy, tmp_path):
+    state = os.fspath(tmp_path / "s")
+    done = forked("restore", copy, "--state-dir", state)
+    assert (done.code, "what was there" in done.output) == (0, False), done.output
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST
+
+
+def test_a_restore_after_a_crash_keeps_what_the_crash_left(running, state, copy):
+    running.kill()
+    assert forked("restore", copy, "--state-dir", state).code == 0
+    (replaced,) = [name for name in os.listdir(state) if name.startswith("replaced-")]
+    assert count(os.path.join(state, replaced, "bascule.db"), "tickets") == 5
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST
+
+
+def test_a_stopped_daemon_is_copied_too(running, state, tmp_path):
+    running.stop()
+    second = os.fspath(tmp_path / "second.db")
+    assert forked("backup", second, "--state-dir", state).code == 0
+    assert count(second, "tickets") == 5
+
+
+def test_a_restore_refuses_while_a_daemon_runs(running, state, copy):
+    done = forked("restore", copy, "--state-dir", state)
+    assert done.code != 0
+    assert "bascule down" in done.output
+    assert tickets(running) == FIRST | {"t3", "t4"}
+
+
+def test_a_backup_replaces_no_file(running, state, copy):
+    before = open(copy, "rb").read()
+    done = forked("backup", copy, "--state-dir", state)
+    assert (done.code != 0, "exists already" in done.output) == (True, True)
+    assert open(copy, "rb").read() == before
+
+
+DAMAGE = {
+    "a row": ("UPDATE agents SET body = x'7b7d'", "agents row 'Jerry' does not match its checksum"),
+    "a record": ("UPDATE ledger SET body = x'7b7d' WHERE seq = 2", "record 2"),
+    "a missing record": ("DELETE FROM ledger WHERE seq = 2", "records 2 to 2 are gone"),
+    "no record": ("DELETE FROM ledger", "it has no record at all"),
+    "the journal": ("UPDATE journal SET crc = crc + 1", "does not match its checksum"),
+}
+
+
+@pytest.mark.parametrize("how", DAMAGE)
+def test_a_copy_that_is_not_whole_changes_nothing(running, state, copy, tmp_path, how):
+    running.stop()
+    # Without a journal: the damage is to the tables.
+    whole = os.fspath(tmp_path / "whole.db")
+    assert forked("backup", whole, "--state-dir", state).code == 0
+    statement, words = DAMAGE[how]
+    connection = sqlite3.connect(whole)
+    with connection:
+        connection.execute(statement)
+    connection.close()
+    before = sorted(os.listdir(state))
+    done = forked("restore", whole, "--state-dir", state)
+    assert done.code != 0
+    assert words in done.output
+    assert "nothing was changed" in done.output
+    assert sorted(os.listdir(state)) == before
+    with Living(state, port=0) as daemon:
+        assert tickets(daemon) == FIRST | {"t3", "t4"}
+
+
+@pytest.mark.parametrize("text", [b"", b"not a database at all" * 500], ids=["empty", "something else"])
+def test_a_file_that_is_no_copy_changes_nothing(running, state, copy, text):
+    running.stop()
+    with open(copy, "wb") as file:
+        file.write(text)
+    done = forked("restore", copy, "--state-dir", state)
+    assert (done.code != 0, "nothing was changed" in done.output) == (True, True), done.output
+    assert verified(state) == []
