@@ -10,6 +10,10 @@ from living import Living, forked, run_command
 from wires import LinkWire
 
 
+# However long a command takes to start, nothing is folded meanwhile.
+NO_REST = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 3_600.0}
+
+
 def send(link, number):
     link.call("messages.send", {"agentId": "Jerry", "payload": f"hello {number}", "ticketId": f"t{number}"})
 
@@ -39,7 +43,7 @@ def copy(tmp_path):
 @pytest.fixture
 def running(state, copy):
     """A daemon with a copy of when it had three tickets, and two more since."""
-    with Living(state, port=0) as daemon, LinkWire(daemon.link_socket) as link:
+    with Living(state, port=0, constants=NO_REST) as daemon, LinkWire(daemon.link_socket) as link:
         link.hello().call("agents.register", {"agentId": "Jerry"})
         for number in range(3):
             send(link, number)

@@ -130,7 +130,7 @@ class Admin:
                 hint="restart it with `--durability fsync` to keep things",
             )
         tx.subject = "backup"
-        tx.then = lambda _: self._tasks.start(self._back_up(), call.method)
+        tx.then = lambda _: self._tasks.answer(self._back_up(), call.method)
 
     async def _back_up(self) -> BackupResult:
         path = await asyncio.wrap_future(self._store.back_up())

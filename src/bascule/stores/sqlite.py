@@ -89,6 +89,8 @@ class SqliteStore:
         self._number = 0
         self._last_record = 0
         self._fold_fault: sqlite3.Error | None = None
+        # Changes that a start could not fold: (table, key) to body, or to None when it is deleted.
+        self._unloaded: dict[tuple[str, str], bytes | None] = {}
         # Something is in the write-ahead log.
         self._logged = False
         self._prepare_file()
@@ -160,13 +162,17 @@ class SqliteStore:
 
     def _replay(self) -> None:
         """What the last life did not fold: before anything is loaded, the tables have all of it."""
-        self._number, found = entries.sizes(self._connection)
-        for number, size in found:
-            self._remember(_Unfolded(number, size, 0.0, [], 0))
-        while self._unfolded:
-            self._fold_piece()
-        (last,) = self._connection.execute("SELECT max(seq) FROM ledger").fetchone()
-        self._last_record = last or 0
+        folded, found = entries.sizes(self._connection)
+        self._number = folded
+        piece = entries.read(self._connection, folded + 1, folded + len(found))
+        for (number, size), entry in zip(found, piece, strict=True):
+            self._remember(_Unfolded(number, size, 0.0, entry.ledger, entry.forget_before))
+        while self._unfolded and self._try_to_fold():
+            pass
+        if self._unfolded:
+            # A full disk: what cannot be folded now is read from the journal, and folded when there is room.
+            self._unloaded = _last_of_each(piece[-len(self._unfolded) :])
+        self._last_record = self._ledger().bounds()[1]
 
     # -- before start --
 
@@ -201,7 +207,11 @@ class SqliteStore:
             # change a value's type, too.
             if type(key) is not str or type(body) is not bytes or crc32(body, crc32(key.encode())) != crc:
                 raise self._damaged(f"{table} row {key!r} does not match its checksum")
-            yield key, decode(body)
+            if (table, key) not in self._unloaded:
+                yield key, decode(body)
+        for (owner, key), body in self._unloaded.items():
+            if owner == table and body is not None:
+                yield key, decode(body)
 
     def ledger_head(self) -> LedgerRow | None:
         rows = self._read(lambda ledger: ledger.newest(1, None))
@@ -219,6 +229,8 @@ class SqliteStore:
         return SqliteLedger(self._connection, recent, forget_before)
 
     def start(self, done: Callable[[BaseException | None], None]) -> None:
+        # Everything is loaded.
+        self._unloaded = {}
         self._loop = asyncio.get_running_loop()
         self._done = done
         self._thread = threading.Thread(target=self._work, name="bascule-store", daemon=True)
@@ -391,7 +403,7 @@ class SqliteStore:
 
     def _put_rows(self, piece: list[entries.Entry]) -> None:
         # Later changes of the same row win; only the last is written.
-        rows = {(table, key): body for entry in piece for table, key, body in entry.changes}
+        rows = _last_of_each(piece)
         puts: dict[str, list[tuple[Any, ...]]] = {}
         gone: dict[str, list[tuple[str]]] = {}
         # By key, as they lie in the file.
@@ -430,6 +442,10 @@ class SqliteStore:
     def _commit_fold(self) -> None:
         self._connection.execute("COMMIT")
         self._logged = True
+
+
+def _last_of_each(piece: list[entries.Entry]) -> dict[tuple[str, str], bytes | None]:
+    return {(table, key): body for entry in piece for table, key, body in entry.changes}
 
 
 def _hint(error: Exception) -> str:
