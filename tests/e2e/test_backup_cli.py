@@ -4,11 +4,11 @@ import json
 import os
 import sqlite3
 import stat
+from pathlib import Path
 
 import pytest
 from living import Living, forked, run_command
 from wires import LinkWire
-
 
 # However long a command takes to start, nothing is folded meanwhile.
 NO_REST = {"bascule.stores.sqlite.FOLD_AFTER_SECONDS": 3_600.0}
@@ -69,10 +69,10 @@ def test_a_copy_of_a_running_daemon_has_what_is_not_folded_yet(running, state, c
 
 def test_a_restore_brings_back_what_was_there_then_and_keeps_what_was_there_since(running, state, copy):
     assert running.stop() == 0
-    before = open(copy, "rb").read()
+    before = Path(copy).read_bytes()
     done = run_command("restore", copy, "--state-dir", state)
     assert done.returncode == 0, done.stderr
-    assert open(copy, "rb").read() == before
+    assert Path(copy).read_bytes() == before
     with Living(state, port=0) as daemon:
         assert tickets(daemon) == FIRST
         status = json.loads(forked("status", "--json", "--state-dir", state).output)
@@ -122,10 +122,10 @@ def test_a_restore_refuses_while_a_daemon_runs(running, state, copy):
 
 
 def test_a_backup_replaces_no_file(running, state, copy):
-    before = open(copy, "rb").read()
+    before = Path(copy).read_bytes()
     done = forked("backup", copy, "--state-dir", state)
     assert (done.code != 0, "exists already" in done.output) == (True, True)
-    assert open(copy, "rb").read() == before
+    assert Path(copy).read_bytes() == before
 
 
 DAMAGE = {

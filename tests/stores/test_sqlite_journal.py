@@ -174,7 +174,9 @@ def test_what_the_journal_and_the_tables_keep_of_a_value_is_the_same(path, open_
         raw: msgspec.Raw
         text: str
 
-    odd = Odd(msgspec.Raw(b'{"b":1,"a":[1.0,1e2,"\\u0000"],"n":123456789012345678901234567890}'), "\u2028 \U0001f600 \x00")
+    odd = Odd(
+        msgspec.Raw(b'{"b":1,"a":[1.0,1e2,"\\u0000"],"n":123456789012345678901234567890}'), "\u2028 \U0001f600 \x00"
+    )
     write(open_store(), Batch([("tickets", "\u00e4 key", odd)], [row(1, "\u00e4 {}".encode())]))
     store = open_store(killed(path))
     ((key, value),) = store.load("tickets", Odd)
@@ -270,7 +272,12 @@ def test_records_that_retention_dropped_are_gone_before_the_fold(path, open_stor
     write(store, batch(4), Batch([], [row(5)], forget_before=3), batch(6))
     assert [row.seq for row in store.read_ledger(lambda ledger: ledger.span(1, 10)).result(PATIENCE)] == [3, 4, 5, 6]
     assert store.read_ledger(lambda ledger: ledger.bounds()).result(PATIENCE) == (3, 6)
-    assert [row.seq for row in store.read_ledger(lambda ledger: ledger.newest(9, None)).result(PATIENCE)] == [6, 5, 4, 3]
+    assert [row.seq for row in store.read_ledger(lambda ledger: ledger.newest(9, None)).result(PATIENCE)] == [
+        6,
+        5,
+        4,
+        3,
+    ]
     store.close()
     assert content(open_store())[1] == [3, 4, 5, 6]
 

@@ -126,7 +126,9 @@ def _put_in_place(state_dir: str, candidate: str, anchor: Anchor) -> str | None:
 
 
 def _keep(state_dir: str, database: str) -> str:
-    directory = os.path.join(state_dir, f"replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.{time.time_ns() % 10**9:09d}")
+    directory = os.path.join(
+        state_dir, f"replaced-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}.{time.time_ns() % 10**9:09d}"
+    )
     paths.make_private_dir(directory)
     for path in (database, database + "-wal"):
         if os.path.exists(path):

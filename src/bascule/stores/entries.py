@@ -68,7 +68,9 @@ def checksum(number: int, blob: bytes) -> int:
 
 
 def append(connection: sqlite3.Connection, number: int, blob: bytes) -> None:
-    connection.execute("INSERT INTO journal (number, body, crc) VALUES (?, ?, ?)", (number, blob, checksum(number, blob)))
+    connection.execute(
+        "INSERT INTO journal (number, body, crc) VALUES (?, ?, ?)", (number, blob, checksum(number, blob))
+    )
 
 
 def read(connection: sqlite3.Connection, first: int, last: int) -> list[Entry]:
